@@ -1,0 +1,83 @@
+"""The public names, loaded when they are first used: importing headwise alone does not import torch."""
+
+import typing as _typing
+from importlib import import_module as _import_module
+
+__version__ = "0.1.0"
+
+# each public name, sorted, and the part it comes from
+_HOME = {
+    "Additive": "layer",
+    "Alibi": "positions",
+    "DotProduct": "layer",
+    "KVCache": "layer",
+    "Mask": "masks",
+    "Memory": "layer",
+    "MultiHeadAttention": "layer",
+    "RelativeBias": "positions",
+    "Rotary": "positions",
+    "additive_attention": "ops",
+    "allowed": "masks",
+    "attention": "ops",
+    "backends": "ops",
+    "causal": "masks",
+    "documents": "masks",
+    "keys": "masks",
+    "lengths": "masks",
+    "look": "pages",
+    "prefix": "masks",
+    "rule": "masks",
+    "window": "masks",
+}
+# the parts that are public as modules: hw.masks.from_additive
+_MODULES = ("compat", "errors", "masks", "ops", "positions", "shapes", "testing")
+
+__all__ = list(_HOME)
+
+if _typing.TYPE_CHECKING:
+    from headwise import compat as compat
+    from headwise import errors as errors
+    from headwise import masks as masks
+    from headwise import ops as ops
+    from headwise import positions as positions
+    from headwise import shapes as shapes
+    from headwise import testing as testing
+    from headwise.layer import Additive as Additive
+    from headwise.layer import DotProduct as DotProduct
+    from headwise.layer import KVCache as KVCache
+    from headwise.layer import Memory as Memory
+    from headwise.layer import MultiHeadAttention as MultiHeadAttention
+    from headwise.masks import Mask as Mask
+    from headwise.masks import allowed as allowed
+    from headwise.masks import causal as causal
+    from headwise.masks import documents as documents
+    from headwise.masks import keys as keys
+    from headwise.masks import lengths as lengths
+    from headwise.masks import prefix as prefix
+    from headwise.masks import rule as rule
+    from headwise.masks import window as window
+    from headwise.ops import additive_attention as additive_attention
+    from headwise.ops import attention as attention
+    from headwise.ops import backends as backends
+    from headwise.pages import look as look
+    from headwise.positions import Alibi as Alibi
+    from headwise.positions import RelativeBias as RelativeBias
+    from headwise.positions import Rotary as Rotary
+else:
+    # hidden from type checkers, which would otherwise accept any misspelt name
+
+    def __getattr__(name: str) -> object:
+        """The public name or module asked for, imported at its first use."""
+        if name in _HOME:
+            found = getattr(_import_module(f"headwise.{_HOME[name]}"), name)
+        elif name in _MODULES:
+            found = _import_module(f"headwise.{name}")
+        else:
+            raise AttributeError(f"headwise has no public name {name!r}: dir(headwise) lists them all")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    """The public names and modules, whether they have been loaded or not."""
+    return sorted([*_HOME, *_MODULES])

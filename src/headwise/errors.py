@@ -1,0 +1,45 @@
+"""Every exception that headwise raises on purpose.
+
+AttentionError
+├── ShapeError        (ValueError)    a tensor does not have the shape its name promises
+├── MaskError         (ValueError)    a mask whose meaning, rank or dtype is not certain
+├── ArgumentError     (ValueError)    an argument out of range, or two that exclude each other
+├── BackendError      (RuntimeError)  the backend asked for cannot compute this exactly
+├── CacheError        (RuntimeError)  a key/value cache that is full, or used where it must not be
+├── ConversionError   (ValueError)    weights that do not fit the convention they are read by
+└── InputError        (ValueError)    what a person gave the command line
+
+Each message is one sentence that says what must hold, what came, and what to do.
+"""
+
+
+class AttentionError(Exception):
+    """The parent of every exception that headwise raises on purpose."""
+
+
+class ShapeError(AttentionError, ValueError):
+    """A tensor does not have the shape its name promises."""
+
+
+class MaskError(AttentionError, ValueError):
+    """A mask's meaning, rank or dtype is not certain."""
+
+
+class ArgumentError(AttentionError, ValueError):
+    """An argument is out of range, or two arguments exclude each other."""
+
+
+class BackendError(AttentionError, RuntimeError):
+    """The backend that was asked for cannot compute this call exactly."""
+
+
+class CacheError(AttentionError, RuntimeError):
+    """A key/value cache is full, or is used where it must not be."""
+
+
+class ConversionError(AttentionError, ValueError):
+    """Weights do not fit the convention they are read by."""
+
+
+class InputError(AttentionError, ValueError):
+    """What a person gave the command line cannot be used."""

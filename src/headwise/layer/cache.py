@@ -1,0 +1,223 @@
+"""KVCache: the keys and values of the tokens so far, for decoding step by step with the numbers of one pass."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
+from headwise.layer.rows import GrowingStore, RingStore, Rows, StaticStore, Store
+from headwise.masks import Mask, causal, keys, prefix, window
+from headwise.masks.places import Sizes
+
+
+class Stretch(NamedTuple):
+    """What the queries of one step look at."""
+
+    k: Tensor
+    v: Tensor
+    mask: Mask | None
+    key_positions: Tensor
+
+
+class KVCache:
+    """The keys and values of the tokens that self-attention has seen; made by `MultiHeadAttention.cache`.
+
+    It is handed to each call, `attn(x, mask=hw.causal(), cache=cache)`, and gives the numbers of one call on the whole
+    sequence with the same mask. Masks speak of all tokens so far: `keys(keep)` is (B, tokens so far), the new ones
+    included. Padding that `keys` or `lengths` once hid stays hidden, on either side. New tokens sit one position
+    after the last one, or where `positions=` says. Needs gradients off.
+
+    >>> import torch, headwise as hw
+    >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
+    >>> cache = attn.cache()
+    >>> with torch.no_grad():
+    ...     steps = [attn(x[:, t : t + 1], mask=hw.causal(), cache=cache) for t in range(3)]
+    ...     torch.allclose(torch.cat(steps, dim=1), attn(x, mask=hw.causal()), atol=1e-6)
+    True
+    >>> cache
+    KVCache(growing, seen=3)
+    """
+
+    def __init__(self, store: Store, cursor: Tensor | int) -> None:
+        self._store = store
+        self._cursor = cursor
+
+    @property
+    def seen(self) -> int:
+        """How many tokens have been appended, the dropped ones of a window included."""
+        return int(self._cursor)
+
+    def reorder(self, index: Tensor) -> None:
+        """Pick samples by index (B',), as beam search needs it."""
+        self._store.rows = {name: row.index_select(0, index) for name, row in self._store.rows.items()}
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first `length`, as speculative decoding needs it."""
+        seen = self.seen
+        if not 0 <= length <= seen:
+            raise CacheError(f"crop(length) must lie in 0..{seen}, the tokens seen; got {length}")
+        if length == 0:
+            return self.reset()
+        store = self._store
+        if isinstance(store, RingStore) and seen > store.sinks + store.window and length < seen:
+            raise CacheError(
+                f"a window of {store.window} keys has dropped tokens after seeing {seen}, so crop({length}) cannot "
+                "bring them back: use attn.cache() without window"
+            )
+        self._move(length)
+
+    def reset(self) -> None:
+        """Forget all tokens; static buffers stay where they are."""
+        self._move(0)
+        for name in ("keep", "position"):
+            self._store.rows.pop(name, None)
+        if not isinstance(self._store, StaticStore):
+            self._store.rows.clear()
+
+    def next_positions(self, steps: int, device: torch.device) -> Tensor:
+        """Where the next tokens sit unless told otherwise, (steps,) or (B, steps): one after the last."""
+        known, ahead = self._store.rows.get("position"), torch.arange(steps, device=device)
+        if known is None:
+            return self._cursor + ahead
+        last = torch.as_tensor(self._cursor, device=device).reshape(1) - 1
+        return known.index_select(1, last) + 1 + ahead
+
+    def extend(self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, heads: int) -> Stretch:
+        """Append k (B, Hk, L, D) and v (B, Hk, L, Dv) at `positions`; what their queries may look at.
+
+        placed: whether the caller gave the positions. heads: Hq, for the check of the mask.
+        """
+        whole = self._checked(k, v, mask, placed=placed, heads=heads)
+        cursor, steps = self._cursor, k.shape[2]
+        rows = self._store.put(self._new_rows(k, v, mask, positions, placed=placed, whole=whole), cursor, whole=whole)
+        if isinstance(cursor, int):
+            self._cursor = cursor + steps
+        else:
+            cursor = cursor.clone()
+            self._cursor += steps
+        return self._stretch(rows, mask, positions, cursor, whole=whole)
+
+    def _checked(self, k: Tensor, v: Tensor, mask: Mask | None, *, placed: bool, heads: int) -> bool:
+        """Refuse what cannot be appended, before anything is written; whether all slots are looked at, filled or not."""
+        store, known = self._store, self._store.rows.get("k")
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            raise CacheError("a cache keeps no graph, but gradients are on: call inside torch.no_grad()")
+        if placed and isinstance(store, RingStore):
+            raise CacheError("a window cache counts tokens, so it takes no positions=: use attn.cache() without window")
+        if known is not None and known.shape[0] != k.shape[0]:
+            raise ShapeError(
+                f"the cache holds B={known.shape[0]} samples, but B={k.shape[0]} came: call reset(), or reorder(index)"
+            )
+        if torch.compiler.is_compiling():
+            return isinstance(store, StaticStore)
+        total = self.seen + k.shape[2]
+        if isinstance(store, StaticStore) and total > store.slots(0):
+            raise CacheError(
+                f"a static cache of length {store.slots(0)} has seen {self.seen} tokens and cannot take {k.shape[2]} "
+                f"more: make it with length={total} or more"
+            )
+        if mask is None:
+            return False
+        sizes = Sizes(k.shape[0], heads, k.shape[2], total)
+        if isinstance(store, StaticStore) and not _fits(mask, sizes):
+            # a mask over all slots, as compiled steps take it
+            if _fits(mask, sizes._replace(Lk=store.slots(0))):
+                return True
+        mask.check(sizes)
+        return False
+
+    def _new_rows(
+        self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, whole: bool
+    ) -> Rows:
+        """The rows of new tokens: with padding and position, where this cache has had to keep them or has to now."""
+        (B, _, steps, _), known, slots = k.shape, self._store.rows, self._store.slots(self._cursor)
+        new = {"k": k, "v": v}
+        keep = self._padding(mask, steps, whole=whole)
+        if keep is not None or "keep" in known:
+            if "keep" not in known:
+                known["keep"] = torch.ones(B, slots, dtype=torch.bool, device=k.device)
+            fresh = torch.ones(1, steps, dtype=torch.bool, device=k.device) if keep is None else keep
+            new["keep"] = fresh.expand(B, steps)
+        if placed or "position" in known:
+            if "position" not in known:
+                known["position"] = torch.arange(slots, device=k.device).repeat(B, 1)
+            new["position"] = positions.expand(B, steps)
+        return new
+
+    def _padding(self, mask: Mask | None, steps: int, *, whole: bool) -> Tensor | None:
+        """Which of the new tokens are real, bool (B, steps); None: all."""
+        if mask is None:
+            return None
+        if whole:
+            keep = mask.padding(self._store.slots(0))
+            if keep is None:
+                return None
+            return keep.index_select(1, self._cursor + torch.arange(steps, device=keep.device))
+        keep = mask.padding(self.seen + steps)
+        return None if keep is None else keep[:, -steps:]
+
+    def _stretch(
+        self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool
+    ) -> Stretch:
+        store, slots, device = self._store, rows["k"].shape[2], rows["k"].device
+        if isinstance(store, RingStore):
+            tokens = store.tokens(torch.as_tensor(self._cursor, device=device))
+            if i.shape[-1] > 1:
+                tokens = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
+            j = tokens
+            near = window(keys=store.window) | (causal() & prefix(store.sinks))
+            placed = near.at(i, j) if mask is None else near.at(i, j) & mask.at(i, j, columns=tokens.clamp(min=0))
+            mask = placed & keys((tokens >= 0)[None])
+        else:
+            j = rows.get("position", torch.arange(slots, device=device))
+            if mask is not None and (whole or "position" in rows):
+                mask = mask.at(i, j)
+            if whole:
+                filled = keys((torch.arange(slots, device=device) < self._cursor)[None])
+                mask = filled if mask is None else mask & filled
+        if "keep" in rows:
+            mask = keys(rows["keep"]) if mask is None else mask & keys(rows["keep"])
+        return Stretch(rows["k"], rows["v"], mask, j)
+
+    def _move(self, length: int) -> None:
+        if isinstance(self._cursor, int):
+            self._cursor = length
+        else:
+            self._cursor.fill_(length)
+
+    def __repr__(self) -> str:
+        store = self._store
+        kind = "growing"
+        if isinstance(store, StaticStore):
+            kind = f"length={store.slots(0)}"
+        elif isinstance(store, RingStore):
+            kind = f"window={store.window}, sinks={store.sinks}"
+        return f"KVCache({kind}, seen={self.seen})"
+
+
+def growing_cache() -> KVCache:
+    """A cache that grows with its tokens."""
+    return KVCache(GrowingStore(), 0)
+
+
+def static_cache(k: Tensor, v: Tensor) -> KVCache:
+    """A cache in the buffers k (B, Hk, S, D) and v (B, Hk, S, Dv), for S tokens."""
+    return KVCache(StaticStore(k, v), torch.zeros((), dtype=torch.int64, device=k.device))
+
+
+def windowed_cache(last: int, sinks: int, device: torch.device) -> KVCache:
+    """A cache of the `last` keys and the first `sinks` ones."""
+    if last < 1 or sinks < 0:
+        raise ArgumentError(f"window= counts keys kept, 1 or more, and sinks= 0 or more; got {last} and {sinks}")
+    return KVCache(RingStore(last, sinks), torch.zeros((), dtype=torch.int64, device=device))
+
+
+def _fits(mask: Mask, sizes: Sizes) -> bool:
+    try:
+        mask.check(sizes)
+    except MaskError:
+        return False
+    return True

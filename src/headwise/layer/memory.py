@@ -1,0 +1,42 @@
+"""Memory: the keys and values of cross-attention, projected once and read by many queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from headwise.masks import Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Projected keys k (B, Hk, Lk, D) and values v (B, Hk, Lk, Dv) with the mask that goes with them.
+
+    Made by `MultiHeadAttention.memory`, used as `attn(query, memory)`. mask: None: every key may be seen. It holds
+    the graph of its projections, so gradients flow through it.
+
+    >>> import torch, headwise as hw
+    >>> attn = hw.MultiHeadAttention(8, 2, kdim=6)
+    >>> memory = attn.memory(torch.randn(3, 5, 6))
+    >>> attn(torch.randn(3, 4, 8), memory).shape
+    torch.Size([3, 4, 8])
+    """
+
+    k: Tensor
+    v: Tensor
+    mask: Mask | None = None
+
+    def reorder(self, index: Tensor) -> Memory:
+        """The same memory with its samples picked by index (B',), as beam search needs it."""
+        mask = None if self.mask is None else self.mask.reorder(index)
+        return Memory(self.k.index_select(0, index), self.v.index_select(0, index), mask)
+
+
+pytree.register_pytree_node(
+    Memory,
+    lambda memory: ([memory.k, memory.v, memory.mask], None),
+    lambda values, _: Memory(*values),
+    serialized_type_name="headwise.layer.Memory",
+)

@@ -1,0 +1,276 @@
+"""MultiHeadAttention: the layer, every convention in one, with four plain Linears."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import ArgumentError, CacheError
+from headwise.layer.cache import KVCache, growing_cache, static_cache, windowed_cache
+from headwise.layer.memory import Memory
+from headwise.layer.norms import head_norm
+from headwise.layer.place import Place, Positions
+from headwise.layer.scores import Additive, DotProduct
+from headwise.layer.widths import Widths, check_width, make_widths
+from headwise.masks import Mask, as_mask
+from headwise.ops import additive_attention, attention
+from headwise.positions import Alibi, RelativeBias, Rotary
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention over batch-first sequences: self- and cross-attention, with the same numbers on every path.
+
+    embed_dim: width E of queries and, unless told otherwise, of everything else. num_heads: Hq. num_kv_heads: Hk,
+    which divides Hq (grouped heads; 1: multi-query), None: Hq. head_dim: D, None: E // Hq. v_head_dim: Dv, None: D.
+    kdim: width of keys, None: E. vdim: width of values, None: kdim. out_dim: width of the output, None: E.
+    bias: of all four projections. dropout: of the weights, in training. score: DotProduct(...) or Additive(...).
+    position: Rotary(...), Alibi(), RelativeBias(...), None: none. qk_norm: "rms", "layer" or "l2" over each head of
+    queries and keys, before rotation, None: none.
+
+    The projections q_proj, k_proj, v_proj and out_proj are nn.Linear modules and are called as such: hooks, LoRA,
+    quantisation and parametrisation work on them. Initialised as nn.MultiheadAttention is.
+    Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2; grouped heads: arXiv:2305.13245; qk_norm: arXiv:2302.05442.
+
+    >>> import torch, headwise as hw
+    >>> attn = hw.MultiHeadAttention(512, 8)
+    >>> x = torch.randn(2, 7, 512)
+    >>> attn(x, mask=hw.causal()).shape
+    torch.Size([2, 7, 512])
+    >>> attn(x, torch.randn(2, 9, 512)).shape
+    torch.Size([2, 7, 512])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        v_head_dim: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        out_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        score: DotProduct | Additive = DotProduct(),  # noqa: B008  frozen, so it is safe to share
+        position: Rotary | Alibi | RelativeBias | None = None,
+        qk_norm: Literal["rms", "layer", "l2"] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(score, Additive):
+            head_dim = _additive_width(score, head_dim, position)
+        if not 0.0 <= dropout <= 1.0:
+            raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {dropout}")
+        self.widths: Widths = make_widths(
+            embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, v_head_dim=v_head_dim,
+            kdim=kdim, vdim=vdim, out_dim=out_dim,
+        )  # fmt: skip
+        self.dropout, self.score = dropout, score
+        w = self.widths
+        self.q_proj = nn.Linear(w.E, w.Hq * w.D, bias=bias, device=device, dtype=dtype)
+        self.k_proj = nn.Linear(w.key, w.Hk * w.D, bias=bias, device=device, dtype=dtype)
+        self.v_proj = nn.Linear(w.value, w.Hk * w.Dv, bias=bias, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(w.Hq * w.Dv, w.out, bias=bias, device=device, dtype=dtype)
+        self.q_norm = head_norm(qk_norm, w.D, device=device, dtype=dtype)
+        self.k_norm = head_norm(qk_norm, w.D, device=device, dtype=dtype)
+        self.position = _built(position, w, device, dtype)
+        self._shares_position = isinstance(position, RelativeBias) and position.shared is not None
+        learned = isinstance(score, DotProduct) and score.sink == "learned"
+        self.sink = nn.Parameter(torch.empty(w.Hq, device=device, dtype=dtype)) if learned else None
+        shape = (w.Hq, w.D)
+        additive = isinstance(score, Additive)
+        self.score_weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if additive else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise as nn.MultiheadAttention is: Xavier-uniform queries, keys and values, biases of zero.
+
+        Where the three read one width they share one bound, as if packed into one matrix. A learned sink starts at 0.
+        """
+        w = self.widths
+        together = sum(p.out_features for p in (self.q_proj, self.k_proj, self.v_proj))
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            fan_out = together if w.E == w.key == w.value else projection.out_features
+            bound = math.sqrt(6.0 / (projection.in_features + fan_out))
+            nn.init.uniform_(projection.weight, -bound, bound)
+        self.out_proj.reset_parameters()
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if projection.bias is not None:
+                nn.init.zeros_(projection.bias)
+        for module in (self.q_norm, self.k_norm, self.position):
+            reset = getattr(module, "reset_parameters", None)
+            # a table that layers share on purpose is not theirs to reset
+            if reset is not None and not (module is self.position and self._shares_position):
+                reset()
+        if self.sink is not None:
+            nn.init.zeros_(self.sink)
+        if self.score_weight is not None:
+            nn.init.xavier_uniform_(self.score_weight)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | Memory | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        attn_bias: Tensor | None = None,
+        positions: Positions | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Each query's mixture of the values it may see: (B, Lq, out), or (Lq, out) of an unbatched query.
+
+        query (B, Lq, E) or (Lq, E); key (B, Lk, kdim) or (Lk, kdim), None: the query; value as key, None: the key.
+        key may be a Memory. mask and attn_bias as in `hw.attention`. positions: (Lq,) or (B, Lq), where the tokens
+        sit, None: one after another, the last query at the last key; a pair (of queries, of keys) for
+        cross-attention. cache: a KVCache to append to and look at, self-attention only.
+        """
+        if value is not None or cache is not None:
+            _checked_together(key, value, cache)
+        mask = as_mask(mask)
+        if query.ndim == 2:
+            key, value = (t[None] if isinstance(t, Tensor) and t.ndim == 2 else t for t in (key, value))
+            return self._batched(query[None], key, value, mask, attn_bias, positions, cache)[0]
+        return self._batched(query, key, value, mask, attn_bias, positions, cache)
+
+    def memory(self, key: Tensor, value: Tensor | None = None, *, mask: Mask | Tensor | None = None) -> Memory:
+        """Keys and values of cross-attention, projected once: attn(query, memory) equals attn(query, key, value).
+
+        key (B, Lk, kdim), value (B, Lk, vdim), None: the key; mask: who of them may be seen, used in every call.
+
+        >>> import torch, headwise as hw
+        >>> attn, source = hw.MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+        >>> memory = attn.memory(source, mask=hw.lengths([5, 3]))
+        >>> attn(torch.randn(2, 1, 8), memory).shape
+        torch.Size([2, 1, 8])
+        """
+        if key.ndim == 2:
+            key, value = key[None], None if value is None else value[None]
+        k, v = self._keys_and_values(key, key if value is None else value)
+        return Memory(k, v, as_mask(mask))
+
+    def cache(
+        self, *, length: int | None = None, batch: int | None = None, window: int | None = None, sinks: int = 0
+    ) -> KVCache:
+        """An empty cache for this layer's self-attention: attn(x, mask=hw.causal(), cache=cache).
+
+        All None: it grows. length and batch: static buffers for torch.compile. window: the last `window` keys are
+        kept, and the first `sinks` ones (arXiv:2309.17453), with memory that does not grow.
+
+        >>> import headwise as hw
+        >>> hw.MultiHeadAttention(8, 2).cache(window=4, sinks=1)
+        KVCache(window=4, sinks=1, seen=0)
+        """
+        w = self.widths
+        if (length is None) != (batch is None):
+            raise ArgumentError(f"a static cache needs length= and batch=, but got length={length} and batch={batch}")
+        if length is not None and window is not None:
+            raise ArgumentError(f"length={length} and window={window} are two kinds of cache: give one of them")
+        if sinks and window is None:
+            raise ArgumentError(f"sinks={sinks} are what a window keeps besides, so they need window=")
+        like = self.k_proj.weight
+        if window is not None:
+            return windowed_cache(window, sinks, like.device)
+        if length is None or batch is None:
+            return growing_cache()
+        k, v = (like.new_zeros(batch, w.Hk, length, width) for width in (w.D, w.Dv))
+        return static_cache(k.detach(), v.detach())
+
+    def extra_repr(self) -> str:
+        w = self.widths
+        said = [f"embed_dim={w.E}", f"num_heads={w.Hq}"]
+        said += [f"num_kv_heads={w.Hk}"] if w.Hk != w.Hq else []
+        said += [f"head_dim={w.D}"] + ([f"v_head_dim={w.Dv}"] if w.Dv != w.D else [])
+        said += [f"dropout={self.dropout}"] if self.dropout else []
+        said += [f"score={self.score}"] if self.score != DotProduct() else []
+        return ", ".join(said)
+
+    def _batched(
+        self,
+        query: Tensor,
+        key: Tensor | Memory | None,
+        value: Tensor | None,
+        mask: Mask | None,
+        attn_bias: Tensor | None,
+        positions: Positions | None,
+        cache: KVCache | None,
+    ) -> Tensor:
+        w = self.widths
+        check_width("query", query, w.E, "embed_dim")
+        B, Lq, _ = query.shape
+        q = self.q_proj(query).reshape(B, Lq, w.Hq, w.D).transpose(1, 2)
+        if self.q_norm is not None:
+            q = self.q_norm(q)
+        if isinstance(key, Memory):
+            k, v = key.k, key.v
+            mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
+        else:
+            source = query if key is None else key
+            k, v = self._keys_and_values(source, source if value is None else value)
+        if cache is not None or positions is not None or self.position is not None:
+            place = Place(self.position, positions, cache, is_self=key is None)
+            q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
+        mixed = self._mixed(q, k, v, mask, attn_bias)
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(B, Lq, w.Hq * w.Dv))
+        return out
+
+    def _keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        w = self.widths
+        check_width("key", key, w.key, "kdim")
+        if value is not key or w.value != w.key:
+            check_width("value", value, w.value, "vdim")
+        k = self.k_proj(key).reshape(*key.shape[:2], w.Hk, w.D).transpose(1, 2)
+        v = self.v_proj(value).reshape(*value.shape[:2], w.Hk, w.Dv).transpose(1, 2)
+        return (k if self.k_norm is None else self.k_norm(k)), v
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if isinstance(self.score, Additive):
+            if attn_bias is not None:
+                raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
+            weight: Tensor = self.score_weight  # type: ignore[assignment]  # there, since the score is additive
+            return additive_attention(q, k, v, weight, mask=mask, dropout=dropout)
+        score, sink = self.score, self.sink
+        if score.sink == "zero":
+            sink = q.new_zeros(q.shape[1])
+        return attention(
+            q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
+            dropout=dropout,
+        )  # fmt: skip
+
+
+def _built(
+    position: Rotary | Alibi | RelativeBias | None, w: Widths, device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> nn.Module | None:  # fmt: skip
+    if position is None:
+        return None
+    if isinstance(position, Rotary):
+        return position.build(w.D, device=device)
+    if isinstance(position, Alibi):
+        return position.build(w.Hq, device=device)
+    return position.build(w.Hq, device=device, dtype=dtype)
+
+
+def _additive_width(score: Additive, head_dim: int | None, position: object) -> int:
+    if position is not None:
+        raise ArgumentError(f"position={position} acts on dot products, but score={score}: leave position out")
+    if head_dim not in (None, score.hidden_dim):
+        raise ArgumentError(
+            f"{score} sets the width of a head, but head_dim={head_dim} differs from it: leave head_dim out"
+        )
+    return score.hidden_dim
+
+
+def _checked_together(key: object, value: object, cache: object) -> None:
+    if value is not None and (key is None or isinstance(key, Memory)):
+        given = "a Memory" if isinstance(key, Memory) else "no key"
+        raise ArgumentError(f"value= goes with key=, but it came with {given}: give both tensors, or neither")
+    if cache is not None and key is not None:
+        raise CacheError("a cache is for self-attention, but key= came: project cross-attention once with memory(key)")

@@ -1,0 +1,78 @@
+"""Place: puts queries and keys at their positions, for rotation, biases, masks and the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import ArgumentError, ShapeError
+from headwise.layer.cache import KVCache
+from headwise.masks import Mask
+from headwise.positions.rotary import RotaryEmbedding
+
+Positions = Tensor | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one call says of positions: the layer's own module, `positions=`, and the cache."""
+
+    module: nn.Module | None
+    given: Positions | None
+    cache: KVCache | None
+    is_self: bool
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Mask | None, Tensor | None]:
+        """Rotate q and k, append to the cache, move the mask to its positions, add the bias of positions."""
+        i, j = self._positions(q, k)
+        if isinstance(self.module, RotaryEmbedding):
+            cos, sin = self.module.tables(i, q.dtype)
+            q = self.module.rotate(q, cos, sin)
+            k = self.module.rotate(k, *((cos, sin) if j is i else self.module.tables(j, k.dtype)))
+        if self.cache is not None:
+            k, v, mask, j = self.cache.extend(k, v, mask, i, placed=self.given is not None, heads=q.shape[1])
+        elif self.given is not None and mask is not None:
+            mask = mask.at(i, j)
+        if self.module is None or isinstance(self.module, RotaryEmbedding):
+            return q, k, v, mask, attn_bias
+        bias: Tensor = self.module(i, j)
+        return q, k, v, mask, bias if attn_bias is None else bias + attn_bias
+
+    def _positions(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        Lq, Lk, device = q.shape[2], k.shape[2], q.device
+        if isinstance(self.given, tuple):
+            if self.is_self:
+                raise ArgumentError("positions=(queries, keys) is for cross-attention: self-attention has one of them")
+            return self._checked(self.given[0], q, "queries"), self._checked(self.given[1], k, "keys")
+        if self.is_self:
+            if self.given is not None:
+                i = self._checked(self.given, q, "tokens")
+            elif self.cache is not None:
+                i = self.cache.next_positions(Lq, device)
+            else:
+                i = torch.arange(Lq, device=device)
+            return i, i
+        if isinstance(self.module, RotaryEmbedding):
+            raise ArgumentError(
+                "rotary positions in cross-attention need those of the keys too: give positions=(queries, keys)"
+            )
+        last = torch.arange(Lk - Lq, Lk, device=device)
+        i = last if self.given is None else self._checked(self.given, q, "queries")
+        return i, torch.arange(Lk, device=device)
+
+    @staticmethod
+    def _checked(positions: Tensor, heads: Tensor, whose: str) -> Tensor:
+        B, L = heads.shape[0], heads.shape[2]
+        if positions.is_floating_point() or positions.dtype is torch.bool:
+            raise ArgumentError(f"positions of {whose} must be integers, but {positions.dtype} came: cast with .long()")
+        fits = positions.ndim in (1, 2) and positions.shape[-1] == L
+        if not fits or (positions.ndim == 2 and positions.shape[0] not in (1, B)):
+            raise ShapeError(
+                f"positions of {whose} must be ({L},) or (B={B}, {L}), but came as {tuple(positions.shape)}: "
+                "give one position to each token"
+            )
+        return positions

@@ -1,0 +1,132 @@
+"""Rows: the tensors of a cache, one entry a token along their slot axis, under three ways of storing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# keys (B, Hk, S, D), values (B, Hk, S, Dv), whether a token is real (B, S), its position (B, S): the axis of S
+SLOT_AXIS = {"k": 2, "v": 2, "keep": 1, "position": 1}
+FIRST_CAPACITY = 16
+
+Rows = dict[str, Tensor]
+
+
+class Store(Protocol):
+    """Where a cache keeps its rows."""
+
+    rows: Rows
+
+    def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
+        """Write the rows of the next tokens, and give the rows that these tokens' queries look at."""
+
+    def slots(self, cursor: Tensor | int) -> int:
+        """How many slots a row has that begins to be kept now."""
+
+
+class GrowingStore:
+    """Buffers that double when they are full: a token is copied O(1) times on average."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = {}
+
+    def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
+        used = int(cursor)
+        total = used + new["k"].shape[2]
+        views = {}
+        for name, entries in new.items():
+            axis = SLOT_AXIS[name]
+            buffer = self.rows.get(name)
+            if buffer is None or total > buffer.shape[axis] or is_locked(buffer):
+                buffer = self.rows[name] = _grown(buffer, entries, axis, used, total)
+            buffer.narrow(axis, used, total - used).copy_(entries)
+            views[name] = buffer.narrow(axis, 0, total)
+        return views
+
+    def slots(self, cursor: Tensor | int) -> int:
+        return int(cursor)
+
+
+class StaticStore:
+    """Buffers of one length, zeros at first, that never move: compiled steps find them again."""
+
+    def __init__(self, k: Tensor, v: Tensor) -> None:
+        self.rows: Rows = {"k": k, "v": v}
+
+    def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
+        steps = new["k"].shape[2]
+        for name, entries in new.items():
+            buffer = self.rows[name] = unlocked(self.rows[name])
+            if whole:
+                slots = cursor + torch.arange(steps, device=buffer.device)
+                buffer.index_copy_(SLOT_AXIS[name], slots, entries.to(buffer.dtype))
+            else:
+                buffer.narrow(SLOT_AXIS[name], int(cursor), steps).copy_(entries)
+        if whole:
+            return dict(self.rows)
+        return {name: row.narrow(SLOT_AXIS[name], 0, int(cursor) + steps) for name, row in self.rows.items()}
+
+    def slots(self, cursor: Tensor | int) -> int:
+        return self.rows["k"].shape[2]
+
+
+class RingStore:
+    """The first `sinks` tokens, and the last `window` ones in a ring: token t lives at sinks + (t - sinks) % window."""
+
+    def __init__(self, window: int, sinks: int) -> None:
+        self.rows: Rows = {}
+        self.window, self.sinks = window, sinks
+
+    def tokens(self, seen: Tensor) -> Tensor:
+        """Which token each slot holds after `seen` tokens, (S,); -1 in an empty slot."""
+        slot = torch.arange(self.sinks + self.window, device=seen.device)
+        latest = seen - 1 - (seen - 1 - slot) % self.window
+        ring = torch.where(latest >= self.sinks, latest, -1)
+        return torch.where(slot < self.sinks, torch.where(slot < seen, slot, -1), ring)
+
+    def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
+        steps = new["k"].shape[2]
+        views, cursor = {}, torch.as_tensor(cursor)
+        held = self.tokens(cursor + steps)
+        fresh, source = held >= cursor, (held - cursor).clamp(0, steps - 1)
+        for name, entries in new.items():
+            axis = SLOT_AXIS[name]
+            if name not in self.rows:
+                self.rows[name] = torch.zeros_like(_resized(entries, axis, self.sinks + self.window))
+            buffer = self.rows[name] = unlocked(self.rows[name])
+            # several tokens at once: the first of them still look at what the last of them push out
+            before = None if steps == 1 else torch.cat([buffer, entries], axis)
+            picked = fresh.view(-1, *(1,) * (buffer.ndim - 1 - axis))
+            buffer.copy_(torch.where(picked, entries.index_select(axis, source), buffer))
+            views[name] = buffer if before is None else before
+        return views
+
+    def slots(self, cursor: Tensor | int) -> int:
+        return self.sinks + self.window
+
+
+def is_locked(buffer: Tensor) -> bool:
+    """Whether a tensor made in inference mode is now to be written outside it, which torch refuses."""
+    return not torch.compiler.is_compiling() and buffer.is_inference() and not torch.is_inference_mode_enabled()
+
+
+def unlocked(buffer: Tensor) -> Tensor:
+    """The buffer, or a copy of it where it is locked."""
+    return buffer.clone() if is_locked(buffer) else buffer
+
+
+def _grown(buffer: Tensor | None, entries: Tensor, axis: int, used: int, total: int) -> Tensor:
+    old = 0 if buffer is None else buffer.shape[axis]
+    capacity = old if total <= old else max(total, 2 * old, FIRST_CAPACITY)
+    grown = _resized(entries, axis, capacity)
+    if buffer is not None:
+        grown.narrow(axis, 0, used).copy_(buffer.narrow(axis, 0, used))
+    return grown
+
+
+def _resized(like: Tensor, axis: int, length: int) -> Tensor:
+    shape = list(like.shape)
+    shape[axis] = length
+    return like.new_empty(shape)

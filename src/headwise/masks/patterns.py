@@ -1,0 +1,183 @@
+"""Patterns: the functions that make masks, each checked where it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headwise.errors import MaskError
+from headwise.masks.leaves import Allowed, Causal, Documents, Keys, Lengths, Prefix, Rule, Ruled, Window
+from headwise.masks.mask import Mask, show
+
+
+def causal() -> Mask:
+    """Each query sees itself and everything before it, by position: the last query sits at the last key.
+
+    >>> print(causal().draw(2, 5))
+    ####.
+    #####
+    """
+    return Causal()
+
+
+def window(*, keys: int | None = None, before: int | None = None, after: int | None = None) -> Mask:
+    """Each query sees the keys near it.
+
+    keys: the n most recent keys, the query's own included (causal already). before, after: how many keys before and
+    after the query's own, None: 0. The two forms are not mixed.
+
+    >>> print(window(keys=2).draw(4, 4))
+    #...
+    ##..
+    .##.
+    ..##
+    >>> print(window(before=1, after=1).draw(4, 4))
+    ##..
+    ###.
+    .###
+    ..##
+    """
+    if (keys is None) == (before is None and after is None):
+        raise MaskError(
+            f"window takes keys=, or before= and after=, and not both; got keys={keys}, before={before}, after={after}"
+        )
+    if keys is not None and keys < 1:
+        raise MaskError(f"window(keys=) counts the query's own key, so it must be 1 or more; got keys={keys}")
+    before, after = (keys - 1, 0) if keys is not None else (before or 0, after or 0)
+    if before < 0 or after < 0:
+        raise MaskError(f"window(before=, after=) count keys, so both must be 0 or more; got {before} and {after}")
+    return Window(before, after)
+
+
+def keys(keep: Tensor) -> Mask:
+    """The keys that may be seen: the padding mask, True = a real token, padded on either side.
+
+    keep: bool (B, Lk).
+
+    >>> print(keys(torch.tensor([[True, True, False]])).draw(2, 3))
+    ##.
+    ##.
+    """
+    _check_bool("keys(keep)", keep)
+    if keep.ndim != 2:
+        raise MaskError(f"keys(keep) must be (B, Lk), but came as {tuple(keep.shape)}: one row to each sample")
+    return Keys(keep)
+
+
+def lengths(n: Tensor | Sequence[int]) -> Mask:
+    """The first n keys of each sample, or of each query.
+
+    n: integers (B,), or (B, Lq).
+
+    >>> print(lengths(torch.tensor([2, 1])).draw(1, 3))
+    ##.
+    <BLANKLINE>
+    #..
+    """
+    n = torch.as_tensor(n)
+    _check_integers("lengths(n)", n)
+    if n.ndim not in (1, 2):
+        raise MaskError(f"lengths(n) must be (B,) or (B, Lq), but came as {tuple(n.shape)}: one length to each sample")
+    return Lengths(n)
+
+
+def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
+    """Equal ids see each other: several documents packed into one row, or any other grouping.
+
+    ids: integers (B, Lq), or (Lq,) for all samples. key_ids: the same for the keys; None: as ids.
+
+    >>> print(documents(torch.tensor([0, 0, 1])).draw(3, 3))
+    ##.
+    ##.
+    ..#
+    """
+    rows = [None if t is None else t[None] if t.ndim == 1 else t for t in (ids, key_ids)]
+    for name, t in zip(("documents(ids)", "documents(key_ids)"), rows, strict=True):
+        if t is not None:
+            _check_integers(name, t)
+            if t.ndim != 2:
+                raise MaskError(f"{name} must be (L,) or (B, L), but came as {tuple(t.shape)}: one id to each token")
+    first, second = rows
+    if first is None:
+        raise MaskError("documents(ids) needs one integer id for each token; got None")
+    return Documents(first, second)
+
+
+def prefix(n: int | Tensor) -> Mask:
+    """Keys at positions before n, whoever asks; with `causal() |` it is the mask of a prefix language model.
+
+    n: one number, or (B,) one to each sample.
+
+    >>> print((causal() | prefix(2)).draw(3, 3))
+    ##.
+    ##.
+    ###
+    """
+    if isinstance(n, Tensor):
+        _check_integers("prefix(n)", n)
+        n = n[None] if n.ndim == 0 else n
+        if n.ndim != 1:
+            raise MaskError(f"prefix(n) must be a number or (B,), but came as {tuple(n.shape)}: one to each sample")
+    return Prefix(n)
+
+
+def allowed(t: Tensor) -> Mask:
+    """A bool tensor as a mask, True = may attend.
+
+    t: (Lq, Lk), or 4-D and broadcastable to (B, H, Lq, Lk). Three axes are refused, since libraries read them
+    differently; any other dtype is refused, since 0 and 1 may mean "add" as well as "block".
+
+    >>> print(allowed(torch.eye(3, dtype=torch.bool)).draw(3, 3))
+    #..
+    .#.
+    ..#
+    """
+    _check_bool("a mask", t)
+    if t.ndim == 3:
+        raise MaskError(
+            f"a mask of three axes {tuple(t.shape)} reads as (B, Lq, Lk), as (H, Lq, Lk) or as (B*H, Lq, Lk): "
+            "say which with t[:, None], t[None] or t.unflatten(0, (B, H))"
+        )
+    if t.ndim not in (2, 4):
+        raise MaskError(f"a mask must be (Lq, Lk) or (B, H, Lq, Lk), but came as {tuple(t.shape)}: padding is keys(t)")
+    return Allowed(t)
+
+
+def rule(fn: Rule) -> Mask:
+    """A function as a mask: fn(b, h, i, j) -> bool, as FlexAttention's mask_mod; asked tile by tile.
+
+    b, h: index of sample and query head. i, j: position of query and key. All are integer tensors that broadcast.
+
+    >>> print(rule(lambda b, h, i, j: (i + j) % 2 == 0).draw(2, 4))
+    #.#.
+    .#.#
+    """
+    if not callable(fn):
+        raise MaskError(f"rule(fn) needs a function of (b, h, i, j), but {show(fn)} came: a tensor goes into allowed()")
+    return Ruled(fn)
+
+
+def as_mask(mask: Mask | Tensor | None) -> Mask | None:
+    """What `mask=` takes, as a Mask: a Mask, a bool tensor by the rule of `allowed`, or None."""
+    if mask is None or isinstance(mask, Mask):
+        return mask
+    if not isinstance(mask, Tensor):
+        raise MaskError(
+            f"mask must be a Mask, a bool tensor or None, but {type(mask).__name__} came: build one with hw"
+        )
+    return allowed(mask)
+
+
+def _check_bool(name: str, t: Tensor) -> None:
+    if t.dtype is not torch.bool:
+        raise MaskError(
+            f"{name} must be bool, but {t.dtype} came, which reads as scores to add or as 0 = blocked: "
+            "use attn_bias= for scores, or compare (t != 0) for flags"
+        )
+
+
+def _check_integers(name: str, t: Tensor) -> None:
+    if t.is_floating_point() or t.is_complex() or t.dtype is torch.bool:
+        raise MaskError(f"{name} must be integers, but {t.dtype} came: cast with .long() if it counts tokens")

@@ -1,0 +1,177 @@
+"""Places: where a mask is asked, as a grid of tensors or as the single point of a FlexAttention rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from headwise.errors import MaskError
+
+
+class Sizes(NamedTuple):
+    """The four sizes of a map of attention."""
+
+    B: int
+    H: int
+    Lq: int
+    Lk: int
+
+
+class Places(Protocol):
+    """What a mask may know of the places it is asked about. All tensors broadcast to (B, H, Lq, Lk)."""
+
+    @property
+    def b(self) -> Tensor:
+        """Index of the sample."""
+
+    @property
+    def h(self) -> Tensor:
+        """Index of the query head."""
+
+    @property
+    def row(self) -> Tensor:
+        """Index of the query in its sequence."""
+
+    @property
+    def i(self) -> Tensor:
+        """Position of the query."""
+
+    @property
+    def j(self) -> Tensor:
+        """Position of the key."""
+
+    @property
+    def column(self) -> Tensor:
+        """Index of the key in its sequence."""
+
+    def samples(self, values: Tensor) -> Tensor:
+        """Values (B,), one a sample, at these places."""
+
+    def queries(self, values: Tensor) -> Tensor:
+        """Values (B, Lq), one a query, at these places."""
+
+    def keys(self, values: Tensor) -> Tensor:
+        """Values (B, Lk), one a key, at these places."""
+
+    def pairs(self, values: Tensor) -> Tensor:
+        """Values (B, H, Lq, Lk), one a pair, at these places."""
+
+    def placed(self, i: Tensor, j: Tensor, columns: Tensor | None) -> Places:
+        """The same places with other positions."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A rectangle of rows and columns of the whole map; i (B|1, 1, rows, 1), j (B|1, 1, 1, columns).
+
+    order: (Lk,), which key of its sequence each column holds; None: in order.
+    """
+
+    sizes: Sizes
+    rows: slice
+    columns: slice
+    i: Tensor
+    j: Tensor
+    order: Tensor | None = None
+
+    @staticmethod
+    def whole(sizes: Sizes, device: torch.device) -> Grid:
+        """Every pair of the map, the last query at the last key."""
+        everything = slice(None)
+        i = torch.arange(sizes.Lk - sizes.Lq, sizes.Lk, device=device)[None, None, :, None]
+        j = torch.arange(sizes.Lk, device=device)[None, None, None, :]
+        return Grid(sizes, everything, everything, i, j)
+
+    def part(self, rows: slice, columns: slice) -> Grid:
+        """A rectangle of a whole grid."""
+        return replace(self, rows=rows, columns=columns, i=self.i[:, :, rows], j=self.j[..., columns])
+
+    @property
+    def b(self) -> Tensor:
+        return torch.arange(self.sizes.B, device=self.j.device)[:, None, None, None]
+
+    @property
+    def h(self) -> Tensor:
+        return torch.arange(self.sizes.H, device=self.j.device)[None, :, None, None]
+
+    @property
+    def row(self) -> Tensor:
+        return torch.arange(self.sizes.Lq, device=self.j.device)[None, None, self.rows, None]
+
+    @property
+    def column(self) -> Tensor:
+        everything = torch.arange(self.sizes.Lk, device=self.j.device) if self.order is None else self.order
+        return everything[None, None, None, self.columns]
+
+    def samples(self, values: Tensor) -> Tensor:
+        return self._near(values)[:, None, None, None]
+
+    def queries(self, values: Tensor) -> Tensor:
+        return self._near(values)[:, None, self.rows, None]
+
+    def keys(self, values: Tensor) -> Tensor:
+        values = self._near(values)
+        ordered = values if self.order is None else values[:, self.order]
+        return ordered[:, None, None, self.columns]
+
+    def pairs(self, values: Tensor) -> Tensor:
+        values = self._near(values)
+        if self.order is not None and values.shape[3] > 1:
+            values = values[..., self.order]
+        rows = self.rows if values.shape[2] > 1 else slice(None)
+        columns = self.columns if values.shape[3] > 1 else slice(None)
+        return values[:, :, rows, columns]
+
+    def placed(self, i: Tensor, j: Tensor, columns: Tensor | None) -> Grid:
+        i, j = (p if p.ndim == 2 else p[None] for p in (i, j))
+        order = self.order
+        if columns is not None:
+            # an order within an order: the outer one says which of the inner columns is meant
+            order = self._near(columns) if order is None else self._near(columns)[order]
+        return replace(self, i=self.queries(i), j=self.keys(j), order=order)
+
+    def _near(self, values: Tensor) -> Tensor:
+        if values.device != self.j.device:
+            raise MaskError(
+                f"a mask's tensors must be on the device of the call, {self.j.device}, but one is on {values.device}: "
+                f'move them with mask.to("{self.j.device}")'
+            )
+        return values
+
+
+@dataclass(frozen=True)
+class Point:
+    """One pair of the map, as FlexAttention asks for it: every index and position is a 0-d tensor."""
+
+    b: Tensor
+    h: Tensor
+    row: Tensor
+    column: Tensor
+    i: Tensor
+    j: Tensor
+
+    def samples(self, values: Tensor) -> Tensor:
+        return values[self._sample(values)]
+
+    def queries(self, values: Tensor) -> Tensor:
+        return values[self._sample(values), self.row]
+
+    def keys(self, values: Tensor) -> Tensor:
+        return values[self._sample(values), self.column]
+
+    def pairs(self, values: Tensor) -> Tensor:
+        zero = torch.zeros_like(self.row)
+        wanted = (self.b, self.h, self.row, self.column)
+        return values[tuple(w if n > 1 else zero for w, n in zip(wanted, values.shape, strict=True))]
+
+    def placed(self, i: Tensor, j: Tensor, columns: Tensor | None) -> Point:
+        i, j = (p if p.ndim == 2 else p[None] for p in (i, j))
+        column = self.column if columns is None else columns[self.column]
+        return replace(self, i=self.queries(i), j=self.keys(j), column=column)
+
+    def _sample(self, values: Tensor) -> Tensor:
+        # one row serves all samples
+        return self.b if values.shape[0] > 1 else torch.zeros_like(self.b)

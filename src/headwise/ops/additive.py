@@ -1,0 +1,52 @@
+"""Additive scoring (Bahdanau): wᵀ tanh(q + k) in place of q·k, in its plain form."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.errors import ShapeError
+from headwise.masks import Mask
+from headwise.ops import reference
+from headwise.ops.call import Call, cast_by_autocast, checked
+
+
+def additive_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    weight: Tensor,
+    *,
+    mask: Mask | Tensor | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """softmax(wᵀ tanh(q + k)) v over the keys that each query may see.
+
+    q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), weight (Hq, D), or (D,) for all heads -> (B, Hq, Lq, Dv).
+    mask, dropout and generator as in `attention`. Memory is O(Lq·Lk·D).
+    Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2.
+
+    >>> import headwise as hw
+    >>> q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 6)
+    >>> hw.additive_attention(q, k, v, torch.randn(4, 8)).shape
+    torch.Size([2, 4, 3, 6])
+    """
+    kind = q.device.type
+    q, k, v = cast_by_autocast(q, k, v)
+    call = checked(q, k, v, mask=mask, dropout=dropout, generator=generator)
+    Hq, D = q.shape[1], q.shape[3]
+    if weight.shape not in ((D,), (Hq, D)):
+        raise ShapeError(
+            f"weight must be (Hq={Hq}, D={D}), or (D={D},) for all heads, but came as {tuple(weight.shape)}: "
+            "give one number to each feature of a head"
+        )
+    with torch.autocast(kind, enabled=False):
+        return reference.weighted(call, _scores(call, weight))
+
+
+def _scores(call: Call, weight: Tensor) -> Tensor:
+    k, _ = call.without_hidden_keys()
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    joined = torch.tanh(call.q.to(wide)[:, :, :, None] + reference.shared(k, call.groups).to(wide)[:, :, None])
+    return (joined * weight.to(wide).expand(call.q.shape[1], -1)[None, :, None, None]).sum(dim=-1)

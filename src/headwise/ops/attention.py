@@ -1,0 +1,84 @@
+"""The public functions: check a call, choose who computes it, and run it."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from headwise.masks import Mask
+from headwise.ops.backends import Choice, choose, report
+from headwise.ops.call import Rules, cast_by_autocast, checked
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Mask | Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """softmax(q kᵀ · scale) v over the keys that each query may see: the same numbers on every path.
+
+    q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv) -> (B, Hq, Lq, Dv), in the dtype of q. Hk divides Hq: query
+    head h reads key/value head h // (Hq // Hk). A query that may attend to nothing gets zeros.
+
+    mask: a Mask, or a bool tensor, True = may attend, (Lq, Lk) or broadcastable to (B, Hq, Lq, Lk); None: all pairs.
+    attn_bias: scores to add, (Lq, Lk) or broadcastable to (B, Hq, Lq, Lk), None: nothing. scale: what q·k is
+    multiplied by, None: 1/sqrt(D). softcap: c·tanh(score/c), before bias and mask, None: no cap. sink: (Hq,) one
+    logit a head that takes part in the softmax and carries no value, None: no sink. dropout: chance that a weight is
+    zeroed, the rest being raised. generator: where its numbers come from, None: torch's global one. backend: "auto",
+    or one of the names that `backends` lists, which then runs or raises.
+
+    Raises ShapeError, MaskError, ArgumentError or BackendError, each with the sizes that came.
+    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: arXiv:2305.13245; softcap: arXiv:2408.00118, sec. 2;
+    sinks: arXiv:2309.17453 and Miller 2023, "Attention is off by one".
+
+    >>> import headwise as hw
+    >>> q, k, v = torch.randn(2, 8, 5, 16), torch.randn(2, 2, 7, 16), torch.randn(2, 2, 7, 16)
+    >>> hw.attention(q, k, v, mask=hw.causal()).shape
+    torch.Size([2, 8, 5, 16])
+    """
+    rules: Rules = {
+        "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink,
+        "dropout": dropout, "generator": generator,
+    }  # fmt: skip
+    if has_torch_function((q, k, v)):
+        result: Tensor = handle_torch_function(attention, (q, k, v), q, k, v, backend=backend, **rules)
+        return result
+    kind = q.device.type
+    if not torch.is_autocast_enabled(kind):
+        return _run(q, k, v, backend, rules)
+    # cast once here, and keep the bias in its own precision
+    q, k, v = cast_by_autocast(q, k, v)
+    with torch.autocast(kind, enabled=False):
+        return _run(q, k, v, backend, rules)
+
+
+def backends(q: Tensor, k: Tensor, v: Tensor, *, backend: str = "auto", **rules: Unpack[Rules]) -> Choice:
+    """Which backend would run this call of `attention`, and for each of the others one sentence on why not.
+
+    Takes what `attention` takes; computes nothing.
+
+    >>> import headwise as hw
+    >>> q = torch.randn(2, 8, 5, 16)
+    >>> hw.backends(q, q, q, softcap=30.0)
+    sdpa       torch's kernels have no softcap
+    reference  runs
+    """
+    q, k, v = cast_by_autocast(q, k, v)
+    return report(checked(q, k, v, **rules), backend)
+
+
+def _run(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules) -> Tensor:
+    call = checked(q, k, v, **rules)
+    return choose(call, backend).run(call)

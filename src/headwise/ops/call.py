@@ -1,0 +1,173 @@
+"""Call: one checked call of attention, as every backend receives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from headwise.errors import ArgumentError, ShapeError
+from headwise.masks import Mask, as_mask
+from headwise.masks.places import Grid, Sizes
+from headwise.shapes import check_shapes
+
+
+class Rules(TypedDict, total=False):
+    """The rules of a call beside q, k and v, as keywords; see `Call` for their meaning."""
+
+    mask: Mask | Tensor | None
+    attn_bias: Tensor | None
+    scale: float | None
+    softcap: float | None
+    sink: Tensor | None
+    dropout: float
+    generator: torch.Generator | None
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv) and every rule of one call, checked against each other.
+
+    mask: who may attend to whom, None: all. attn_bias: added to the scores, broadcastable to (B, Hq, Lq, Lk), None:
+    nothing. scale: multiplies q·k, None: 1/sqrt(D). softcap: scores become softcap·tanh(scores/softcap), None: not.
+    sink: (Hq,) one logit a head that takes weight and gives nothing, None: no sink. dropout: chance that a weight is
+    zeroed. generator: where its random numbers come from, None: torch's global one.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Mask | None = None
+    attn_bias: Tensor | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    dropout: float = 0.0
+    generator: torch.Generator | None = None
+    # what has been made of this call once, by its name; functools.cached_property does not compile
+    prepared: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def groups(self) -> int:
+        """How many query heads read each key/value head."""
+        # a call without heads has no groups to count
+        return self.q.shape[1] // self.k.shape[1] if self.k.shape[1] else 1
+
+    @property
+    def multiplier(self) -> float:
+        """What q·k is multiplied by."""
+        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+    @property
+    def sizes(self) -> Sizes:
+        """B, Hq, Lq and Lk."""
+        B, Hq, Lq, _ = self.q.shape
+        return Sizes(B, Hq, Lq, self.k.shape[2])
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor that a gradient may flow to."""
+        return tuple(t for t in (self.q, self.k, self.v, self.attn_bias, self.sink) if t is not None)
+
+    @property
+    def allowed(self) -> Tensor | None:
+        """The mask as bool, broadcastable to (B, Hq, Lq, Lk) and no larger than it must be; None: all."""
+        if self.mask is None:
+            return None
+        if "allowed" not in self.prepared:
+            self.prepared["allowed"] = self.mask.allows(Grid.whole(self.sizes, self.q.device))
+        dense: Tensor = self.prepared["allowed"]
+        return dense
+
+    @property
+    def hidden(self) -> Tensor | None:
+        """Keys that no query of the sample may see, bool broadcastable to (B, Hk, Lk, 1); None: there are none."""
+        if self.allowed is None:
+            return None
+        seen = self.allowed.any(dim=2)
+        if seen.shape[1] > 1:
+            seen = seen.unflatten(1, (-1, self.groups)).any(dim=2)
+        return ~seen[..., None]
+
+    def without_hidden_keys(self) -> tuple[Tensor, Tensor]:
+        """k and v with zeros where no query may look, so that padding may hold NaN or inf."""
+        hidden = self.hidden
+        if hidden is None:
+            return self.k, self.v
+        return self.k.masked_fill(hidden, 0.0), self.v.masked_fill(hidden, 0.0)
+
+
+def checked(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Call:
+    """The call of q, k, v and its rules, if they fit each other; else ShapeError, MaskError or ArgumentError."""
+    _check_tensors(q, k, v)
+    B, Hq, Lq, D = q.shape
+    if k.shape[0] != B or k.shape[3] != D or v.shape[:3] != k.shape[:3]:
+        check_shapes(q=(q, "B Hq Lq D"), k=(k, "B Hk Lk D"), v=(v, "B Hk Lk Dv"))
+    Hk, Lk = k.shape[1], k.shape[2]
+    if Hq != Hk and (Hk == 0 or Hq % Hk):
+        raise ShapeError(
+            f"Hk={Hk} must divide Hq={Hq}: each key/value head serves an equal group of query heads, so give k and v "
+            "a number of heads that divides q's"
+        )
+    mask = as_mask(rules.pop("mask", None))
+    call = Call(q, k, v, mask, **rules)
+    if mask is not None:
+        mask.check(Sizes(B, Hq, Lq, Lk))
+    _check_numbers(call)
+    if call.attn_bias is not None:
+        _check_bias(call.attn_bias, (B, Hq, Lq, Lk))
+    if call.sink is not None and call.sink.shape != (Hq,):
+        raise ShapeError(f"sink must be (Hq={Hq},), one logit a query head, but came as {tuple(call.sink.shape)}")
+    return call
+
+
+def cast_by_autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v in the dtype that autocast asks for; unchanged where it is off, or where they are float64."""
+    kind = q.device.type
+    if not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    cast = [t.to(dtype) if t.dtype is not torch.float64 else t for t in (q, k, v)]
+    return cast[0], cast[1], cast[2]
+
+
+def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if t.is_nested:
+            raise ShapeError(f"{name} is a nested tensor: pad it, and say which keys are real with mask=keys(keep)")
+        if t.ndim != 4:
+            check_shapes(q=(q, "B Hq Lq D"), k=(k, "B Hk Lk D"), v=(v, "B Hk Lk Dv"))
+    if not q.is_floating_point() or k.dtype is not q.dtype or v.dtype is not q.dtype:
+        raise ArgumentError(
+            f"q, k and v must share one floating dtype, but came as {q.dtype}, {k.dtype} and {v.dtype}: cast them first"
+        )
+    if k.device != q.device or v.device != q.device:
+        raise ArgumentError(
+            f"q, k and v must be on one device, but are on {q.device}, {k.device} and {v.device}: move them with .to()"
+        )
+
+
+def _check_numbers(call: Call) -> None:
+    if not 0.0 <= call.dropout <= 1.0:
+        raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {call.dropout}")
+    if call.generator is not None and call.dropout == 0.0:
+        raise ArgumentError("generator= feeds dropout, but dropout is 0: give dropout > 0, or no generator")
+    if call.softcap is not None and not call.softcap > 0:
+        raise ArgumentError(f"softcap must be greater than 0, or None for no cap; got {call.softcap}")
+
+
+def _check_bias(bias: Tensor, sizes: tuple[int, int, int, int]) -> None:
+    if not bias.is_floating_point():
+        raise ArgumentError(
+            f"attn_bias is added to the scores, so it must be floating, but {bias.dtype} came: who may attend to whom "
+            "goes into mask="
+        )
+    shape = (1,) * (4 - bias.ndim) + tuple(bias.shape)
+    if bias.ndim not in (2, 4) or any(n not in (1, size) for n, size in zip(shape, sizes, strict=True)):
+        B, Hq, Lq, Lk = sizes
+        raise ShapeError(
+            f"attn_bias must be (Lq={Lq}, Lk={Lk}) or broadcast to (B={B}, Hq={Hq}, Lq={Lq}, Lk={Lk}), but came as "
+            f"{tuple(bias.shape)}: give every axis its size or 1"
+        )

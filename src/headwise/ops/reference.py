@@ -1,0 +1,111 @@
+"""The definition of attention: short, readable, differentiable; every other path is tested against it."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from headwise.ops.call import Call, Rules, checked
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Tensor:
+    """softmax(q kᵀ · scale) v over the keys that each query may see, by its definition and in O(Lq·Lk) memory.
+
+    q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv) -> (B, Hq, Lq, Dv), and the rules of `hw.attention` but
+    `backend`: see there what each means. Computes in float32, or float64 where q is; gives q's dtype.
+    Vaswani et al. 2017, arXiv:1706.03762, eq. 1.
+
+    >>> q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 6)
+    >>> attention(q, k, v).shape
+    torch.Size([2, 4, 3, 6])
+    """
+    return run(checked(q, k, v, **rules))
+
+
+def attention_weights(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
+    """The weights (B, Hq, Lq, Lk), before dropout, in float32, or float64 where q is.
+
+    A row sums to 1, to less where a sink takes its share, and to 0 where the query may attend to nothing.
+
+    >>> attention_weights(torch.zeros(1, 1, 2, 8), torch.zeros(1, 1, 4, 8))[0, 0, 0]
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    call = checked(q, k, k, **rules)
+    return weights(call, scores(call))
+
+
+def attention_lse(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
+    """The natural logarithm of each row's sum of exponentials, (B, Hq, Lq) in float32, or float64 where q is.
+
+    The sink counts. -inf on a row that may attend to nothing; with a sink, the sink's logit.
+
+    >>> attention_lse(torch.zeros(1, 1, 2, 8), torch.zeros(1, 1, 4, 8)).exp()
+    tensor([[[4., 4.]]])
+    """
+    call = checked(q, k, k, **rules)
+    logits = scores(call)
+    if call.allowed is not None:
+        logits = logits.masked_fill(~call.allowed, float("-inf"))
+    return torch.logsumexp(_with_sink(call, logits), dim=-1)
+
+
+def run(call: Call) -> Tensor:
+    """The definition, of a checked call."""
+    return weighted(call, scores(call))
+
+
+def weighted(call: Call, logits: Tensor) -> Tensor:
+    """The values of a checked call, mixed by the softmax of `logits` (B, Hq, Lq, Lk)."""
+    _, v = call.without_hidden_keys()
+    seen = dropped(weights(call, logits), call.dropout, call.generator)
+    return (seen @ shared(v, call.groups).to(seen.dtype)).to(call.q.dtype)
+
+
+def scores(call: Call) -> Tensor:
+    """What the softmax is taken of, before the mask: cap(q·k · scale) + bias, (B, Hq, Lq, Lk)."""
+    k, _ = call.without_hidden_keys()
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    logits = call.q.to(wide) @ shared(k, call.groups).to(wide).mT * call.multiplier
+    if call.softcap is not None:
+        logits = call.softcap * torch.tanh(logits / call.softcap)
+    return logits if call.attn_bias is None else logits + call.attn_bias.to(wide)
+
+
+def weights(call: Call, logits: Tensor) -> Tensor:
+    """softmax of `logits` (B, Hq, Lq, Lk) over the keys that may be seen, before dropout."""
+    allowed = call.allowed
+    if allowed is None:
+        return torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
+    # a row without a key is left unmasked here, and zeroed below: -inf throughout would make its softmax NaN
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    logits = logits.masked_fill(~(allowed | empty), float("-inf"))
+    seen = torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
+    return seen.masked_fill(~allowed, 0.0)
+
+
+def dropped(seen: Tensor, chance: float, generator: torch.Generator | None) -> Tensor:
+    """Weights with a share `chance` of them zeroed and the rest raised, so that the mean stays.
+
+    Srivastava et al. 2014, in the inverted form.
+    """
+    if chance == 0.0:
+        return seen
+    if chance == 1.0:
+        return seen * 0.0
+    kept = torch.rand(seen.shape, generator=generator, device=seen.device) >= chance
+    return seen * kept / (1.0 - chance)
+
+
+def shared(heads: Tensor, groups: int) -> Tensor:
+    """Key/value heads (B, Hk, ...) as (B, Hq, ...): query head h reads head h // groups."""
+    return heads if groups == 1 else heads.repeat_interleave(groups, dim=1)
+
+
+def _with_sink(call: Call, logits: Tensor) -> Tensor:
+    # one more logit a row, after the keys, that takes its share and carries no value
+    if call.sink is None:
+        return logits
+    column = call.sink.to(logits.dtype)[None, :, None, None].expand(*logits.shape[:-1], 1)
+    return torch.cat([logits, column], dim=-1)

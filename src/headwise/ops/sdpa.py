@@ -1,0 +1,173 @@
+"""torch's own kernels, wherever they are fused and exact: an adaptor to scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend
+
+from headwise.errors import BackendError
+from headwise.masks.leaves import Causal
+from headwise.ops import reference
+from headwise.ops.call import Call
+
+# the CPU kernel reads keys by vectors of at most 16, and the last Lk % 16 one by one
+VECTOR = 16
+
+
+class Kernel(NamedTuple):
+    """The arguments of scaled_dot_product_attention that compute a call exactly."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    attn_mask: Tensor | None
+    is_causal: bool
+
+
+def why_not(call: Call) -> str:
+    """Why torch's fused kernels would not compute this call exactly; "" where they do."""
+    for stands, reason in (
+        (call.softcap is not None, "torch's kernels have no softcap"),
+        (call.sink is not None, "torch's kernels have no sink"),
+        (call.generator is not None, "torch's kernels draw dropout from the global generator only"),
+        (_learned(call.attn_bias), "torch's fused kernels give no gradient to attn_bias"),
+        (0 in call.q.shape or 0 in call.v.shape, "an axis is empty, and torch's fused kernels need one entry at least"),
+    ):
+        if stands:
+            return reason
+    if torch.compiler.is_compiling():
+        return "torch's CPU kernel has no dropout" if call.dropout and call.q.device.type == "cpu" else ""
+    if torch._C._functorch.peek_interpreter_stack() is not None or _has_tangent(call):
+        return "torch's fused kernels have no rule for torch.func transforms and forward-mode derivatives"
+    if _asked_of_torch(call) == SDPBackend.MATH.value:
+        return "torch would leave its fused kernel for the dense path" + (" (dropout)" if call.dropout else "")
+    return ""
+
+
+def run(call: Call) -> Tensor:
+    """One call of torch's kernel; zero rows where a query may attend to nothing."""
+    at = _prepared(call)
+    out = F.scaled_dot_product_attention(
+        at.q, at.k, at.v, attn_mask=at.attn_mask, dropout_p=call.dropout, is_causal=at.is_causal,
+        scale=call.multiplier, enable_gqa=call.groups > 1,
+    )  # fmt: skip
+    if out.shape[-1] != call.v.shape[-1]:
+        out = out[..., : call.v.shape[-1]]
+    out = _with_nan_shown(_with_empty_rows_zero(out, call, at), call, at)
+    if not torch.compiler.is_compiling() and torch.is_grad_enabled() and out.requires_grad:
+        return TwiceDifferentiable.apply(out, call.q, call.k, call.v, call)
+    return out
+
+
+class TwiceDifferentiable(torch.autograd.Function):
+    """Hands `out` on; where a second derivative is wanted, its gradient is that of the definition, recomputed.
+
+    torch's fused kernels know their first derivative only.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.rules = {name: getattr(call, name) for name in ("mask", "attn_bias", "scale", "dropout")}
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if not torch.is_grad_enabled():
+            return gradients[0], None, None, None, None
+        if ctx.rules["dropout"]:
+            raise BackendError(
+                f"a second derivative through dropout={ctx.rules['dropout']} needs the very same drops, which torch's "
+                'fused kernel does not keep: use backend="reference"'
+            )
+        tensors = ctx.saved_tensors
+        again = reference.run(Call(*tensors, **ctx.rules))
+        wanted = [t for t in tensors if t.requires_grad]
+        found = iter(torch.autograd.grad(again, wanted, gradients[0], create_graph=True))
+        return None, *(next(found) if t.requires_grad else None for t in tensors), None
+
+
+def _kernel(call: Call) -> Kernel:
+    q, (k, v) = call.q, (call.k, call.v)
+    attn_mask, is_causal = None, False
+    if type(call.mask) is Causal and call.attn_bias is None and q.shape[2] in (1, k.shape[2]):
+        # one query sits at the last key, and sees them all
+        is_causal = q.shape[2] != 1
+    elif call.mask is not None:
+        k, v = call.without_hidden_keys()
+        attn_mask = call.allowed
+    if call.attn_bias is not None:
+        attn_mask = _bias(call)
+    width = max(q.shape[-1], v.shape[-1])
+    # features of zeros change no score, and give outputs that are cut off: both widths equal is what torch fuses
+    q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
+    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
+    return Kernel(q, k, v, attn_mask, is_causal)
+
+
+def _bias(call: Call) -> Tensor | None:
+    bias = call.attn_bias
+    if bias is None:
+        return None
+    bias = bias if torch.is_grad_enabled() else bias.detach()
+    # torch takes a bias in the dtype of q or in float32; float32 loses nothing
+    bias = bias.to(torch.promote_types(call.q.dtype, torch.float32))
+    return bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
+
+
+def _prepared(call: Call) -> Kernel:
+    # asking and running share one preparation
+    if torch.compiler.is_compiling():
+        return _kernel(call)
+    if "sdpa" not in call.prepared:
+        call.prepared["sdpa"] = _kernel(call)
+    kernel: Kernel = call.prepared["sdpa"]
+    return kernel
+
+
+def _asked_of_torch(call: Call) -> int:
+    at = _prepared(call)
+    return torch._fused_sdp_choice(
+        at.q, at.k, at.v, at.attn_mask, call.dropout, at.is_causal, scale=call.multiplier, enable_gqa=call.groups > 1
+    )
+
+
+def _with_empty_rows_zero(out: Tensor, call: Call, at: Kernel) -> Tensor:
+    # the CPU kernel gives zeros itself; what others give depends on the kernel
+    if at.attn_mask is None or call.allowed is None or out.device.type == "cpu":
+        return out
+    return out.masked_fill(~call.allowed.any(dim=-1, keepdim=True), 0.0)
+
+
+def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:
+    """torch's CPU kernel takes a row for empty, and gives zeros, if all scores that it sees are NaN and are not read
+    by vectors; such rows get their NaN back. Measured on torch 2.13."""
+    tail = call.k.shape[2] % VECTOR
+    if out.device.type != "cpu" or torch.compiler.is_exporting() or tail == 0:
+        return out
+    nan_keys = at.k.detach()[:, :, -tail:].isnan().any(dim=-1)
+    if call.groups > 1:
+        nan_keys = nan_keys.repeat_interleave(call.groups, dim=1)
+    nan_keys = nan_keys[:, :, None]
+    if at.is_causal:
+        i = torch.arange(call.q.shape[2], device=out.device)[:, None]
+        nan_keys = nan_keys & (i[-tail:].T <= i)
+    elif call.allowed is not None:
+        nan_keys = nan_keys & (call.allowed if call.allowed.shape[-1] == 1 else call.allowed[..., -tail:])
+    nan_rows = call.q.detach().isnan().any(dim=-1, keepdim=True) | nan_keys.any(dim=-1, keepdim=True)
+    return out.masked_fill(nan_rows, float("nan"))
+
+
+def _learned(bias: Tensor | None) -> bool:
+    return bias is not None and bias.requires_grad and torch.is_grad_enabled()
+
+
+def _has_tangent(call: Call) -> bool:
+    if forward_ad._current_level < 0:
+        return False
+    return any(forward_ad.unpack_dual(t).tangent is not None for t in call.tensors)
