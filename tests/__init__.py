@@ -1,0 +1,1 @@
+"""The tests of headwise: laws first, examples second."""

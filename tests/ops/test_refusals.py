@@ -1,0 +1,56 @@
+"""Bad calls of hw.attention: each gets one sentence with what must hold and what came."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import headwise as hw
+from headwise.errors import ArgumentError, AttentionError, MaskError, ShapeError
+from tests.cases import tensors
+
+REFUSALS: dict[str, tuple[dict[str, Any], type[AttentionError], str]] = {
+    "rank": ({"q": torch.zeros(2, 6, 5)}, ShapeError, r"q must be \(B, Hq, Lq, D\), but it came as \(2, 6, 5\)"),
+    "batch": ({"k": torch.zeros(3, 3, 7, 11)}, ShapeError, r"k has B=3, but B \(batch\) is already 2"),
+    "width": ({"k": torch.zeros(2, 3, 7, 10)}, ShapeError, r"k has D=10, but D \(query/key head width\) is already 11"),
+    "value length": ({"v": torch.zeros(2, 3, 8, 13)}, ShapeError, r"v has Lk=8, but Lk \(key length\) is already 7"),
+    "groups": ({"q": torch.zeros(2, 5, 5, 11)}, ShapeError, "Hk=3 must divide Hq=5"),
+    "dtypes": ({"k": torch.zeros(2, 3, 7, 11).half()}, ArgumentError, "torch.float32, torch.float16 and torch.float32"),
+    "integers": ({n: torch.zeros(2, 3, 7, 11).long() for n in "qkv"}, ArgumentError, "share one floating dtype"),
+    "device": ({"k": torch.zeros(2, 3, 7, 11, device="meta")}, ArgumentError, "are on cpu, meta and cpu"),
+    "float mask": ({"mask": torch.zeros(5, 7)}, MaskError, "must be bool, but torch.float32 came, which reads as"),
+    "three axes": ({"mask": torch.ones(2, 5, 7).bool()}, MaskError, r"\(2, 5, 7\) reads as \(B, Lq, Lk\), as \(H, Lq"),
+    "mask size": ({"mask": torch.ones(5, 8).bool()}, MaskError, r"\(Lq=5, Lk=7\).*came as \(5, 8\)"),
+    "not a mask": ({"mask": "causal"}, MaskError, "mask must be a Mask, a bool tensor or None, but str came"),
+    "padding size": ({"mask": hw.keys(torch.ones(2, 6).bool())}, MaskError, r"\(B=2, Lk=7\), but came as \(2, 6\)"),
+    "bias dtype": ({"attn_bias": torch.ones(5, 7).bool()}, ArgumentError, "floating, but torch.bool came"),
+    "bias size": ({"attn_bias": torch.zeros(7, 5)}, ShapeError, r"\(Lq=5, Lk=7\).*came as \(7, 5\)"),
+    "bias rank": ({"attn_bias": torch.zeros(6, 5, 7)}, ShapeError, r"came as \(6, 5, 7\)"),
+    "dropout": ({"dropout": 1.5}, ArgumentError, "lie in 0..1; got 1.5"),
+    "generator": ({"generator": torch.Generator()}, ArgumentError, "feeds dropout, but dropout is 0"),
+    "softcap": ({"softcap": 0.0}, ArgumentError, "greater than 0, or None for no cap; got 0.0"),
+    "sink": ({"sink": torch.zeros(5)}, ShapeError, r"sink must be \(Hq=6\,\).*came as \(5,\)"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_bad_call_is_refused_in_one_sentence(case: str) -> None:
+    wrong, error, said = REFUSALS[case]
+    q, k, v = tensors()
+    with pytest.raises(error, match=said):
+        hw.attention(**({"q": q, "k": k, "v": v} | wrong))
+    with pytest.raises(error, match=said):
+        hw.backends(**({"q": q, "k": k, "v": v} | wrong))
+
+
+def test_nested_tensors_are_refused() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(3, 7, 11), torch.zeros(3, 5, 11)], layout=torch.jagged)
+    q, k, v = tensors()
+    with pytest.raises(ShapeError, match=r"k is a nested tensor: pad it, and say which keys are real with mask=keys"):
+        hw.attention(q, nested, v)
+
+
+def test_an_unknown_keyword_is_refused() -> None:
+    q, k, v = tensors()
+    with pytest.raises(TypeError, match="is_causal"):
+        hw.attention(q, k, v, is_causal=True)

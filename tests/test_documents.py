@@ -1,0 +1,159 @@
+"""What the documents show is true: their examples run, and their maps are those of the source."""
+
+import contextlib
+import functools
+import importlib
+import inspect
+import re
+import tempfile
+
+import pytest
+
+import headwise
+from tests.arrow import ORDER, SRC
+from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence
+from tests.fences import Fence, fences, marked
+from tests.filemap import READMES, file_map
+
+DOCS = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/**/*.md"))
+MODULES = sorted(
+    ".".join(("headwise", *file.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+    for file in SRC.rglob("*.py")
+    if file.name != "__main__.py"
+)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def outcomes(module: str) -> dict[str, Outcome]:
+    # examples may write files
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return docstring_outcomes(importlib.import_module(module))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_are_true(module):
+    assert "".join(outcome.report for outcome in outcomes(module).values()) == ""
+
+
+def test_examples_in_docstrings_were_run():
+    assert sum(outcome.attempted for module in MODULES for outcome in outcomes(module).values()) > 0
+
+
+@pytest.mark.parametrize("name", headwise.__all__)
+def test_every_public_name_has_an_example_that_was_run(name):
+    found = getattr(headwise, name)
+    own = f"{found.__module__}.{found.__qualname__}"
+    run = {each: outcome.attempted for each, outcome in outcomes(found.__module__).items()}
+    assert sum(count for each, count in run.items() if each == own or each.startswith(f"{own}.")) > 0
+
+
+@pytest.mark.needs("matplotlib", "minilm", "safetensors", "transformers")
+@pytest.mark.parametrize("readme", READMES)
+def test_python_in_a_readme_runs_from_top_to_bottom(readme, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "readme"}
+    blocks = [each for each in fences(read(readme)) if each.language in ("python", "pycon")]
+    runs = [run_python_fence(each, readme, names) for each in blocks if not each.note.startswith("not run: ")]
+    assert "".join(run.report for run in runs) == ""
+    assert sum(run.attempted for run in runs) > 0
+
+
+@pytest.mark.needs("matplotlib", "minilm", "safetensors", "transformers")
+@pytest.mark.parametrize("readme", READMES)
+def test_commands_in_a_readme_do_what_it_shows(readme, tmp_path):
+    blocks = [each for each in fences(read(readme)) if each.language in ("console", "sh", "bash", "shell")]
+    shown = [pair for each in blocks if not each.note.startswith("not run: ") for pair in commands(each)]
+    runs = [run_command(command, output, tmp_path) for command, output in shown]
+    assert "".join(run.report for run in runs) == ""
+    assert sum(run.attempted for run in runs) > 0
+
+
+@pytest.mark.parametrize("document", DOCS)
+def test_python_that_a_document_marks_runs(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "document"}
+    runs = [run_python_fence(each, document, names) for each in fences(read(document)) if each.note == "run"]
+    assert "".join(run.report for run in runs) == ""
+
+
+def test_the_arrow_in_the_readmes_is_the_one_that_is_enforced():
+    for readme in READMES:
+        drawn = marked(read(readme), "arrow")
+        assert tuple(part.strip() for part in drawn.split("→")) == ORDER, "renew it: python -m tests.filemap --write"
+
+
+def test_the_file_map_in_the_readmes_quotes_every_file():
+    for readme in READMES:
+        assert marked(read(readme), "file map") == file_map(), "renew it: python -m tests.filemap --write"
+
+
+def test_both_readmes_show_the_same_blocks():
+    english, chinese = ([(each.language, each.note[:7]) for each in fences(read(readme))] for readme in READMES)
+    assert english == chinese
+
+
+@pytest.mark.parametrize("document", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", *DOCS])
+def test_links_between_documents_lead_somewhere(document):
+    prose = re.sub(r"```.*?```|`[^`]*`", "", read(document), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)", prose)
+    files = [link.partition("#")[0] for link in links if not link.startswith(("http://", "https://", "#"))]
+    assert [file for file in files if not (ROOT / document).parent.joinpath(file).exists()] == []
+
+
+def test_the_newest_entry_of_the_changelog_is_this_version():
+    assert re.findall(r"^## (\S+)", read("CHANGELOG.md"), flags=re.MULTILINE)[0] == headwise.__version__
+
+
+def test_an_example_that_is_not_true_is_reported():
+    wrong = Fence("python", ">>> 1 + 1\n3\n", 7, "")
+    outcome = run_python_fence(wrong, "README.md", {})
+    assert (outcome.attempted, "Expected:\n    3\nGot:\n    2" in outcome.report) == (1, True)
+    assert "line 7" in outcome.report
+    with pytest.raises(ZeroDivisionError) as raised:
+        run_python_fence(Fence("python", "1 / 0\n", 7, ""), "README.md", {})
+    assert raised.traceback[-1].lineno + 1 == 7
+
+
+def test_blocks_share_their_names():
+    names: dict[str, object] = {}
+    run_python_fence(Fence("python", "x = 1\n", 1, ""), "README.md", names)
+    run_python_fence(Fence("python", ">>> y = x + 1\n", 1, ""), "README.md", names)
+    assert names["y"] == 2
+
+
+def test_a_command_that_does_something_else_is_reported(tmp_path):
+    shown = "$ python -c 'print(40 + 2)'\n42\n$ python -c 'print(1)' # why\n2\n"
+    shown += "$ make \\\n  nothing\n$ python no.py\n$ rm x\n"
+    pairs = commands(Fence("console", shown, 1, ""))
+    first, second, *others = (run_command(command, output, tmp_path).report for command, output in pairs)
+    assert first == ""
+    assert re.search(r"(?s)status 0\n1\nwanted:\n2\n$", second)
+    assert others == [
+        "make   nothing: there are no such targets: nothing\n",
+        "python no.py: there are no such files: no.py\n",
+        "rm x: tests/examples.py does not know how to check rm\n",
+    ]
+
+
+def test_fences_know_their_language_line_and_note():
+    text = "a\n\n<!-- not run: slow -->\n```python\nx\n```\n\n- b\n  ```sh\n  make demo\n  ```\n"
+    assert fences(text) == [Fence("python", "x\n", 5, "not run: slow"), Fence("sh", "make demo\n", 10, "")]
+    with pytest.raises(ValueError, match="line 1: this fence is never closed"):
+        fences("```python\nx\n")
+
+
+def test_the_file_map_follows_the_arrow(tmp_path):
+    for path in ("pages/__init__.py", "pages/a.py", "errors.py", "testing.py", "__init__.py", "cli/__init__.py"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(f'"""What {path} gives.\n\nMore.\n"""')
+    names = [line.split()[0] for line in file_map(tmp_path).splitlines()]
+    assert names == ["__init__.py", "errors.py", "pages/__init__.py", "pages/a.py", "cli/__init__.py", "testing.py"]
+    assert "errors.py          What errors.py gives.\n" in file_map(tmp_path)
+
+
+def test_inspected_sources_are_those_of_this_checkout():
+    assert inspect.getfile(headwise) == str(SRC / "__init__.py")
