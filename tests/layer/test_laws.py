@@ -27,7 +27,8 @@ class TestMemory(TransformLaws):
 
 class CachedLaws(AttentionLaws):
     # queries come last, so there are at least as many keys
-    refused_shapes: ClassVar[frozenset[str]] = frozenset({"more queries than keys", "no query"})
+    refused_shapes: ClassVar[frozenset[str]] = frozenset({"more queries than keys", "no query", "one key"})
+    dtypes: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16)
 
     def cache(self, layer: hw.MultiHeadAttention, B: int, Lk: int) -> hw.KVCache:
         raise NotImplementedError

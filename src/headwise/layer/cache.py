@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
 from headwise.layer.rows import GrowingStore, RingStore, Rows, StaticStore, Store
-from headwise.masks import Mask, causal, keys, prefix, window
+from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.places import Sizes
 
 
@@ -20,6 +20,8 @@ class Stretch(NamedTuple):
     v: Tensor
     mask: Mask | None
     key_positions: Tensor
+    # which token each slot holds, where that is not its own number
+    tokens: Tensor | None
 
 
 class KVCache:
@@ -41,9 +43,11 @@ class KVCache:
     KVCache(growing, seen=3)
     """
 
-    def __init__(self, store: Store, cursor: Tensor | int) -> None:
+    def __init__(self, store: Store, cursor: Tensor | int, *, batch: int | None = None) -> None:
         self._store = store
         self._cursor = cursor
+        # None: as many samples as come first
+        self._batch = batch
 
     @property
     def seen(self) -> int:
@@ -53,6 +57,7 @@ class KVCache:
     def reorder(self, index: Tensor) -> None:
         """Pick samples by index (B',), as beam search needs it."""
         self._store.rows = {name: row.index_select(0, index) for name, row in self._store.rows.items()}
+        self._batch = index.shape[0]
 
     def crop(self, length: int) -> None:
         """Forget all tokens but the first `length`, as speculative decoding needs it."""
@@ -76,6 +81,7 @@ class KVCache:
             self._store.rows.pop(name, None)
         if not isinstance(self._store, StaticStore):
             self._store.rows.clear()
+            self._batch = None
 
     def next_positions(self, steps: int, device: torch.device) -> Tensor:
         """Where the next tokens sit unless told otherwise, (steps,) or (B, steps): one after the last."""
@@ -102,14 +108,16 @@ class KVCache:
 
     def _checked(self, k: Tensor, v: Tensor, mask: Mask | None, *, placed: bool, heads: int) -> bool:
         """Refuse what cannot be appended, before anything is written; whether all slots are looked at, filled or not."""
-        store, known = self._store, self._store.rows.get("k")
+        store = self._store
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError("a cache keeps no graph, but gradients are on: call inside torch.no_grad()")
         if placed and isinstance(store, RingStore):
             raise CacheError("a window cache counts tokens, so it takes no positions=: use attn.cache() without window")
-        if known is not None and known.shape[0] != k.shape[0]:
+        if self._batch is None:
+            self._batch = k.shape[0]
+        if self._batch != k.shape[0]:
             raise ShapeError(
-                f"the cache holds B={known.shape[0]} samples, but B={k.shape[0]} came: call reset(), or reorder(index)"
+                f"the cache is for B={self._batch} samples, but B={k.shape[0]} came: make another, or reorder(index)"
             )
         if torch.compiler.is_compiling():
             return isinstance(store, StaticStore)
@@ -163,14 +171,16 @@ class KVCache:
         self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool
     ) -> Stretch:
         store, slots, device = self._store, rows["k"].shape[2], rows["k"].device
+        tokens = None
         if isinstance(store, RingStore):
             tokens = store.tokens(torch.as_tensor(self._cursor, device=device))
             if i.shape[-1] > 1:
                 tokens = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
-            j = tokens
-            near = window(keys=store.window) | (causal() & prefix(store.sinks))
-            placed = near.at(i, j) if mask is None else near.at(i, j) & mask.at(i, j, columns=tokens.clamp(min=0))
-            mask = placed & keys((tokens >= 0)[None])
+            j, tokens = tokens, tokens.clamp(min=0)
+            # keys out of the window are hidden; whether later ones are is for the caller's mask to say
+            near = window(before=store.window - 1, after=slots) | prefix(store.sinks)
+            placed = near.at(i, j) if mask is None else near.at(i, j) & mask.at(i, j, columns=tokens)
+            mask = placed & keys((j >= 0)[None])
         else:
             j = rows.get("position", torch.arange(slots, device=device))
             if mask is not None and (whole or "position" in rows):
@@ -180,7 +190,7 @@ class KVCache:
                 mask = filled if mask is None else mask & filled
         if "keep" in rows:
             mask = keys(rows["keep"]) if mask is None else mask & keys(rows["keep"])
-        return Stretch(rows["k"], rows["v"], mask, j)
+        return Stretch(rows["k"], rows["v"], mask, j, tokens)
 
     def _move(self, length: int) -> None:
         if isinstance(self._cursor, int):
@@ -203,9 +213,11 @@ def growing_cache() -> KVCache:
     return KVCache(GrowingStore(), 0)
 
 
-def static_cache(k: Tensor, v: Tensor) -> KVCache:
-    """A cache in the buffers k (B, Hk, S, D) and v (B, Hk, S, Dv), for S tokens."""
-    return KVCache(StaticStore(k, v), torch.zeros((), dtype=torch.int64, device=k.device))
+def static_cache(length: int, batch: int, device: torch.device) -> KVCache:
+    """A cache for `length` tokens of `batch` samples, in buffers made with the first of them."""
+    if length < 1 or batch < 0:
+        raise ArgumentError(f"a static cache needs length= of 1 or more, and batch=; got {length} and {batch}")
+    return KVCache(StaticStore(length), torch.zeros((), dtype=torch.int64, device=device), batch=batch)
 
 
 def windowed_cache(last: int, sinks: int, device: torch.device) -> KVCache:

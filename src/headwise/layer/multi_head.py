@@ -167,21 +167,19 @@ class MultiHeadAttention(nn.Module):
         >>> hw.MultiHeadAttention(8, 2).cache(window=4, sinks=1)
         KVCache(window=4, sinks=1, seen=0)
         """
-        w = self.widths
         if (length is None) != (batch is None):
             raise ArgumentError(f"a static cache needs length= and batch=, but got length={length} and batch={batch}")
         if length is not None and window is not None:
             raise ArgumentError(f"length={length} and window={window} are two kinds of cache: give one of them")
         if sinks and window is None:
             raise ArgumentError(f"sinks={sinks} are what a window keeps besides, so they need window=")
-        # a projection may have been replaced by one without a plain weight, so any parameter says where and in what
-        like = next((p for p in self.parameters() if p.is_floating_point()), torch.empty(0))
+        # a projection may have been replaced by one without a plain weight, so any parameter says where
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
         if window is not None:
-            return windowed_cache(window, sinks, like.device)
-        if length is None or batch is None:
-            return growing_cache()
-        k, v = (like.new_zeros(batch, w.Hk, length, width) for width in (w.D, w.Dv))
-        return static_cache(k.detach(), v.detach())
+            return windowed_cache(window, sinks, device)
+        if length is not None and batch is not None:
+            return static_cache(length, batch, device)
+        return growing_cache()
 
     def extra_repr(self) -> str:
         w = self.widths

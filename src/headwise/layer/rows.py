@@ -50,14 +50,17 @@ class GrowingStore:
 
 
 class StaticStore:
-    """Buffers of one length, zeros at first, that never move: compiled steps find them again."""
+    """Buffers of one length, zeros at first, made with the first tokens: compiled steps find them again."""
 
-    def __init__(self, k: Tensor, v: Tensor) -> None:
-        self.rows: Rows = {"k": k, "v": v}
+    def __init__(self, length: int) -> None:
+        self.rows: Rows = {}
+        self.length = length
 
     def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
         steps = new["k"].shape[2]
         for name, entries in new.items():
+            if name not in self.rows:
+                self.rows[name] = torch.zeros_like(_resized(entries, SLOT_AXIS[name], self.length))
             buffer = self.rows[name] = unlocked(self.rows[name])
             if whole:
                 slots = cursor + torch.arange(steps, device=buffer.device)
@@ -69,7 +72,7 @@ class StaticStore:
         return {name: row.narrow(SLOT_AXIS[name], 0, int(cursor) + steps) for name, row in self.rows.items()}
 
     def slots(self, cursor: Tensor | int) -> int:
-        return self.rows["k"].shape[2]
+        return self.length
 
 
 class RingStore:
