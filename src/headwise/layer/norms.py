@@ -25,6 +25,21 @@ class L2Norm(nn.Module):
         return F.normalize(x, dim=-1)
 
 
+class RMSNorm(nn.RMSNorm):
+    """Each head of a query or key divided by its root mean square, times a learned weight, (..., D) -> (..., D).
+
+    Computed in the dtype of the weight: under autocast, which leaves this norm alone, that is float32.
+    Zhang and Sennrich 2019, arXiv:1910.07467, eq. 4.
+
+    >>> RMSNorm(2)(torch.tensor([3.0, -3.0]))
+    tensor([ 1., -1.], grad_fn=<MulBackward0>)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., D) -> (..., D)."""
+        return super().forward(x.to(self.weight.dtype))
+
+
 def head_norm(
     kind: str | None, D: int, *, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> nn.Module | None:
@@ -32,7 +47,7 @@ def head_norm(
     if kind is None:
         return None
     if kind == "rms":
-        return nn.RMSNorm(D, device=device, dtype=dtype)
+        return RMSNorm(D, device=device, dtype=dtype)
     if kind == "layer":
         return nn.LayerNorm(D, device=device, dtype=dtype)
     if kind == "l2":

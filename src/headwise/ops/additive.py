@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
 from headwise.errors import ShapeError
 from headwise.masks import Mask
 from headwise.ops import reference
-from headwise.ops.call import Call, cast_by_autocast, checked
+from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
 
 
 def additive_attention(
@@ -32,7 +34,6 @@ def additive_attention(
     >>> hw.additive_attention(q, k, v, torch.randn(4, 8)).shape
     torch.Size([2, 4, 3, 6])
     """
-    kind = q.device.type
     q, k, v = cast_by_autocast(q, k, v)
     call = checked(q, k, v, mask=mask, dropout=dropout, generator=generator)
     Hq, D = q.shape[1], q.shape[3]
@@ -41,7 +42,7 @@ def additive_attention(
             f"weight must be (Hq={Hq}, D={D}), or (D={D},) for all heads, but came as {tuple(weight.shape)}: "
             "give one number to each feature of a head"
         )
-    with torch.autocast(kind, enabled=False):
+    with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
         return reference.weighted(call, _scores(call, weight))
 
 

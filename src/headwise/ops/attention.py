@@ -10,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
 from headwise.ops.backends import Choice, choose, report
-from headwise.ops.call import Rules, cast_by_autocast, checked
+from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
 
 
 def attention(
@@ -55,12 +55,11 @@ def attention(
     if has_torch_function((q, k, v)):
         result: Tensor = handle_torch_function(attention, (q, k, v), q, k, v, backend=backend, **rules)
         return result
-    kind = q.device.type
-    if not torch.is_autocast_enabled(kind):
+    if not autocasts(q):
         return _run(q, k, v, backend, rules)
     # cast once here, and keep the bias in its own precision
     q, k, v = cast_by_autocast(q, k, v)
-    with torch.autocast(kind, enabled=False):
+    with torch.autocast(q.device.type, enabled=False):
         return _run(q, k, v, backend, rules)
 
 

@@ -123,12 +123,17 @@ def checked(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Call:
     return call
 
 
+def autocasts(q: Tensor) -> bool:
+    """Whether autocast is on where q is; torch has none for meta tensors."""
+    kind = q.device.type
+    return kind != "meta" and torch.is_autocast_enabled(kind)
+
+
 def cast_by_autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v in the dtype that autocast asks for; unchanged where it is off, or where they are float64."""
-    kind = q.device.type
-    if not torch.is_autocast_enabled(kind):
+    if not autocasts(q):
         return q, k, v
-    dtype = torch.get_autocast_dtype(kind)
+    dtype = torch.get_autocast_dtype(q.device.type)
     cast = [t.to(dtype) if t.dtype is not torch.float64 else t for t in (q, k, v)]
     return cast[0], cast[1], cast[2]
 
