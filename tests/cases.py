@@ -19,7 +19,12 @@ class Shape(NamedTuple):
     Dv: int = SIZES["Dv"]
 
 
-def tensors(shape: Shape = Shape(), dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+DIFFERENT = Shape()
+
+
+def tensors(
+    shape: Shape = DIFFERENT, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
     """q (B, Hq, Lq, D), k (B, Hk, Lk, D) and v (B, Hk, Lk, Dv)."""
     generator = torch.Generator().manual_seed(seed)
     B, Hq, Hk, Lq, Lk, D, Dv = shape

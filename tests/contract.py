@@ -55,13 +55,17 @@ class AttentionLaws:
         for dtype in self.dtypes:
             self.check([tensors(ONE_SHAPE, dtype)], ONE_SHAPE, **rules(mask, rule, ONE_SHAPE))
 
-    @pytest.mark.parametrize("mask", ("no mask", "causal", "padding", "an empty row", "dense, a head each"))
+    @pytest.mark.parametrize("mask", ["no mask", "causal", "padding", "an empty row", "dense, a head each"])
     @pytest.mark.parametrize("name", SHAPES)
     def test_every_shape_is_legal(self, name: str, mask: str) -> None:
         if name in self.refused_shapes:
             return
         shape = SHAPES[name]
-        self.check([tensors(shape, seed=seed) for seed in range(4)], shape, **rules(mask, "bias" if name == "one head" else "no rule", shape))
+        self.check(
+            [tensors(shape, seed=seed) for seed in range(4)],
+            shape,
+            **rules(mask, "bias" if name == "one head" else "no rule", shape),
+        )
 
     # the law is inherited on purpose, so its executors differ
     @settings(suppress_health_check=[HealthCheck.differing_executors], max_examples=40)
@@ -92,8 +96,8 @@ class AttentionLaws:
         assert torch.equal(out[empty], torch.zeros_like(out[empty]))
         assert bool(out[~empty].abs().sum(-1).gt(0).all())
 
-    @pytest.mark.parametrize("hole", (float("nan"), float("inf"), -float("inf")))
-    @pytest.mark.parametrize("more", ("alone", "with causal"))
+    @pytest.mark.parametrize("hole", [float("nan"), float("inf"), -float("inf")])
+    @pytest.mark.parametrize("more", ["alone", "with causal"])
     def test_padding_may_hold_anything(self, hole: float, more: str) -> None:
         q, k, v = tensors()
         keep = torch.ones(2, 7, dtype=torch.bool)
@@ -104,7 +108,7 @@ class AttentionLaws:
         got = self.attend(q, k.masked_fill(pad, hole), v.masked_fill(pad, hole), mask=mask)
         assert torch.equal(got, wanted)
 
-    @pytest.mark.parametrize("mask", ("causal", "window", "documents", "dense, a head each"))
+    @pytest.mark.parametrize("mask", ["causal", "window", "documents", "dense, a head each"])
     def test_a_key_that_a_query_may_not_see_does_not_touch_it(self, mask: str) -> None:
         q, k, v = tensors()
         allowed = dense_mask(MASKS[mask](ONE_SHAPE), ONE_SHAPE).expand(2, 6, 5, 7)
@@ -118,9 +122,9 @@ class AttentionLaws:
             assert torch.equal(got[blind], wanted[blind])
             assert not bool((got[seeing] == wanted[seeing]).all(-1).any())
 
-    @pytest.mark.parametrize("Lk", (1, 7, 15, 16, 17, 40))
-    @pytest.mark.parametrize("mask", ("no mask", "causal", "recent keys"))
-    @pytest.mark.parametrize("which", ("q", "k", "v"))
+    @pytest.mark.parametrize("Lk", [1, 7, 15, 16, 17, 40])
+    @pytest.mark.parametrize("mask", ["no mask", "causal", "recent keys"])
+    @pytest.mark.parametrize("which", ["q", "k", "v"])
     def test_a_nan_that_is_seen_is_not_hidden(self, which: str, mask: str, Lk: int) -> None:
         shape = ONE_SHAPE._replace(Lk=Lk, Lq=min(5, Lk))
         q, k, v = tensors(shape)
@@ -138,21 +142,30 @@ class AttentionLaws:
     def test_keys_may_come_in_any_order(self) -> None:
         q, k, v = tensors()
         order = torch.randperm(7)
-        allowed, bias = dense_mask(MASKS["dense, a head each"](ONE_SHAPE), ONE_SHAPE), rules("causal", "bias", ONE_SHAPE)
+        allowed, bias = (
+            dense_mask(MASKS["dense, a head each"](ONE_SHAPE), ONE_SHAPE),
+            rules("causal", "bias", ONE_SHAPE),
+        )
         given = {"mask": allowed, "attn_bias": bias["attn_bias"]}
         moved = {"mask": allowed[..., order], "attn_bias": bias["attn_bias"][..., order]}
         exact = exact_attention(q, k, v, **given)
         plain = plain_attention(q, k, v, allowed=allowed, attn_bias=bias["attn_bias"])
         assert_within_budget(self.attend(q, k[:, :, order], v[:, :, order], **moved), exact, plain)
 
-    @pytest.mark.parametrize("mask", ("no mask", "causal", "padding", "dense, a head each"))
+    @pytest.mark.parametrize("mask", ["no mask", "causal", "padding", "dense, a head each"])
     def test_samples_do_not_meet(self, mask: str) -> None:
         q, k, v = tensors()
         given = MASKS[mask](ONE_SHAPE)
         together = self.attend(q, k, v, mask=given)
         allowed = dense_mask(given, ONE_SHAPE)
         for b in range(2):
-            own = None if allowed is None else allowed.expand(2, *allowed.shape[1:])[b : b + 1] if allowed.ndim == 4 else given
+            own = (
+                None
+                if allowed is None
+                else allowed.expand(2, *allowed.shape[1:])[b : b + 1]
+                if allowed.ndim == 4
+                else given
+            )
             alone = self.attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], mask=own)
             exact = exact_attention(q[b : b + 1], k[b : b + 1], v[b : b + 1], mask=own)
             for got in (alone, together[b : b + 1]):
@@ -169,7 +182,7 @@ class AttentionLaws:
         shared = q, k[:1].expand(2, -1, -1, -1), v[:1].expand(2, -1, -1, -1)
         assert_within_budget(self.attend(*shared), exact_attention(*shared), plain_attention(*shared))
 
-    @pytest.mark.parametrize("context", (torch.enable_grad, torch.no_grad, torch.inference_mode))
+    @pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
     def test_gradient_mode_changes_nothing(self, context: Any) -> None:
         q, k, v = tensors()
         wanted = self.attend(q, k, v, mask=hw.causal())
@@ -263,7 +276,7 @@ class GradientLaws(AttentionLaws):
 class TransformLaws(GradientLaws):
     """Laws of forward-mode derivatives and of vmap, for whatever has a rule for them."""
 
-    @pytest.mark.parametrize("mask", ("no mask", "causal", "padding", "an empty row"))
+    @pytest.mark.parametrize("mask", ["no mask", "causal", "padding", "an empty row"])
     def test_first_second_and_forward_derivatives_pass_gradcheck(self, mask: str) -> None:
         shape = Shape(B=2, Hq=2, Hk=1, Lq=2, Lk=3, D=2, Dv=3)
         leaves = [t.requires_grad_() for t in tensors(shape, torch.float64)]
@@ -284,7 +297,9 @@ class TransformLaws(GradientLaws):
         for n in range(3):
             one = [t[n] for t in stacked]
             allowed = hw.causal().allowed(5, 7)
-            assert_within_budget(got[n], exact_attention(*one, mask=hw.causal()), plain_attention(*one, allowed=allowed))
+            assert_within_budget(
+                got[n], exact_attention(*one, mask=hw.causal()), plain_attention(*one, allowed=allowed)
+            )
 
     def test_forward_derivatives_are_not_zero_but_right(self) -> None:
         q, k, v = tensors()

@@ -40,9 +40,7 @@ def exact_attention(
     """
     q, k, v = q.double(), k.double(), v.double()
     attn_bias, sink = (t if t is None else t.double() for t in (attn_bias, sink))
-    return reference.attention(
-        q, k, v, mask=mask, attn_bias=attn_bias, scale=scale, softcap=softcap, sink=sink
-    )
+    return reference.attention(q, k, v, mask=mask, attn_bias=attn_bias, scale=scale, softcap=softcap, sink=sink)
 
 
 def plain_attention(

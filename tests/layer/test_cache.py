@@ -47,8 +47,8 @@ def test_in_any_steps_it_gives_the_numbers_of_one_call(name: str, kind: str) -> 
             assert_within_budget(decoded(layer, x, KINDS[kind](layer), steps, mask=mask), want, whole)
 
 
-@pytest.mark.parametrize(("window", "sinks"), ((4, 0), (3, 2), (5, 1), (1, 1)))
-@pytest.mark.parametrize("name", ("plain", "grouped", "rotary", "alibi", "capped, with a sink"))
+@pytest.mark.parametrize(("window", "sinks"), [(4, 0), (3, 2), (5, 1), (1, 1)])
+@pytest.mark.parametrize("name", ["plain", "grouped", "rotary", "alibi", "capped, with a sink"])
 def test_a_window_cache_equals_the_mask_of_its_window_and_sinks(name: str, window: int, sinks: int) -> None:
     layer, exact = pair(**CONFIGURATIONS[name])
     x = torch.randn(B, L, E)
@@ -60,9 +60,9 @@ def test_a_window_cache_equals_the_mask_of_its_window_and_sinks(name: str, windo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ("plain", "rotary", "alibi", "additive"))
-@pytest.mark.parametrize("side", ("left", "right"))
-@pytest.mark.parametrize("told", ("once", "every time"))
+@pytest.mark.parametrize("name", ["plain", "rotary", "alibi", "additive"])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("told", ["once", "every time"])
 def test_padding_is_remembered(told: str, side: str, name: str, kind: str) -> None:
     layer, exact = pair(**CONFIGURATIONS[name])
     x, prompt = torch.randn(B, L, E), 6
@@ -79,8 +79,8 @@ def test_padding_is_remembered(told: str, side: str, name: str, kind: str) -> No
     assert_within_budget(torch.cat(out, dim=1), want, whole)
 
 
-@pytest.mark.parametrize("kind", ("growing", "static"))
-@pytest.mark.parametrize("name", ("plain", "rotary", "alibi", "relative"))
+@pytest.mark.parametrize("kind", ["growing", "static"])
+@pytest.mark.parametrize("name", ["plain", "rotary", "alibi", "relative"])
 def test_samples_of_their_own_lengths_decode_as_if_alone(name: str, kind: str) -> None:
     layer, _ = pair(**CONFIGURATIONS[name])
     lengths, prompt, more = torch.tensor([6, 4, 1]), 6, 4
@@ -175,7 +175,7 @@ def test_what_a_cache_cannot_do_is_refused_and_changes_nothing() -> None:
         layer(x[:, :1], mask=hw.keys(torch.ones(B, 2).bool()), cache=cache)
     with pytest.raises(CacheError, match="a cache is for self-attention, but key= came"):
         layer(x[:, :1], x, cache=cache)
-    with torch.enable_grad(), pytest.raises(CacheError, match="gradients are on: call inside torch.no_grad"):
+    with torch.enable_grad(), pytest.raises(CacheError, match=r"gradients are on: call inside torch\.no_grad"):
         layer(x[:, :1], cache=cache)
     with pytest.raises(CacheError, match=r"crop\(length\) must lie in 0..5, the tokens seen; got 6"):
         cache.crop(6)
@@ -191,13 +191,13 @@ def test_what_a_cache_cannot_do_is_refused_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    (
+    [
         ({"length": 4}, "needs length= and batch=, but got length=4 and batch=None"),
         ({"length": 4, "batch": 2, "window": 3}, "length=4 and window=3 are two kinds of cache"),
         ({"sinks": 2}, "sinks=2 are what a window keeps besides"),
         ({"window": 0}, "1 or more, and sinks= 0 or more; got 0 and 0"),
         ({"length": 0, "batch": 2}, "needs length= of 1 or more"),
-    ),
+    ],
 )
 def test_a_cache_that_cannot_be_made_is_refused(given: dict[str, int], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):

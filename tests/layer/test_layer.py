@@ -88,7 +88,7 @@ def test_every_parameter_gets_its_gradient(name: str) -> None:
 BIAS_MATTERS = {"capped, with a sink", "softmax off by one", "additive", "rms", "l2"}
 
 
-@pytest.mark.parametrize("name", ("plain", "grouped", "additive", "alibi", "relative", "rms"))
+@pytest.mark.parametrize("name", ["plain", "grouped", "additive", "alibi", "relative", "rms"])
 def test_cross_attention_reads_its_own_widths(name: str) -> None:
     layer, exact = pair(kdim=KDIM, vdim=VDIM, **CONFIGURATIONS[name])
     q, k, v = torch.randn(2, 5, E), torch.randn(2, 9, KDIM), torch.randn(2, 9, VDIM)
@@ -177,7 +177,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "dropout": ({"dropout": -0.1}, r"lie in 0..1; got -0.1"),
     "norm": ({"qk_norm": "batch"}, "qk_norm must be None, 'rms', 'layer', 'l2'; got 'batch'"),
     "additive width": ({"score": hw.Additive(5), "head_dim": 6}, r"Additive\(hidden_dim=5\).*head_dim=6 differs"),
-    "additive position": ({"score": hw.Additive(5), "position": hw.Alibi()}, "acts on dot products, but score=Additive"),
+    "additive position": (
+        {"score": hw.Additive(5), "position": hw.Alibi()},
+        "acts on dot products, but score=Additive",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What torch offers around a module works on the layer: compile, export, autocast, copies, hooks, swapped projections."""
+"""What torch offers around a module works on the layer: compile, export, autocast, copies, hooks, other projections."""
 
 import copy
 import io
@@ -41,7 +41,7 @@ def test_compiled_whole_it_gives_the_same_numbers_and_gradients(name: str, mask:
 
 
 @pytest.mark.needs("inductor")
-@pytest.mark.parametrize("mask", ("no mask", "padding"))
+@pytest.mark.parametrize("mask", ["no mask", "padding"])
 def test_inductor_gives_the_same_numbers(mask: str) -> None:
     layer, exact = pair(position=hw.Rotary(), num_kv_heads=2)
     torch.compiler.reset()
@@ -51,7 +51,7 @@ def test_inductor_gives_the_same_numbers(mask: str) -> None:
     assert_within_budget(compiled(x, mask=given).detach(), exact(x.double(), mask=given).detach(), eager)
 
 
-@pytest.mark.parametrize("kind", ("static", "window"))
+@pytest.mark.parametrize("kind", ["static", "window"])
 def test_compiled_steps_of_a_cache_compile_once(kind: str) -> None:
     layer, _ = pair(position=hw.Rotary())
     layer.requires_grad_(False)
@@ -95,7 +95,7 @@ def test_exported_with_dynamic_sizes_it_gives_the_same_numbers(name: str) -> Non
         assert_within_budget(program.module()(x, keep).detach(), want.detach(), eager.detach())
 
 
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_autocast_gives_its_dtype_within_the_budget_of_plain_code(name: str, dtype: torch.dtype) -> None:
     layer, exact = pair(**CONFIGURATIONS[name])
@@ -212,7 +212,9 @@ def test_dynamically_quantised_projections_run() -> None:
         setattr(layer, name, Int8(getattr(layer, name)))
     after = layer(x, mask=hw.causal())
     assert 0 < (after - before).abs().max() < 0.02 * before.abs().max() + 0.02
-    cached = torch.cat([layer(x[:, t : t + 1], mask=hw.causal(), cache=c) for c in [layer.cache()] for t in range(5)], 1)
+    cached = torch.cat(
+        [layer(x[:, t : t + 1], mask=hw.causal(), cache=c) for c in [layer.cache()] for t in range(5)], 1
+    )
     assert torch.allclose(cached, after, atol=1e-5)
 
 

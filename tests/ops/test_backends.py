@@ -73,9 +73,9 @@ def test_the_automatic_choice_is_the_first_without_a_reason() -> None:
 
 def test_transforms_go_to_a_backend_with_a_rule_for_them() -> None:
     q, k, v = tensors()
-    with pytest.raises(BackendError, match="have no rule for torch.func transforms"):
+    with pytest.raises(BackendError, match=r"have no rule for torch\.func transforms"):
         torch.func.jvp(lambda t: hw.attention(t, k, v, backend="sdpa"), (q,), (q,))
-    with pytest.raises(BackendError, match="have no rule for torch.func transforms"):
+    with pytest.raises(BackendError, match=r"have no rule for torch\.func transforms"):
         torch.func.vmap(lambda t: hw.attention(t, k, v, backend="sdpa"))(q[None])
 
 
@@ -115,7 +115,8 @@ def test_dropout_repeats_with_its_generator_and_passes_its_own_gradient() -> Non
     def drawn(seed: int) -> Tensor:
         return hw.attention(q, k, v, dropout=0.5, generator=torch.Generator().manual_seed(seed))
 
-    assert torch.equal(drawn(1), drawn(1)) and not torch.equal(drawn(1), drawn(2))
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
     seen = hw.attention(q, k, torch.eye(7).expand(2, 3, 7, 7), dropout=0.5, generator=torch.Generator().manual_seed(1))
     (gradient,) = torch.autograd.grad(drawn(1).sum(), v)
     expected = seen.unflatten(1, (3, 2)).sum(dim=(2, 3))[..., None].expand_as(v)

@@ -45,7 +45,7 @@ def test_a_bad_call_is_refused_in_one_sentence(case: str) -> None:
 
 def test_nested_tensors_are_refused() -> None:
     nested = torch.nested.nested_tensor([torch.zeros(3, 7, 11), torch.zeros(3, 5, 11)], layout=torch.jagged)
-    q, k, v = tensors()
+    q, _k, v = tensors()
     with pytest.raises(ShapeError, match=r"k is a nested tensor: pad it, and say which keys are real with mask=keys"):
         hw.attention(q, nested, v)
 

@@ -73,6 +73,7 @@ class KVCache:
                 "bring them back: use attn.cache() without window"
             )
         self._move(length)
+        return None
 
     def reset(self) -> None:
         """Forget all tokens; static buffers stay where they are."""
@@ -91,7 +92,9 @@ class KVCache:
         last = torch.as_tensor(self._cursor, device=device).reshape(1) - 1
         return known.index_select(1, last) + 1 + ahead
 
-    def extend(self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, heads: int) -> Stretch:
+    def extend(
+        self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, heads: int
+    ) -> Stretch:
         """Append k (B, Hk, L, D) and v (B, Hk, L, Dv) at `positions`; what their queries may look at.
 
         placed: whether the caller gave the positions. heads: Hq, for the check of the mask.
@@ -107,7 +110,7 @@ class KVCache:
         return self._stretch(rows, mask, positions, cursor, whole=whole)
 
     def _checked(self, k: Tensor, v: Tensor, mask: Mask | None, *, placed: bool, heads: int) -> bool:
-        """Refuse what cannot be appended, before anything is written; whether all slots are looked at, filled or not."""
+        """Refuse what cannot be appended, before anything is written; else whether all slots are looked at."""
         store = self._store
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError("a cache keeps no graph, but gradients are on: call inside torch.no_grad()")
@@ -130,10 +133,9 @@ class KVCache:
         if mask is None:
             return False
         sizes = Sizes(k.shape[0], heads, k.shape[2], total)
-        if isinstance(store, StaticStore) and not _fits(mask, sizes):
-            # a mask over all slots, as compiled steps take it
-            if _fits(mask, sizes._replace(Lk=store.slots(0))):
-                return True
+        # a mask over all slots, as compiled steps take it, looks at all of them
+        if isinstance(store, StaticStore) and not _fits(mask, sizes) and _fits(mask, sizes._replace(Lk=store.length)):
+            return True
         mask.check(sizes)
         return False
 
@@ -167,9 +169,7 @@ class KVCache:
         keep = mask.padding(self.seen + steps)
         return None if keep is None else keep[:, -steps:]
 
-    def _stretch(
-        self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool
-    ) -> Stretch:
+    def _stretch(self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool) -> Stretch:
         store, slots, device = self._store, rows["k"].shape[2], rows["k"].device
         tokens = None
         if isinstance(store, RingStore):

@@ -135,7 +135,8 @@ class MultiHeadAttention(nn.Module):
             _checked_together(key, value, cache)
         mask = as_mask(mask)
         if query.ndim == 2:
-            key, value = (t[None] if isinstance(t, Tensor) and t.ndim == 2 else t for t in (key, value))
+            key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
+            value = value[None] if value is not None and value.ndim == 2 else value
             return self._batched(query[None], key, value, mask, attn_bias, positions, cache)[0]
         return self._batched(query, key, value, mask, attn_bias, positions, cache)
 
@@ -235,9 +236,8 @@ class MultiHeadAttention(nn.Module):
                 raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
             weight: Tensor = self.score_weight  # type: ignore[assignment]  # there, since the score is additive
             return additive_attention(q, k, v, weight, mask=mask, dropout=dropout)
-        score, sink = self.score, self.sink
-        if score.sink == "zero":
-            sink = q.new_zeros(q.shape[1])
+        score = self.score
+        sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else self.sink
         return attention(
             q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
             dropout=dropout,

@@ -12,7 +12,7 @@ from headwise.masks.places import Places, Sizes
 from headwise.masks.tiles import TileGrid
 
 
-@node
+@node()
 class And(Mask):
     """Both of two masks."""
 
@@ -41,7 +41,7 @@ class And(Mask):
         return f"{_bracket(self.left, Or)} & {_bracket(self.right, And, Or)}"
 
 
-@node
+@node()
 class Or(Mask):
     """Either of two masks."""
 
@@ -68,7 +68,7 @@ class Or(Mask):
         return f"{_bracket(self.left, And)} | {_bracket(self.right, And, Or)}"
 
 
-@node
+@node()
 class Not(Mask):
     """The opposite of a mask."""
 
@@ -88,7 +88,7 @@ class Not(Mask):
         return f"~{_bracket(self.mask, And, Or)}"
 
 
-@node
+@node()
 class Placed(Mask):
     """A mask whose queries and keys sit at positions of their own."""
 
@@ -140,6 +140,7 @@ class Placed(Mask):
 
 
 def _check_whole(name: str, positions: Tensor) -> None:
+    """Refuse positions that are not integers."""
     if positions.dtype.is_floating_point or positions.dtype.is_complex or positions.dtype is torch.bool:
         raise MaskError(f"{name} must be integers, but {positions.dtype} came: positions count tokens")
 

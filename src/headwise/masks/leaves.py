@@ -16,7 +16,7 @@ from headwise.masks.tiles import TileGrid, reduce_all, reduce_any
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-@node
+@node()
 class Causal(Mask):
     """Keys at or before the query's position."""
 
@@ -27,7 +27,7 @@ class Causal(Mask):
         return tiles.j[0] <= tiles.i[1], tiles.j[1] <= tiles.i[0]
 
 
-@node
+@node("before", "after")
 class Window(Mask):
     """Keys from `before` positions before the query to `after` positions after it."""
 
@@ -42,7 +42,7 @@ class Window(Mask):
         return some, (tiles.j[0] >= tiles.i[1] - self.before) & (tiles.j[1] <= tiles.i[0] + self.after)
 
 
-@node
+@node()
 class Keys(Mask):
     """The keys that `keep` (B, Lk) marks."""
 
@@ -58,6 +58,7 @@ class Keys(Mask):
         _check_rows("keys(keep)", self.keep, sizes.B, sizes.Lk, "Lk")
 
     def __invert__(self) -> Mask:
+        # not Not(self), so that the opposite of a padding mask still knows its padding
         return Keys(~self.keep)
 
     def padding(self, Lk: int) -> Tensor | None:
@@ -67,7 +68,7 @@ class Keys(Mask):
         return {"keep": self.keep}
 
 
-@node
+@node()
 class Lengths(Mask):
     """The first n keys of each sample (B,), or of each query (B, Lq)."""
 
@@ -98,7 +99,7 @@ class Lengths(Mask):
         return {"n": self.n}
 
 
-@node
+@node()
 class Documents(Mask):
     """Keys whose id is the query's."""
 
@@ -129,31 +130,44 @@ class Documents(Mask):
         return self.ids if self.key_ids is None else self.key_ids
 
 
-@node
+@node("n")
 class Prefix(Mask):
-    """Keys at positions before n, one number for all or (B,)."""
+    """Keys at positions before n."""
 
-    n: int | Tensor
+    n: int
 
     def allows(self, at: Places) -> Tensor:
-        return at.j < self._bound(at)
+        return at.j < self.n
 
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
-        bound = self._bound(tiles.grid)
-        return tiles.j[0] < bound, tiles.j[1] < bound
+        return tiles.j[0] < self.n, tiles.j[1] < self.n
+
+
+@node()
+class PrefixEach(Mask):
+    """Keys at positions before n (B,), a number of each sample's own."""
+
+    n: Tensor
+
+    def allows(self, at: Places) -> Tensor:
+        return at.j < at.samples(self.n)
+
+    def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
+        n = tiles.grid.samples(self.n)
+        return tiles.j[0] < n, tiles.j[1] < n
 
     def check(self, sizes: Sizes) -> None:
-        if isinstance(self.n, Tensor) and self.n.shape[0] not in (1, sizes.B):
+        if self.n.shape[0] not in (1, sizes.B):
             raise MaskError(f"prefix(n) must be (B={sizes.B},), but came as {tuple(self.n.shape)}: one to each sample")
 
     def per_sample(self) -> dict[str, Tensor]:
-        return {"n": self.n} if isinstance(self.n, Tensor) else {}
+        return {"n": self.n}
 
-    def _bound(self, at: Places) -> int | Tensor:
-        return at.samples(self.n) if isinstance(self.n, Tensor) else self.n
+    def __repr__(self) -> str:
+        return f"prefix(n={show(self.n)})"
 
 
-@node
+@node()
 class Allowed(Mask):
     """A dense bool tensor, (Lq, Lk) or broadcastable to (B, H, Lq, Lk)."""
 
@@ -175,7 +189,8 @@ class Allowed(Mask):
         if any(size not in (1, wanted) for size, wanted in zip(shape, sizes, strict=True)):
             raise MaskError(
                 f"a bool mask must be (Lq={sizes.Lq}, Lk={sizes.Lk}) or broadcast to (B={sizes.B}, H={sizes.H}, "
-                f"Lq={sizes.Lq}, Lk={sizes.Lk}), but came as {tuple(self.t.shape)}: give every axis its size or 1"
+                f"Lq={sizes.Lq}, Lk={sizes.Lk}), but came as {tuple(self.t.shape)}: give every axis its size or 1, and "
+                "padding (B, Lk) to keys()"
             )
 
     def per_sample(self) -> dict[str, Tensor]:
@@ -190,7 +205,7 @@ class Allowed(Mask):
         return self.t[None, None] if self.t.ndim == 2 else self.t
 
 
-@node
+@node("fn")
 class Ruled(Mask):
     """A function of sample, head, query position and key position."""
 
@@ -216,7 +231,7 @@ class Ruled(Mask):
         return f"rule({getattr(self.fn, '__qualname__', repr(self.fn))})"
 
 
-@node
+@node("fn")
 class Indexed(Ruled):
     """A function of sample, head, row and column: asked by indices, where `Ruled` asks by positions."""
 

@@ -64,6 +64,7 @@ class Mask:
         return Or(self, _mask(other))
 
     def __invert__(self) -> Mask:
+        """The opposite. torch 2.13 cannot trace `~` of an object with fullgraph=True: there, call `__invert__()`."""
         from headwise.masks.algebra import Not
 
         return Not(self)
@@ -162,7 +163,8 @@ class Mask:
     def device(self) -> torch.device:
         """Where the tensors of this mask are; without any, torch's default device."""
         tensors = [leaf for leaf in pytree.tree_leaves(self) if isinstance(leaf, Tensor)]
-        return tensors[0].device if tensors else torch.get_default_device()
+        # not torch.get_default_device(), which torch.compile cannot trace
+        return (tensors[0] if tensors else torch.empty(0)).device
 
     def to(self, device: torch.device | str) -> Mask:
         """The same mask with its tensors on `device`."""
@@ -228,6 +230,7 @@ def not_shared(sizes: Iterable[int]) -> int:
 
 
 def _mask(value: object) -> Mask:
+    """The other side of & or |, refused where it is no mask."""
     if not isinstance(value, Mask):
         raise MaskError(
             f"a mask joins only with a mask, but {type(value).__name__} came: wrap a bool tensor with allowed()"
@@ -236,10 +239,12 @@ def _mask(value: object) -> Mask:
 
 
 def _values(mask: Mask) -> list[Any]:
+    """What the fields of a mask hold, in their order."""
     return [getattr(mask, f.name) for f in fields(mask)]
 
 
 def _same(a: Any, b: Any) -> bool:
+    """Whether two fields hold the same; tensors also agree in dtype and device."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a is b or (a.dtype == b.dtype and a.device == b.device and torch.equal(a, b))
     return bool(type(a) is type(b) and a == b)

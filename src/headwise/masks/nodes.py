@@ -2,54 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar, dataclass_transform
 
-from torch import Tensor
+import torch
 from torch.utils import _pytree as pytree
 
 from headwise.masks.mask import Mask
 
 M = TypeVar("M", bound=Mask)
-# name and value of each field that holds neither a tensor nor a mask
+# name and value of each field that is no child
 Constants = tuple[tuple[str, Any], ...]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
-def node(cls: type[M]) -> type[M]:
-    """A class of mask as a frozen dataclass and a pytree: tensors and masks are its children, the rest is constant."""
-    cls = dataclass(frozen=True, eq=False, repr=False)(cls)
-    pytree.register_pytree_node(
-        cls,
-        _flatten,
-        partial(_unflatten, cls),
-        serialized_type_name=f"headwise.masks.{cls.__name__}",
-        to_dumpable_context=lambda constants: [list(pair) for pair in constants],
-        from_dumpable_context=lambda pairs: tuple((name, value) for name, value in pairs),
-        flatten_with_keys_fn=_flatten_with_keys,
-    )
-    return cls
+def node(*constants: str) -> Callable[[type[M]], type[M]]:
+    """Make a class of mask a frozen dataclass and a pytree, whose children are all fields but constants and None.
+
+    Constants are part of the tree's shape: an exported program is made for them, and vmap leaves them alone.
+    """
+
+    def made(cls: type[M]) -> type[M]:
+        cls = dataclass(frozen=True, eq=False, repr=False)(cls)
+        names = tuple(field.name for field in fields(cls))
+        # an exported program is saved with the masks it was shown, and loaded with weights_only
+        torch.serialization.add_safe_globals([cls])
+        pytree.register_pytree_node(
+            cls,
+            partial(_flatten, names, constants),
+            partial(_unflatten, cls, names),
+            serialized_type_name=f"headwise.masks.{cls.__name__}",
+            to_dumpable_context=lambda pairs: [list(pair) for pair in pairs],
+            from_dumpable_context=lambda pairs: tuple((name, value) for name, value in pairs),
+            flatten_with_keys_fn=partial(_flatten_with_keys, names, constants),
+        )
+        return cls
+
+    return made
 
 
-def _flatten(mask: Mask) -> tuple[list[Any], Constants]:
-    pairs, constants = _flatten_with_keys(mask)
-    return [child for _, child in pairs], constants
+def _flatten_with_keys(
+    names: tuple[str, ...], constants: tuple[str, ...], mask: Mask
+) -> tuple[list[tuple[Any, Any]], Constants]:
+    """The children of a mask, each with the key that names it, and its constants."""
+    values = [(name, getattr(mask, name)) for name in names]
+    known = tuple((name, value) for name, value in values if name in constants or value is None)
+    fixed = [name for name, _ in known]
+    return [(pytree.GetAttrKey(name), value) for name, value in values if name not in fixed], known
 
 
-def _flatten_with_keys(mask: Mask) -> tuple[list[tuple[Any, Any]], Constants]:
-    pairs, constants = [], []
-    for field in fields(mask):
-        value = getattr(mask, field.name)
-        if isinstance(value, Tensor | Mask):
-            pairs.append((pytree.GetAttrKey(field.name), value))
-        else:
-            constants.append((field.name, value))
-    return pairs, tuple(constants)
+def _flatten(names: tuple[str, ...], constants: tuple[str, ...], mask: Mask) -> tuple[list[Any], Constants]:
+    """The children of a mask and its constants."""
+    children, known = _flatten_with_keys(names, constants, mask)
+    return [child for _, child in children], known
 
 
-def _unflatten(cls: type[M], children: Iterable[Any], constants: Constants) -> M:
-    known = dict(constants)
-    names = [field.name for field in fields(cls) if field.name not in known]
-    return cls(**known, **dict(zip(names, children, strict=True)))
+def _unflatten(cls: type[M], names: tuple[str, ...], children: Iterable[Any], known: Constants) -> M:
+    """The mask that `_flatten` took apart, with other children."""
+    fixed = dict(known)
+    free = [name for name in names if name not in fixed]
+    return cls(**fixed, **dict(zip(free, children, strict=True)))

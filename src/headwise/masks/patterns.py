@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from headwise.errors import MaskError
-from headwise.masks.leaves import Allowed, Causal, Documents, Keys, Lengths, Prefix, Rule, Ruled, Window
+from headwise.masks.leaves import Allowed, Causal, Documents, Keys, Lengths, Prefix, PrefixEach, Rule, Ruled, Window
 from headwise.masks.mask import Mask, show
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def causal() -> Mask:
@@ -43,11 +45,16 @@ def window(*, keys: int | None = None, before: int | None = None, after: int | N
         raise MaskError(
             f"window takes keys=, or before= and after=, and not both; got keys={keys}, before={before}, after={after}"
         )
+    for name, n in (("keys", keys), ("before", before), ("after", after)):
+        if n is not None:
+            _check_count(f"window({name}=)", n)
     if keys is not None and keys < 1:
         raise MaskError(f"window(keys=) counts the query's own key, so it must be 1 or more; got keys={keys}")
     before, after = (keys - 1, 0) if keys is not None else (before or 0, after or 0)
     if before < 0 or after < 0:
-        raise MaskError(f"window(before=, after=) count keys, so both must be 0 or more; got {before} and {after}")
+        raise MaskError(
+            f"window(before=, after=) count keys, so both must be 0 or more; got before={before} and after={after}"
+        )
     return Window(before, after)
 
 
@@ -69,7 +76,7 @@ def keys(keep: Tensor) -> Mask:
 def lengths(n: Tensor | Sequence[int]) -> Mask:
     """The first n keys of each sample, or of each query.
 
-    n: integers (B,), or (B, Lq).
+    n: integers (B,), or (B, Lq). More than Lk is all keys, 0 and less is none.
 
     >>> print(lengths(torch.tensor([2, 1])).draw(1, 3))
     ##.
@@ -86,29 +93,21 @@ def lengths(n: Tensor | Sequence[int]) -> Mask:
 def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
     """Equal ids see each other: several documents packed into one row, or any other grouping.
 
-    ids: integers (B, Lq), or (Lq,) for all samples. key_ids: the same for the keys; None: as ids.
+    ids: integers (B, Lq), or (Lq,) for all samples. key_ids: the same for the keys, None: as ids, which needs Lq = Lk.
 
     >>> print(documents(torch.tensor([0, 0, 1])).draw(3, 3))
     ##.
     ##.
     ..#
     """
-    rows = [None if t is None else t[None] if t.ndim == 1 else t for t in (ids, key_ids)]
-    for name, t in zip(("documents(ids)", "documents(key_ids)"), rows, strict=True):
-        if t is not None:
-            _check_integers(name, t)
-            if t.ndim != 2:
-                raise MaskError(f"{name} must be (L,) or (B, L), but came as {tuple(t.shape)}: one id to each token")
-    first, second = rows
-    if first is None:
-        raise MaskError("documents(ids) needs one integer id for each token; got None")
-    return Documents(first, second)
+    own = _rows_of_ids("documents(ids)", ids)
+    return Documents(own, None if key_ids is None else _rows_of_ids("documents(key_ids)", key_ids))
 
 
 def prefix(n: int | Tensor) -> Mask:
     """Keys at positions before n, whoever asks; with `causal() |` it is the mask of a prefix language model.
 
-    n: one number, or (B,) one to each sample.
+    n: one number, or (B,) one to each sample. It counts positions, where `lengths` counts the keys of the call.
 
     >>> print((causal() | prefix(2)).draw(3, 3))
     ##.
@@ -120,6 +119,8 @@ def prefix(n: int | Tensor) -> Mask:
         n = n[None] if n.ndim == 0 else n
         if n.ndim != 1:
             raise MaskError(f"prefix(n) must be a number or (B,), but came as {tuple(n.shape)}: one to each sample")
+        return PrefixEach(n)
+    _check_count("prefix(n)", n)
     return Prefix(n)
 
 
@@ -149,6 +150,7 @@ def rule(fn: Rule) -> Mask:
     """A function as a mask: fn(b, h, i, j) -> bool, as FlexAttention's mask_mod; asked tile by tile.
 
     b, h: index of sample and query head. i, j: position of query and key. All are integer tensors that broadcast.
+    A mask_mod that counts queries by rows where Lq and Lk differ comes in by `headwise.masks.from_flex`.
 
     >>> print(rule(lambda b, h, i, j: (i + j) % 2 == 0).draw(2, 4))
     #.#.
@@ -165,12 +167,15 @@ def as_mask(mask: Mask | Tensor | None) -> Mask | None:
         return mask
     if not isinstance(mask, Tensor):
         raise MaskError(
-            f"mask must be a Mask, a bool tensor or None, but {type(mask).__name__} came: build one with hw"
+            f"mask must be a Mask, a bool tensor or None, but {type(mask).__name__} came: make one, as with causal()"
         )
     return allowed(mask)
 
 
 def _check_bool(name: str, t: Tensor) -> None:
+    """Refuse what is not a bool tensor, naming how else it could be read."""
+    if not isinstance(t, Tensor):
+        raise MaskError(f"{name} must be a bool tensor, but {type(t).__name__} came: make it one with torch.tensor()")
     if t.dtype is not torch.bool:
         raise MaskError(
             f"{name} must be bool, but {t.dtype} came, which reads as scores to add or as 0 = blocked: "
@@ -179,5 +184,22 @@ def _check_bool(name: str, t: Tensor) -> None:
 
 
 def _check_integers(name: str, t: Tensor) -> None:
-    if t.is_floating_point() or t.is_complex() or t.dtype is torch.bool:
+    """Refuse what is not a tensor of integers that torch can compare with positions."""
+    if not isinstance(t, Tensor):
+        raise MaskError(f"{name} must be a tensor of integers, but {type(t).__name__} came: use torch.tensor()")
+    if t.dtype not in INTEGERS:
         raise MaskError(f"{name} must be integers, but {t.dtype} came: cast with .long() if it counts tokens")
+
+
+def _check_count(name: str, n: int) -> None:
+    """Refuse a number that counts nothing, such as 2.5 or True."""
+    if isinstance(n, bool) or not isinstance(n, int | torch.SymInt):
+        raise MaskError(f"{name} counts tokens, so it must be an int, but {n!r} came: round it, or give int(n)")
+
+
+def _rows_of_ids(name: str, ids: Tensor) -> Tensor:
+    """Ids as (B, L), where (L,) is the same for all samples."""
+    _check_integers(name, ids)
+    if ids.ndim not in (1, 2):
+        raise MaskError(f"{name} must be (L,) or (B, L), but came as {tuple(ids.shape)}: one id to each token")
+    return ids[None] if ids.ndim == 1 else ids

@@ -106,4 +106,5 @@ def _runs(values: Tensor, dim: int, size: int, fill: Tensor | None) -> Tensor:
 
 
 def _count(length: int, size: int) -> int:
-    return -(-length // size)
+    """How many runs of `size` hold `length`; the last may be short."""
+    return (length + size - 1) // size

@@ -50,7 +50,7 @@ class Choice:
 
 
 def choose(call: Call, name: str) -> Backend:
-    """The backend that runs this call: the one named, or BackendError with its reason; for "auto", the first able one."""
+    """The backend that runs this call: the one named, or BackendError with its reason; "auto": the first able one."""
     if name == "auto":
         return next(backend for backend in TABLE if not backend.why_not(call))
     for backend in TABLE:

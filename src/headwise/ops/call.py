@@ -111,8 +111,9 @@ def checked(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Call:
             f"Hk={Hk} must divide Hq={Hq}: each key/value head serves an equal group of query heads, so give k and v "
             "a number of heads that divides q's"
         )
-    mask = as_mask(rules.pop("mask", None))
-    call = Call(q, k, v, mask, **rules)
+    mask = as_mask(rules.get("mask"))
+    rest = {name: value for name, value in rules.items() if name != "mask"}
+    call = Call(q, k, v, mask, **rest)  # type: ignore[arg-type]  # Rules has typed them
     if mask is not None:
         mask.check(Sizes(B, Hq, Lq, Lk))
     _check_numbers(call)

@@ -60,7 +60,8 @@ def run(call: Call) -> Tensor:
         out = out[..., : call.v.shape[-1]]
     out = _with_nan_shown(_with_empty_rows_zero(out, call, at), call, at)
     if not torch.compiler.is_compiling() and torch.is_grad_enabled() and out.requires_grad:
-        return TwiceDifferentiable.apply(out, call.q, call.k, call.v, call)
+        again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, call)  # type: ignore[no-untyped-call]
+        return again
     return out
 
 

@@ -1,0 +1,18 @@
+"""The command line: one file for each command, loaded when it is called."""
+
+import click
+
+from headwise import __version__
+from headwise.cli.worded import WordedGroup, WordedOption, lang_option
+
+__all__ = ["main"]
+
+# each command, and where it is
+COMMANDS = {"look": "headwise.cli.look:look"}
+
+
+@click.group(cls=WordedGroup, commands_at=COMMANDS, about="cli.about")
+@click.version_option(__version__, prog_name="headwise", cls=WordedOption, help="cli.version")
+@lang_option
+def main() -> None:
+    """Multi-head attention you can see through."""

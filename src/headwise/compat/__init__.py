@@ -1,0 +1,1 @@
+"""Conversions: weights and modules of other libraries, one table for each convention."""

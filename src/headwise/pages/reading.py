@@ -1,0 +1,81 @@
+"""Reading: a text as the tokens of a model, refused where the model cannot take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headwise.pages.models import Loaded, quiet
+from headwise.pages.words import Token, read_tokens
+from headwise.wording import refusal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Reading", "check_text", "read"]
+
+# all weights of all heads are held at once, in float32
+MOST_MEBIBYTES = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A text, its tokens, and what the model is called with."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    inputs: Mapping[str, Tensor]
+
+
+def check_text(text: str) -> None:
+    """Refuse a text that no model can read, before anything slow begins."""
+    if not text.strip():
+        raise refusal("refuse.empty")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise refusal("refuse.unicode", place=error.start + 1) from error
+
+
+def read(loaded: Loaded, text: str) -> Reading:
+    """The text as tokens. One with no word for this model, with too many, or unknown to it raises a Refusal."""
+    with quiet():
+        encoded = loaded.tokenizer(
+            text, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt"
+        )
+    offsets, special = encoded.pop("offset_mapping")[0].tolist(), encoded.pop("special_tokens_mask")[0].tolist()
+    names = encoded.tokens()
+    _check_length(loaded, len(names))
+    tokens = read_tokens(text, names, [(start, end) for start, end in offsets], list(map(bool, special)))
+    if all(token.span is None for token in tokens):
+        raise refusal("refuse.no_words", model=loaded.name)
+    known, largest = getattr(loaded.config, "vocab_size", None), int(encoded["input_ids"].max())
+    if known is not None and largest >= known:
+        raise refusal("refuse.vocabulary", model=loaded.name, known=known, got=largest)
+    return Reading(text, tokens, dict(encoded))
+
+
+def _check_length(loaded: Loaded, length: int) -> None:
+    limit = _limit(loaded)
+    if limit is not None and length > limit:
+        raise refusal("refuse.too_long", model=loaded.name, limit=limit, got=length, over=length - limit)
+    heads = getattr(loaded.config, "num_hidden_layers", 1) * getattr(loaded.config, "num_attention_heads", 1)
+    most = MOST_MEBIBYTES << 20
+    need = 4 * heads * length**2
+    if need > most:
+        fits = int((most / 4 / heads) ** 0.5)
+        raise refusal("refuse.too_big", limit=MOST_MEBIBYTES, got=length, heads=heads, need=need >> 20, fits=fits)
+
+
+def _limit(loaded: Loaded) -> int | None:
+    """The most tokens the model takes, or None where it has no limit: a tokenizer without one says 10**30."""
+    positions: Any = getattr(loaded.config, "max_position_embeddings", None)
+    limits = [loaded.tokenizer.model_max_length]
+    if isinstance(positions, int) and positions > 0:
+        # RoBERTa's positions begin after the padding's own
+        table = getattr(getattr(loaded.model, "embeddings", None), "position_embeddings", None)
+        offset = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
+        limits.append(positions - offset)
+    smallest = min(limits)
+    return smallest if smallest < 10**9 else None

@@ -1,0 +1,142 @@
+"""A look as a person reads it in a terminal, in a text file and in a notebook."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from headwise.pages.heat import Heat
+from headwise.pages.links import COUNT, Link, WordLinks
+from headwise.pages.runs import LARGEST_DIFFERENCE
+from headwise.pages.walk import folded
+from headwise.wording import say
+
+if TYPE_CHECKING:
+    from headwise.pages.looking import Look
+
+__all__ = ["as_html", "as_text", "show"]
+
+BAR, WIDTH = 24, 100
+
+
+def show(look: Look, console: Console) -> None:
+    """Print a look to the width and with the colours that the console has."""
+    for part in _parts(look, console.width):
+        console.print(part)
+
+
+def as_text(look: Look) -> str:
+    """A look as plain text."""
+    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        show(look, console)
+    return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())
+
+
+def as_html(look: Look) -> str:
+    """A look as one block of HTML in which the text cannot act."""
+    console = Console(file=io.StringIO(), width=WIDTH, record=True, color_system="truecolor", force_terminal=True)
+    show(look, console)
+    block = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=block)
+
+
+def _parts(look: Look, width: int) -> Iterator[RenderableType]:
+    # everything is a Text: a str would have its brackets read as markup
+    yield Text(_title(look), style="bold")
+    yield Text(_source(look))
+    yield Text()
+    yield Text(say("look.walk", lang=look.lang, layer=look.drawn[0][0]), style="bold")
+    yield from _walk(look, width)
+    yield Text()
+    if look.is_query:
+        for found in look.links:
+            yield from _links_of_query(found, look.lang)
+    else:
+        yield Text(say("look.links", lang=look.lang), style="bold")
+        yield _table(look)
+    yield Text(say("look.links.key", lang=look.lang), style="dim")
+    for layer, head in look.drawn:
+        yield Text()
+        yield from _map(look, layer, head)
+    for note in look.notes:
+        yield Text()
+        yield Text(note)
+
+
+def _title(look: Look) -> str:
+    heads = sorted({int(all_heads.shape[0]) for all_heads in look.weights.values()})
+    return say(
+        "look.model",
+        lang=look.lang,
+        model=look.model,
+        layers=len(look.weights),
+        heads="/".join(map(str, heads)),
+        tokens=len(look.tokens),
+    )
+
+
+def _source(look: Look) -> str:
+    if look.difference is None:
+        return say("look.eager", lang=look.lang, model_type=look.model_type)
+    return say("look.proof", lang=look.lang, difference=look.difference, limit=LARGEST_DIFFERENCE)
+
+
+def _walk(look: Look, width: int) -> Iterator[RenderableType]:
+    names = max(len(chain.name) for chain in look.walk)
+    for chain in look.walk:
+        lines = folded(chain, width - names - 4)
+        yield Text("\n".join(f"  {name:{names}}  {line}" for name, line in zip(_once(chain.name), lines, strict=False)))
+    form = "look.letters.full" if look.difference is not None else "look.letters.short"
+    yield Text(say(form, lang=look.lang), style="dim")
+
+
+def _once(name: str) -> Iterator[str]:
+    yield name
+    while True:
+        yield ""
+
+
+def _links_of_query(found: WordLinks, lang: str) -> Iterator[RenderableType]:
+    yield Text(say("look.links.of", lang=lang, word=found.word.name), style="bold")
+    if not found.links:
+        yield Text(f"  {say('look.links.none', lang=lang)}")
+    rows = Table.grid(padding=(0, 1))
+    for link in found.links:
+        bar = Text("█" * max(1, round(BAR * link.weight)), style="cyan")
+        rows.add_row(Text(link.to), bar, f"{link.weight:.2f}", f"L{link.layer}H{link.head}")
+    yield Padding(rows, (0, 0, 0, 2))
+    if found.special:
+        yield Text(f"  {say('look.apart', lang=lang, links=' · '.join(map(str, found.special)))}")
+
+
+def _table(look: Look) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(say("look.word", lang=look.lang), style="bold")
+    for number in range(1, COUNT + 1):
+        table.add_column(str(number))
+    has_special = any(found.special for found in look.links)
+    if has_special:
+        table.add_column(say("look.special", lang=look.lang), style="dim")
+    for found in look.links:
+        cells = [_cell(link) for link in found.links] + [Text()] * (COUNT - len(found.links))
+        special = [Text("\n".join(map(str, found.special[:2])))] if has_special else []
+        table.add_row(Text(found.word.name), *cells, *special)
+    return table
+
+
+def _cell(link: Link) -> Text:
+    return Text(f"{link.to}\n{link.weight:.2f} L{link.layer}H{link.head}")
+
+
+def _map(look: Look, layer: int, head: int) -> Iterator[RenderableType]:
+    weights = look.weights[layer][head].tolist()
+    yield Text(say("look.map", lang=look.lang, layer=layer, head=head), style="bold")
+    yield Heat(weights, [token.text for token in look.tokens], look.queried, look.lang)

@@ -1,0 +1,90 @@
+"""The walk of shapes through one attention layer, with the sizes it really had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Chain", "Shape", "Walk", "folded", "full_walk", "short_walk"]
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape in letters and in numbers.
+
+    >>> str(Shape("B L D", (1, 16, 384)))
+    '[B, L, D] = [1, 16, 384]'
+    """
+
+    letters: str
+    sizes: Sizes
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.letters.split())}] = {list(self.sizes)}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What happens to one tensor: its name, its first shape, then each operation and the shape it gives."""
+
+    name: str
+    first: Shape
+    steps: tuple[tuple[str, Shape], ...]
+
+
+Walk = tuple[Chain, ...]
+
+
+def full_walk(projections: Mapping[str, tuple[Sizes, Sizes]], heads: Sizes) -> Walk:
+    """The walk through a headwise layer in self-attention.
+
+    projections: what went into and came out of each. heads: the shape of q after the split, (B, H, L, d).
+    """
+    scores = (*heads[:3], heads[2])
+    split = [
+        Chain(
+            name, Shape("B L D", given), ((f"{name}_proj", Shape("B L H*d", out)), ("split", Shape("B H L d", heads)))
+        )
+        for name, (given, out) in ((name, projections[f"{name}_proj"]) for name in "qkv")
+    ]
+    joined, out = projections["out_proj"]
+    return (
+        *split,
+        Chain(
+            "q, k",
+            Shape("B H L d", heads),
+            (("q kᵀ / √d", Shape("B H L L", scores)), ("softmax", Shape("B H L L", scores))),
+        ),
+        Chain(
+            "weights",
+            Shape("B H L L", scores),
+            (
+                ("weights v", Shape("B H L d", heads)),
+                ("join", Shape("B L H*d", joined)),
+                ("out_proj", Shape("B L D", out)),
+            ),
+        ),
+    )
+
+
+def short_walk(hidden: Sizes, weights: Sizes) -> Walk:
+    """What can be said of a layer that is not ours: what goes in and the weights it gives."""
+    return (Chain("x", Shape("B L D", hidden), (("softmax(q kᵀ)", Shape("B H L L", weights)),)),)
+
+
+def folded(chain: Chain, width: int) -> list[str]:
+    """The chain as lines of at most `width` characters, broken only before an arrow.
+
+    >>> folded(Chain("q", Shape("B D", (1, 6)), (("relu", Shape("B D", (1, 6))),)), 30)
+    ['[B, D] = [1, 6]', '→ relu → [B, D] = [1, 6]']
+    """
+    lines = [str(chain.first)]
+    for operation, shape in chain.steps:
+        piece = f"→ {operation} → {shape}"
+        if len(lines[-1]) + 1 + len(piece) <= width:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(piece)
+    return lines

