@@ -173,6 +173,11 @@ def test_what_a_cache_cannot_do_is_refused_and_changes_nothing() -> None:
         layer(x[:2, :1], cache=cache)
     with pytest.raises(MaskError, match=r"\(B=3, Lk=6\), but came as \(3, 2\)"):
         layer(x[:, :1], mask=hw.keys(torch.ones(B, 2).bool()), cache=cache)
+    with pytest.raises(ShapeError, match=r"attn_bias must be \(Lq=1, Lk=6\).*came as \(1, 5\)"):
+        layer(x[:, :1], attn_bias=torch.zeros(1, 5), cache=cache)
+    with pytest.raises(CacheError, match=r"the cache holds torch\.float32, but torch\.bfloat16 came"):
+        layer.bfloat16()(x[:, :1].bfloat16(), cache=cache)
+    layer.float()
     with pytest.raises(CacheError, match="a cache is for self-attention, but key= came"):
         layer(x[:, :1], x, cache=cache)
     with torch.enable_grad(), pytest.raises(CacheError, match=r"gradients are on: call inside torch\.no_grad"):

@@ -11,6 +11,7 @@ from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
 from headwise.layer.rows import GrowingStore, RingStore, Rows, StaticStore, Store
 from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.places import Sizes
+from headwise.ops.call import check_bias
 
 
 class Stretch(NamedTuple):
@@ -93,13 +94,22 @@ class KVCache:
         return known.index_select(1, last) + 1 + ahead
 
     def extend(
-        self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, heads: int
+        self,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        bias: Tensor | None,
+        positions: Tensor,
+        *,
+        placed: bool,
+        heads: int,
     ) -> Stretch:
         """Append k (B, Hk, L, D) and v (B, Hk, L, Dv) at `positions`; what their queries may look at.
 
-        placed: whether the caller gave the positions. heads: Hq, for the check of the mask.
+        bias: attn_bias over all tokens so far. placed: whether the caller gave the positions. heads: Hq. What is
+        refused is refused before anything is appended.
         """
-        whole = self._checked(k, v, mask, placed=placed, heads=heads)
+        whole = self._checked(k, v, mask, bias, placed=placed, heads=heads)
         cursor, steps = self._cursor, k.shape[2]
         rows = self._store.put(self._new_rows(k, v, mask, positions, placed=placed, whole=whole), cursor, whole=whole)
         if isinstance(cursor, int):
@@ -109,7 +119,9 @@ class KVCache:
             self._cursor += steps
         return self._stretch(rows, mask, positions, cursor, whole=whole)
 
-    def _checked(self, k: Tensor, v: Tensor, mask: Mask | None, *, placed: bool, heads: int) -> bool:
+    def _checked(
+        self, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None, *, placed: bool, heads: int
+    ) -> bool:
         """Refuse what cannot be appended, before anything is written; else whether all slots are looked at."""
         store = self._store
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
@@ -122,6 +134,11 @@ class KVCache:
             raise ShapeError(
                 f"the cache is for B={self._batch} samples, but B={k.shape[0]} came: make another, or reorder(index)"
             )
+        known = store.rows.get("k")
+        if known is not None and known.dtype is not k.dtype:
+            raise CacheError(
+                f"the cache holds {known.dtype}, but {k.dtype} came: keep one dtype, and one autocast, throughout"
+            )
         if torch.compiler.is_compiling():
             return isinstance(store, StaticStore)
         total = self.seen + k.shape[2]
@@ -130,14 +147,16 @@ class KVCache:
                 f"a static cache of length {store.slots(0)} has seen {self.seen} tokens and cannot take {k.shape[2]} "
                 f"more: make it with length={total} or more"
             )
-        if mask is None:
-            return False
-        sizes = Sizes(k.shape[0], heads, k.shape[2], total)
-        # a mask over all slots, as compiled steps take it, looks at all of them
-        if isinstance(store, StaticStore) and not _fits(mask, sizes) and _fits(mask, sizes._replace(Lk=store.length)):
-            return True
-        mask.check(sizes)
-        return False
+        sizes, whole = Sizes(k.shape[0], heads, k.shape[2], total), False
+        if isinstance(store, StaticStore) and mask is not None and not _fits(mask, sizes):
+            # a mask over all slots, as compiled steps take it, looks at all of them
+            whole = _fits(mask, sizes._replace(Lk=store.length))
+            sizes = sizes._replace(Lk=store.length if whole else total)
+        if mask is not None:
+            mask.check(sizes)
+        if bias is not None:
+            check_bias(bias, sizes)
+        return whole
 
     def _new_rows(
         self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, whole: bool

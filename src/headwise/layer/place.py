@@ -34,7 +34,7 @@ class Place:
             q = self.module.rotate(q, cos, sin)
             k = self.module.rotate(k, *((cos, sin) if j is i else self.module.tables(j, k.dtype)))
         if self.cache is not None:
-            stretch = self.cache.extend(k, v, mask, i, placed=self.given is not None, heads=q.shape[1])
+            stretch = self.cache.extend(k, v, mask, attn_bias, i, placed=self.given is not None, heads=q.shape[1])
             k, v, mask, j, tokens = stretch
             if attn_bias is not None and tokens is not None and attn_bias.shape[-1] > 1:
                 attn_bias = attn_bias[..., tokens]

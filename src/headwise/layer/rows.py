@@ -64,7 +64,7 @@ class StaticStore:
             buffer = self.rows[name] = unlocked(self.rows[name])
             if whole:
                 slots = cursor + torch.arange(steps, device=buffer.device)
-                buffer.index_copy_(SLOT_AXIS[name], slots, entries.to(buffer.dtype))
+                buffer.index_copy_(SLOT_AXIS[name], slots, entries)
             else:
                 buffer.narrow(SLOT_AXIS[name], int(cursor), steps).copy_(entries)
         if whole:

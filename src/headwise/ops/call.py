@@ -118,7 +118,7 @@ def checked(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Call:
         mask.check(Sizes(B, Hq, Lq, Lk))
     _check_numbers(call)
     if call.attn_bias is not None:
-        _check_bias(call.attn_bias, (B, Hq, Lq, Lk))
+        check_bias(call.attn_bias, Sizes(B, Hq, Lq, Lk))
     if call.sink is not None and call.sink.shape != (Hq,):
         raise ShapeError(f"sink must be (Hq={Hq},), one logit a query head, but came as {tuple(call.sink.shape)}")
     return call
@@ -164,7 +164,8 @@ def _check_numbers(call: Call) -> None:
         raise ArgumentError(f"softcap must be greater than 0, or None for no cap; got {call.softcap}")
 
 
-def _check_bias(bias: Tensor, sizes: tuple[int, int, int, int]) -> None:
+def check_bias(bias: Tensor, sizes: Sizes) -> None:
+    """Raise unless a bias is floating and broadcasts to the sizes of a map."""
     if not bias.is_floating_point():
         raise ArgumentError(
             f"attn_bias is added to the scores, so it must be floating, but {bias.dtype} came: who may attend to whom "

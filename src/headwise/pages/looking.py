@@ -127,6 +127,7 @@ def look(
     because 1.00 L0H2; was 0.75 L1H8; tired 0.71 L2H1
     """
     tell = progress if progress is not None else _silent
+    # a language that is not there is refused before anything slow begins
     say("step.starting", lang=lang)
     check_text(text)
     file = check_output(Path(output), force=force) if output is not None else None
