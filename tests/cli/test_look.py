@@ -1,0 +1,144 @@
+"""headwise look: what it prints, writes and refuses, in both languages."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from headwise.wording import CHINESE, ENGLISH
+from tests.pages.conftest import ANIMAL
+from tests.pages.small_models import SENTENCE
+
+pytestmark = pytest.mark.needs("transformers")
+
+
+@pytest.mark.needs("minilm", "matplotlib")
+def test_the_readme_sentence_in_a_process_of_its_own(tmp_path):
+    from matplotlib.image import imread
+
+    picture = tmp_path / "it.png"
+    command = [sys.executable, "-m", "headwise", "look", ANIMAL, "--query", "it", "--output", str(picture)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^  animal +█+ +0\.68 L3H1", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^  tired +█+ +0\.71 L2H1", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"no hidden state differs from the\s+untouched model's by more than \d\.\de-0[67]", done.stdout)
+    assert "\x1b" not in done.stdout
+    assert imread(picture).shape[:2] > (900, 900)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_each_part_is_printed_in_the_language_asked_for(headwise, bert_folder, lang):
+    done = headwise("look", SENTENCE, "--model", bert_folder, "--layer", 1, "--head", 2, "--lang", lang)
+    assert (done.exit_code, done.stderr) == (0, "")
+    table = {"en": ENGLISH, "zh": CHINESE}[lang]
+    assert table["look.walk"].format(layer=1) in done.stdout
+    assert table["look.map"].format(layer=1, head=2) in done.stdout
+    assert table["look.links"] in done.stdout
+    assert bool(re.search("[\u4e00-\u9fff]", done.stdout)) == (lang == "zh")
+
+
+def test_the_language_may_stand_before_the_command(headwise, bert_folder):
+    before = headwise("--lang", "zh", "look", SENTENCE, "--model", bert_folder)
+    after = headwise("look", SENTENCE, "--model", bert_folder, "--lang=zh")
+    assert before.exit_code == after.exit_code == 0
+    assert before.stdout == after.stdout
+
+
+def test_layer_and_head_may_be_repeated(headwise, bert_folder):
+    done = headwise("look", SENTENCE, "--model", bert_folder, "--layer", 1, "--layer", 0, "--head", 2, "--head", 0)
+    drawn = re.findall(r"^Layer (\d), head (\d):", done.stdout, flags=re.MULTILINE)
+    assert drawn == [("1", "2"), ("1", "0"), ("0", "2"), ("0", "0")]
+
+
+def test_another_kind_of_model_says_so(headwise, gpt2_folder):
+    done = headwise("look", SENTENCE, "--model", gpt2_folder)
+    assert done.exit_code == 0
+    assert "own eager weights" in done.stdout
+    assert "(gpt2 is not one)" in done.stdout
+
+
+def test_a_file_is_written_kept_and_replaced(headwise, bert_folder, tmp_path):
+    call = ("look", SENTENCE, "--model", bert_folder, "-o", tmp_path / "seen.txt")
+    first = headwise(*call)
+    assert (first.exit_code, f"Written: {tmp_path / 'seen.txt'}" in first.stdout.replace("\n", "")) == (0, True)
+    (tmp_path / "seen.txt").write_text("mine")
+    assert headwise(*call).exit_code == 2
+    assert (tmp_path / "seen.txt").read_text() == "mine"
+    assert headwise(*call, "--force").exit_code == 0
+    assert (tmp_path / "seen.txt").read_text(encoding="utf-8").startswith("small-bert")
+
+
+# what is wrong, the arguments, and the numbers and names that both languages must say
+BAD = {
+    "empty text": (["", "--model", "{bert}"], []),
+    "too long": (["it " * 59 + "it", "--model", "{bert}"], ["small-bert", "40", "60", "20"]),
+    "unknown word": ([SENTENCE, "--model", "{bert}", "--query", "dog"], ["“dog”", "the, tired, animal, was, it"]),
+    "no such layer": ([SENTENCE, "--model", "{bert}", "--layer", "7"], ["0", "1", "2", "7"]),
+    "no such head": ([SENTENCE, "--model", "{bert}", "--head", "-1"], ["0", "2", "3", "-1"]),
+    "no weights": ([SENTENCE, "--model", "{bare}"], ["bare", "*.safetensors"]),
+    "no such model": ([SENTENCE, "--model", "./nowhere"], ["./nowhere"]),
+    "no output folder": ([SENTENCE, "--model", "{bert}", "-o", "{bare}/no/seen.png"], ["bare/no"]),
+    "unknown suffix": (
+        [SENTENCE, "--model", "{bert}", "-o", "seen.gif"],
+        [".png", ".svg", ".pdf", ".json", "seen.gif"],
+    ),
+    "output exists": ([SENTENCE, "--model", "{bert}", "-o", "{bare}/config.json"], ["bare/config.json", "--force"]),
+    "no text": ([], ["TEXT", "headwise look --help"]),
+    "no such option": ([SENTENCE, "--size", "3"], ["--size", "headwise look --help"]),
+    "layer is a word": ([SENTENCE, "--layer", "third"], ["--layer", "third"]),
+    "no value": ([SENTENCE, "--query"], ["--query", "headwise look --help"]),
+    "two texts": ([SENTENCE, "more"], ["more", "headwise look --help"]),
+}
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_sentence_and_status_2(headwise, bert_folder, tmp_path, case, lang):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_text("{}")
+    args, wanted = BAD[case]
+    done = headwise("look", "--lang", lang, *(arg.format(bert=bert_folder, bare=bare) for arg in args))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert [part for part in wanted if part not in done.stderr] == []
+    assert bool(re.search("[\u4e00-\u9fff]", done.stderr)) == (lang == "zh")
+
+
+def test_an_error_of_another_part_is_said_with_status_2(headwise, bert_folder, monkeypatch):
+    from headwise.errors import ConversionError
+
+    def refuse(model):
+        raise ConversionError("7 keys are missing")
+
+    monkeypatch.setattr("headwise.pages.runs.take_over", refuse)
+    done = headwise("look", SENTENCE, "--model", bert_folder)
+    assert (done.exit_code, done.stderr) == (2, "7 keys are missing\n")
+    done = headwise("look", SENTENCE, "--model", bert_folder, "--lang", "zh")
+    assert (done.exit_code, done.stderr) == (2, "无法继续，原因（英文）：7 keys are missing\n")
+
+
+def test_what_was_typed_cannot_act_on_the_terminal(headwise, bert_folder):
+    evil = "\x1b[31m\x9b\u202e[red]"
+    for args in (
+        [SENTENCE, "--query", evil],
+        [SENTENCE, "--model", f"./{evil}"],
+        [f"it {evil}"],
+        [SENTENCE, f"--{evil}"],
+    ):
+        done = headwise("look", *args, *(() if "--model" in args else ("--model", bert_folder)))
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout + done.stderr)
+
+
+def test_a_terminal_that_cannot_write_a_sign_shows_a_question_mark(bert_folder):
+    code = "import sys\nsys.argv[0] = 'headwise'\nfrom headwise.cli import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", code, "look", SENTENCE, "--model", str(bert_folder)],
+        capture_output=True,
+        check=False,
+        env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(sys.path), "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0
+    assert b"small-bert: 2 layers ? 3 heads" in done.stdout

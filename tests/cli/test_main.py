@@ -1,0 +1,65 @@
+"""headwise itself: its help, its version, and what it says of a command it does not have."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import headwise as package
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("command", [[], ["look"]])
+def test_help_is_in_the_language_asked_for_wherever_it_is_asked(headwise, lang, command):
+    before = headwise(*command, "--help", "--lang", lang)
+    after = headwise(*command, "--lang", lang, "--help")
+    assert (before.exit_code, before.stdout) == (0, after.stdout)
+    rows = before.stdout.partition("\n  --")[2]
+    assert bool(re.search("[\u4e00-\u9fff]", rows)) == (lang == "zh")
+    # nothing is left that is still a key
+    assert not re.search(r"\b(cli|look)\.[a-z]+", before.stdout)
+
+
+def test_every_option_has_a_row_in_the_help(headwise):
+    shown = headwise("look", "--help").stdout
+    for option in ("--query WORD", "--layer N", "--head N", "--model NAME_OR_FOLDER", "-o, --output FILE", "--force"):
+        assert option in shown
+    assert ".png, .svg, .pdf, .json, .txt" in " ".join(shown.split())
+
+
+def test_the_version_is_that_of_the_package(headwise):
+    done = headwise("--version")
+    assert (done.exit_code, done.stdout) == (0, f"headwise, version {package.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"),
+    [("en", "There is no command lok; there are: look.\n"), ("zh", "没有 lok 这个命令；现有：look。\n")],
+)
+def test_an_unknown_command_is_refused_with_those_that_exist(headwise, lang, said):
+    done = headwise("--lang", lang, "lok", "text")
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", said)
+
+
+def test_a_language_that_is_not_there_is_refused(headwise):
+    done = headwise("look", "text", "--lang", "fr")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--lang cannot be used ('fr' is not one of 'en', 'zh')" in done.stderr
+
+
+def test_without_a_command_the_help_is_shown(headwise):
+    done = headwise()
+    assert done.exit_code == 2
+    assert "look" in done.stderr
+
+
+def test_a_text_that_holds_an_option_is_no_option(headwise):
+    done = headwise("look", "--model", "./nowhere", "--", "--lang=zh")
+    assert (done.exit_code, done.stderr[:15]) == (2, "--model must be")
+
+
+def test_the_module_runs_as_the_command():
+    command = [sys.executable, "-m", "headwise", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: headwise [OPTIONS]")
