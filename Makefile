@@ -19,7 +19,7 @@ help: ## list these targets
 		printf '%-14s %s\n' "$$target" "$$text"; done
 
 demo: $(STAMP) ## look at one sentence through a real model
-	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --output demo.png --force
+	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.png --force
 
 test: $(STAMP) ## run the tests
 	"$(PYTHON)" -m pytest $(PYTEST_FLAGS)

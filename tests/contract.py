@@ -32,7 +32,7 @@ class AttentionLaws:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
         raise NotImplementedError
 
-    def check(self, draws: list[tuple[Tensor, Tensor, Tensor]], shape: Shape, **given: Any) -> None:
+    def assert_lawful(self, draws: list[tuple[Tensor, Tensor, Tensor]], shape: Shape, **given: Any) -> None:
         """The law of the reference: the outputs are right, or the rule is among those refused.
 
         One budget for all draws together: among a few numbers plain PyTorch may be exact by luck.
@@ -53,7 +53,7 @@ class AttentionLaws:
     @pytest.mark.parametrize("mask", MASKS)
     def test_equals_the_reference_in_float64(self, mask: str, rule: str) -> None:
         for dtype in self.dtypes:
-            self.check([tensors(ONE_SHAPE, dtype)], ONE_SHAPE, **rules(mask, rule, ONE_SHAPE))
+            self.assert_lawful([tensors(ONE_SHAPE, dtype)], ONE_SHAPE, **rules(mask, rule, ONE_SHAPE))
 
     @pytest.mark.parametrize("mask", ["no mask", "causal", "padding", "an empty row", "dense, a head each"])
     @pytest.mark.parametrize("name", SHAPES)
@@ -61,7 +61,7 @@ class AttentionLaws:
         if name in self.refused_shapes:
             return
         shape = SHAPES[name]
-        self.check(
+        self.assert_lawful(
             [tensors(shape, seed=seed) for seed in range(4)],
             shape,
             **rules(mask, "bias" if name == "one head" else "no rule", shape),
@@ -82,7 +82,7 @@ class AttentionLaws:
     )  # fmt: skip
     def test_equals_the_reference_at_any_size(self, shape: Shape, mask: str, rule: str, seed: int, loud: float) -> None:
         draws = [tensors(shape, torch.float32, 100 * seed + n) for n in range(8)]
-        self.check([(q * loud, k, v) for q, k, v in draws], shape, **rules(mask, rule, shape))
+        self.assert_lawful([(q * loud, k, v) for q, k, v in draws], shape, **rules(mask, rule, shape))
 
     @pytest.mark.parametrize("mask", MASKS)
     def test_a_query_that_may_attend_to_nothing_gets_zeros(self, mask: str) -> None:

@@ -1,0 +1,40 @@
+"""Every script in examples/ runs and prints what it promises."""
+
+import re
+
+import pytest
+
+from tests.example_scripts.running import EXAMPLES, run_script
+
+# each script, and patterns of what it prints; dates.py has tests of its own
+PROMISED = {
+    "masks.py": (
+        r"^causal\(\)\n#\.{5}\n##\.{4}\n#{3}\.{3}\n#{4}\.{2}\n#{5}\.\n#{6}\n\n",
+        r"\nwindow\(before=1, after=1\)\n##\.{4}\n###\.{3}\n\.###\.{2}\n",
+        r"\ncausal\(\) \| prefix\(n=3\)\n(###\.{3}\n){3}####\.\.\n",
+        r"\nrule\(.*\)\n#\.#\.#\.\n\.#\.#\.#\n",
+        r"\n#{5}\.\n#{6}\n\nlengths\(n=torch\.tensor\(\[4, 2\]\)\)\n####\n\n##\.\.\n\n",
+        r"\n\.\.\.\.\n\.\.\.\.\n\.\.#\.\n\.\.##\n",
+        r"\npadded and alone: largest difference (0|\de-0[78])\n$",
+    ),
+    "quickstart.py": (
+        r"^self-attention: \(2, 7, 512\) -> \(2, 7, 512\)\n",
+        r"\nKVCache\(growing, seen=7\): largest difference (0|\de-0[78])\n",
+        r"\ncross-attention: \(2, 7, 512\) -> \(2, 7, 512\), then \(2, 7, 512\)\n",
+        r"\nfunction: \(2, 8, 7, 64\), computed by:\nsdpa +runs\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("script", PROMISED)
+def test_an_example_prints_what_it_promises(script):
+    done = run_script(script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [pattern for pattern in PROMISED[script] if not re.search(pattern, done.stdout)] == []
+
+
+def test_every_example_is_run_and_listed():
+    scripts = {file.name for file in EXAMPLES.glob("*.py")}
+    assert scripts == {*PROMISED, "dates.py"}
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert {script for script in scripts if f"python examples/{script}" not in readme} == set()
