@@ -139,6 +139,49 @@ class AttentionLaws:
             if which == "q":
                 assert not out[:, :, ~seeing].isnan().any()
 
+    @pytest.mark.parametrize("Lk", [7, 16])
+    def test_an_empty_row_is_zero_whatever_its_query_holds(self, Lk: int) -> None:
+        q, k, v = tensors(ONE_SHAPE._replace(Lk=Lk))
+        q[:, :, 1] = float("nan")
+        allowed = torch.ones(5, Lk, dtype=torch.bool)
+        allowed[1] = False
+        out = self.attend(q, k, v, mask=allowed)
+        assert torch.equal(out[:, :, 1], torch.zeros_like(out[:, :, 1]))
+        assert out.isfinite().all()
+
+    def test_a_bias_of_minus_infinity_hides_as_a_mask_does(self) -> None:
+        if "attn_bias" in self.refused:
+            return
+        q, k, v = tensors()
+        allowed = torch.ones(5, 7, dtype=torch.bool)
+        allowed[1], allowed[2, 3], allowed[4, 0] = False, False, False
+        bias = torch.zeros(5, 7).masked_fill(~allowed, float("-inf"))
+        plain = plain_attention(q, k, v, allowed=allowed)
+        exact = exact_attention(q, k, v, mask=allowed)
+        assert_within_budget(self.attend(q, k, v, attn_bias=bias), exact, plain)
+        # the mask and the bias together leave nothing to the fourth query
+        half = torch.ones(5, 7, dtype=torch.bool)
+        half[3, 1:] = False
+        bias[3, 0] = float("-inf")
+        out = self.attend(q, k, v, mask=half, attn_bias=bias)
+        assert_within_budget(out, exact_attention(q, k, v, mask=half & ~bias.isneginf()), plain)
+        assert out[:, :, 3].abs().max() == 0
+
+    @pytest.mark.parametrize("Lk", [3, 16, 19])
+    @pytest.mark.parametrize("loud", [float("inf"), 1e20])
+    def test_scores_that_overflow_to_nan_are_not_hidden(self, loud: float, Lk: int) -> None:
+        shape = ONE_SHAPE._replace(Lq=2, Lk=Lk, D=2)
+        q, k, v = tensors(shape)
+        q, k = torch.full_like(q, 1.0 if loud == float("inf") else loud), torch.empty_like(k)
+        k[..., 0], k[..., 1] = loud, -loud
+        assert bool(self.attend(q, k, v).isnan().all())
+
+    @pytest.mark.parametrize("scale", [0.0, -1.0])
+    @pytest.mark.parametrize("mask", ["no mask", "causal", "padding"])
+    def test_a_scale_of_zero_or_less_is_a_scale(self, mask: str, scale: float) -> None:
+        shape = ONE_SHAPE._replace(Lk=5)
+        self.assert_lawful([tensors(shape)], shape, mask=MASKS[mask](shape), scale=scale)
+
     def test_keys_may_come_in_any_order(self) -> None:
         q, k, v = tensors()
         order = torch.randperm(7)
@@ -256,6 +299,16 @@ class GradientLaws(AttentionLaws):
             with torch.autograd.detect_anomaly():
                 for gradient in self.gradients(q, k, v, mask=MASKS["an empty row"](ONE_SHAPE)):
                     assert gradient.isfinite().all()
+
+    def test_inputs_that_come_from_one_another_get_the_same_gradient_in_either_mode(self) -> None:
+        for related in (lambda t: (t, t, t), lambda t: (t, 2 * t, 3 * t), lambda t: (t, t.flip(2), t.flip(2) * t)):
+            x = tensors(ONE_SHAPE._replace(Hq=3, Lk=5, Dv=11))[0].requires_grad_()
+            outs = [self.attend(*related(x), mask=hw.causal()).square().sum() for _ in range(2)]
+            (first,) = torch.autograd.grad(outs[0], x)
+            (again,) = torch.autograd.grad(outs[1], x, create_graph=True)
+            wide = x.detach().double().requires_grad_()
+            (exact,) = torch.autograd.grad(exact_attention(*related(wide), mask=hw.causal()).square().sum(), wide)
+            assert_within_budget(again.detach(), exact, first)
 
     def test_second_derivatives_equal_the_reference(self) -> None:
         q, k, v = tensors()

@@ -207,3 +207,35 @@ def test_what_a_cache_cannot_do_is_refused_and_changes_nothing() -> None:
 def test_a_cache_that_cannot_be_made_is_refused(given: dict[str, int], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         hw.MultiHeadAttention(E, 4).cache(**given)
+
+
+def test_a_refused_first_call_leaves_the_cache_empty() -> None:
+    layer, cache = hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 2).cache()
+    with pytest.raises(MaskError, match=r"\(B=2, Lk=3\), but came as \(2, 9\)"):
+        layer(torch.randn(2, 3, 8), mask=hw.keys(torch.ones(2, 9).bool()), cache=cache)
+    assert layer(torch.randn(3, 3, 8), cache=cache).shape == (3, 3, 8)
+    additive = hw.MultiHeadAttention(8, 2, score=hw.Additive(4))
+    cache = additive.cache()
+    with pytest.raises(ArgumentError, match="attn_bias adds to dot products"):
+        additive(torch.randn(2, 3, 8), attn_bias=torch.zeros(3, 3), cache=cache)
+    assert cache.seen == 0
+
+
+def test_a_length_of_each_query_is_not_remembered_as_padding() -> None:
+    layer, x, n = hw.MultiHeadAttention(8, 2), torch.randn(1, 3, 8), torch.tensor([[1, 1, 3]])
+    whole = layer(x, mask=hw.lengths(n))
+    for cache in (layer.cache(), layer.cache(length=4, batch=1), layer.cache(window=5)):
+        steps = [layer(x[:, t : t + 1], mask=hw.lengths(n[:, t : t + 1]), cache=cache) for t in range(3)]
+        assert torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)
+
+
+def test_a_static_cache_takes_masks_and_biases_of_all_its_slots() -> None:
+    layer, x = hw.MultiHeadAttention(8, 2), torch.randn(2, 6, 8)
+    bias, keep = torch.randn(6, 9), torch.ones(2, 9, dtype=torch.bool)
+    keep[0, 1] = False
+    whole = layer(x, mask=hw.causal() & hw.keys(keep[:, :6]), attn_bias=bias[:, :6])
+    cache, out = layer.cache(length=9, batch=2), []
+    for t in range(6):
+        call = {"mask": hw.causal() & hw.keys(keep), "attn_bias": bias[t : t + 1]}
+        out.append(layer(x[:, t : t + 1], cache=cache, **call))
+    assert torch.allclose(torch.cat(out, dim=1), whole, atol=1e-6)

@@ -149,6 +149,13 @@ def test_positions_shift_rotary_and_causal_alike() -> None:
     assert torch.allclose(shuffled, here[:, order], atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_small_integers_are_positions_too(dtype: torch.dtype) -> None:
+    layer, x = hw.MultiHeadAttention(E, 4, position=hw.Rotary()), torch.randn(2, 6, E)
+    want = layer(x, mask=hw.window(keys=3))
+    assert torch.allclose(layer(x, mask=hw.window(keys=3), positions=torch.arange(6, dtype=dtype)), want, atol=1e-6)
+
+
 def test_cross_attention_may_rotate_where_both_positions_are_given() -> None:
     layer, x, source = hw.MultiHeadAttention(E, 4, position=hw.Rotary()), torch.randn(2, 3, E), torch.randn(2, 6, E)
     with pytest.raises(ArgumentError, match=r"need those of the keys too: give positions=\(queries, keys\)"):

@@ -3,7 +3,9 @@
 import copy
 import io
 import pickle
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +95,55 @@ def test_exported_with_dynamic_sizes_it_gives_the_same_numbers(name: str) -> Non
         x, keep = torch.randn(b, length, E), torch.rand(b, length) > 0.3
         want, eager = (m(t, mask=hw.causal() & hw.keys(keep)) for m, t in ((exact, x.double()), (layer, x)))
         assert_within_budget(program.module()(x, keep).detach(), want.detach(), eager.detach())
+
+
+def test_a_memory_exports_compiles_and_maps() -> None:
+    layer, x, source = hw.MultiHeadAttention(E, 4).requires_grad_(False), torch.randn(3, 5, E), torch.randn(3, 7, E)
+    for mask in (None, hw.lengths([7, 4, 1])):
+        memory = layer.memory(source, mask=mask)
+        want = layer(x, memory)
+        program = torch.export.export(layer, (x,), {"key": memory})
+        assert torch.allclose(program.module()(x, key=memory), want, atol=1e-6)
+        torch.compiler.reset()
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        assert torch.allclose(compiled(x, memory), want, atol=1e-6)
+    memory = layer.memory(source)
+    mapped = torch.func.vmap(lambda t: layer(t, memory))(torch.stack([x, -x]))
+    assert torch.allclose(mapped[0], layer(x, memory), atol=1e-6)
+
+
+@pytest.mark.needs("onnxruntime")
+@pytest.mark.needs("onnxscript")
+def test_onnxruntime_gives_the_same_numbers_with_zeros_for_empty_rows(tmp_path: Path) -> None:
+    import onnxruntime
+
+    layer, _ = pair(num_kv_heads=2, position=hw.Rotary())
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attn = layer.eval()
+
+        def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+            return self.attn(x, mask=hw.causal() & hw.keys(keep))
+
+    x, keep = torch.randn(2, 7, E), torch.arange(7).expand(2, 7) > 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+        torch.onnx.export(Padded(), (x, keep), dynamo=True, verbose=False).save(tmp_path / "layer.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "layer.onnx")
+    inputs = {given.name: t.numpy() for given, t in zip(session.get_inputs(), (x, keep), strict=True)}
+    assert torch.allclose(torch.from_numpy(session.run(None, inputs)[0]), Padded()(x, keep), atol=1e-5)
+
+
+def test_a_second_derivative_under_autocast_keeps_float32_inside() -> None:
+    q, k, v = (t.requires_grad_() for t in tensors())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (outside,) = torch.autograd.grad(hw.attention(q, k, v).float().square().sum(), q)
+        (inside,) = torch.autograd.grad(hw.attention(q, k, v).float().square().sum(), q, create_graph=True)
+    low = [t.detach().bfloat16().double().requires_grad_() for t in (q, k, v)]
+    (exact,) = torch.autograd.grad(exact_attention(*low).square().sum(), low[0])
+    assert_within_budget(inside.detach(), exact, outside)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -1,5 +1,7 @@
 """Each pattern takes what its docstring says, and refuses the rest with the numbers that came."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,15 @@ def test_ids_and_numbers_for_all_samples_may_come_without_the_batch_axis():
     assert hw.documents(ids) == hw.documents(ids[None])
     assert hw.documents(ids, ids[:3]) == hw.documents(ids[None], ids[None, :3])
     assert hw.prefix(torch.tensor(3)) == hw.prefix(torch.tensor([3]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_positions_of_every_width_are_taken(dtype):
+    i, j, columns = torch.arange(Lq) + 2, torch.arange(Lk).flip(0), torch.arange(Lk).flip(0)
+    mask = hw.window(before=3, after=1) & hw.keys(torch.rand(B, Lk) < 0.5)
+    wanted = mask.at(i, j, columns=columns)
+    assert mask.at(i.to(dtype), j.to(dtype), columns=columns.to(dtype)) == wanted
+    assert wanted.allowed(Lq, Lk).any()
 
 
 def test_prefix_counts_positions_and_lengths_count_the_keys_of_the_call():
@@ -172,6 +183,10 @@ def test_a_pattern_refuses_what_it_cannot_read_with_certainty(make, sentence):
             r"columns must be \(Lk=7,\), but came as \(5,\)",
         ),
         (
+            lambda: hw.causal().at(torch.arange(Lq), torch.arange(Lk), columns=torch.ones(Lk, dtype=torch.bool)),
+            "columns must be integers, but torch.bool came",
+        ),
+        (
             lambda: hw.lengths([1, 2, 3]).at(torch.arange(Lq), torch.arange(Lk), columns=torch.arange(Lk)),
             r"a mask must fit B=2, but lengths\(n=torch.tensor\(\[1, 2, 3\]\)\) has 3: give it 2 or 1",
         ),
@@ -186,7 +201,6 @@ def test_a_mask_that_does_not_fit_the_call_is_refused(make, sentence):
         make().allowed(Lq, Lk, batch=B, heads=H)
 
 
-@pytest.mark.parametrize("block", [(0, 4), (4, -1)])
-def test_a_tile_has_at_least_one_query_and_one_key(block):
-    with pytest.raises(MaskError, match=rf"both must be 1 or more; got \({block[0]}, {block[1]}\)"):
-        hw.causal().tiles(Lq, Lk, block=block)
+def test_a_window_without_bound_may_be_as_large_as_an_integer_goes() -> None:
+    assert hw.window(before=0, after=sys.maxsize).draw(3, 3) == "###\n.##\n..#"
+    assert hw.window(before=sys.maxsize).draw(3, 1) == ".\n.\n#"

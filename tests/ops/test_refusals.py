@@ -29,6 +29,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[AttentionError], str]] = {
     "dropout": ({"dropout": 1.5}, ArgumentError, "lie in 0..1; got 1.5"),
     "generator": ({"generator": torch.Generator()}, ArgumentError, "feeds dropout, but dropout is 0"),
     "softcap": ({"softcap": 0.0}, ArgumentError, "greater than 0, or None for no cap; got 0.0"),
+    "scale": ({"scale": float("nan")}, ArgumentError, "scale must be a finite number, or None .*; got nan"),
+    "no features": (
+        {"q": torch.zeros(2, 6, 5, 0), "k": torch.zeros(2, 3, 7, 0)},
+        ShapeError,
+        "D=0: a query and a key need one",
+    ),
     "sink": ({"sink": torch.zeros(5)}, ShapeError, r"sink must be \(Hq=6\,\).*came as \(5,\)"),
 }
 

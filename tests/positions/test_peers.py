@@ -37,6 +37,11 @@ SAME = {
         {**YARN, "beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.5},
         YarnScaling(4.0, 64, beta_fast=16.0, beta_slow=2.0, attention_factor=1.5),
     ),
+    "yarn, long": ({**YARN, "original_max_position_embeddings": 8192}, YarnScaling(4.0, 8192)),
+    "yarn, a ramp past the last pair": (
+        {**YARN, "original_max_position_embeddings": 2**30, "beta_fast": 65536.0},
+        YarnScaling(4.0, 2**30, beta_fast=65536.0),
+    ),
     "llama3": (LLAMA3, Llama3Scaling(8.0, 1.0, 4.0, 64)),
 }
 
@@ -124,7 +129,9 @@ def test_alibi_is_blooms_for_keys_before_the_query_but_for_a_constant(num_heads)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False], ids=["both ways", "causal"])
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (64, 200), (8, 20), (4, 5), (12, 4096)])
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance"), [(32, 128), (64, 200), (54, 64), (8, 20), (8, 5), (4, 5), (12, 4096)]
+)
 def test_buckets_are_t5s_to_the_bit(num_buckets, max_distance, bidirectional):
     from transformers.models.t5.modeling_t5 import T5Attention
 

@@ -15,7 +15,8 @@ H, Lq, Lk = 6, 5, 7
 SPEC = RelativeBias(num_buckets=12, max_distance=40)
 
 buckets = st.integers(2, 40).map(lambda half: 2 * half)
-places = st.lists(st.integers(-1_000_000, 1_000_000), min_size=Lq, max_size=Lq).map(torch.tensor)
+near_or_far = st.integers(-30, 30) | st.integers(-1_000_000, 1_000_000)
+places = st.lists(near_or_far, min_size=Lq, max_size=Lq).map(torch.tensor)
 
 
 @given(buckets, st.integers(1, 500), st.booleans())
@@ -33,7 +34,17 @@ def test_near_distances_have_their_own_bucket_and_far_ones_share_the_last(num_bu
     assert before.dtype == after.dtype == torch.int64
 
 
-@given(st.sampled_from([SPEC, RelativeBias(num_buckets=7, max_distance=9, bidirectional=False)]), places, places)
+@given(
+    st.sampled_from(
+        [
+            SPEC,
+            RelativeBias(num_buckets=8, max_distance=3),
+            RelativeBias(num_buckets=7, max_distance=9, bidirectional=False),
+        ]
+    ),
+    places,
+    places,
+)
 def test_each_bias_is_the_weight_of_its_bucket(spec, i, j):
     table = spec.build(H)
     bias = table(i, j)

@@ -96,7 +96,7 @@ def test_position_zero_changes_not_a_bit(name, dtype):
 @given(st.sampled_from([2, 4, 8, 10]), st.sampled_from(["half", "interleaved"]), st.sampled_from(DTYPES), places)
 def test_features_beyond_dim_keep_every_bit(dim, pairing, dtype, positions):
     x = heads(dtype=dtype)
-    x[0, 0, 0, -1] = float("nan")
+    x[0, 0, 0, -1], x[0, 0, 1, -1] = float("nan"), -0.0
     turned = Rotary(dim=dim, pairing=pairing).build(D)(x, positions)
     assert torch.equal(turned[..., dim:].view(torch.int16), x[..., dim:].view(torch.int16))
     assert not turned[..., :dim].isnan().any()

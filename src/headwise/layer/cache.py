@@ -110,7 +110,7 @@ class KVCache:
         refused is refused before anything is appended.
         """
         whole = self._checked(k, v, mask, bias, placed=placed, heads=heads)
-        cursor, steps = self._cursor, k.shape[2]
+        self._batch, cursor, steps = k.shape[0], self._cursor, k.shape[2]
         rows = self._store.put(self._new_rows(k, v, mask, positions, placed=placed, whole=whole), cursor, whole=whole)
         if isinstance(cursor, int):
             self._cursor = cursor + steps
@@ -128,9 +128,7 @@ class KVCache:
             raise CacheError("a cache keeps no graph, but gradients are on: call inside torch.no_grad()")
         if placed and isinstance(store, RingStore):
             raise CacheError("a window cache counts tokens, so it takes no positions=: use attn.cache() without window")
-        if self._batch is None:
-            self._batch = k.shape[0]
-        if self._batch != k.shape[0]:
+        if self._batch not in (None, k.shape[0]):
             raise ShapeError(
                 f"the cache is for B={self._batch} samples, but B={k.shape[0]} came: make another, or reorder(index)"
             )
@@ -148,9 +146,9 @@ class KVCache:
                 f"more: make it with length={total} or more"
             )
         sizes, whole = Sizes(k.shape[0], heads, k.shape[2], total), False
-        if isinstance(store, StaticStore) and mask is not None and not _fits(mask, sizes):
-            # a mask over all slots, as compiled steps take it, looks at all of them
-            whole = _fits(mask, sizes._replace(Lk=store.length))
+        if isinstance(store, StaticStore) and not _fit(mask, bias, sizes):
+            # a mask or bias over all slots, as compiled steps take it, looks at all of them
+            whole = _fit(mask, bias, sizes._replace(Lk=store.length))
             sizes = sizes._replace(Lk=store.length if whole else total)
         if mask is not None:
             mask.check(sizes)
@@ -246,9 +244,12 @@ def windowed_cache(last: int, sinks: int, device: torch.device) -> KVCache:
     return KVCache(RingStore(last, sinks), torch.zeros((), dtype=torch.int64, device=device))
 
 
-def _fits(mask: Mask, sizes: Sizes) -> bool:
+def _fit(mask: Mask | None, bias: Tensor | None, sizes: Sizes) -> bool:
     try:
-        mask.check(sizes)
-    except MaskError:
+        if mask is not None:
+            mask.check(sizes)
+        if bias is not None:
+            check_bias(bias, sizes)
+    except (MaskError, ShapeError):
         return False
     return True

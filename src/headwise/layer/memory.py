@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -34,9 +36,18 @@ class Memory:
         return Memory(self.k.index_select(0, index), self.v.index_select(0, index), mask)
 
 
+def _with_keys(memory: Memory) -> tuple[list[tuple[Any, Any]], None]:
+    # a mask of None is no child: transforms would take it for a tensor
+    named = [("k", memory.k), ("v", memory.v), ("mask", memory.mask)]
+    return [(pytree.GetAttrKey(name), value) for name, value in named if value is not None], None
+
+
 pytree.register_pytree_node(
     Memory,
-    lambda memory: ([memory.k, memory.v, memory.mask], None),
+    lambda memory: ([value for _, value in _with_keys(memory)[0]], None),
     lambda values, _: Memory(*values),
     serialized_type_name="headwise.layer.Memory",
+    flatten_with_keys_fn=_with_keys,
 )
+# so that an exported program that was shown a memory loads with weights_only
+torch.serialization.add_safe_globals([Memory])

@@ -133,6 +133,8 @@ class MultiHeadAttention(nn.Module):
         """
         if value is not None or cache is not None:
             _checked_together(key, value, cache)
+        if attn_bias is not None and isinstance(self.score, Additive):
+            raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
         mask = as_mask(mask)
         if query.ndim == 2:
             key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
@@ -232,8 +234,6 @@ class MultiHeadAttention(nn.Module):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if isinstance(self.score, Additive):
-            if attn_bias is not None:
-                raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
             weight: Tensor = self.score_weight  # type: ignore[assignment]  # there, since the score is additive
             return additive_attention(q, k, v, weight, mask=mask, dropout=dropout)
         score = self.score

@@ -78,4 +78,5 @@ class Place:
                 f"positions of {whose} must be ({L},) or (B={B}, {L}), but came as {tuple(positions.shape)}: "
                 "give one position to each token"
             )
-        return positions
+        # uint8 would wrap at the first difference
+        return positions.long()

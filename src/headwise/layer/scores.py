@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,8 @@ class DotProduct:
     def __post_init__(self) -> None:
         if self.sink not in SINKS:
             raise ArgumentError(f'sink must be None, "learned" or "zero"; got {self.sink!r}')
+        if self.scale is not None and not math.isfinite(self.scale):
+            raise ArgumentError(f"scale must be a finite number, or None for 1/sqrt(head_dim); got {self.scale}")
         if self.softcap is not None and not self.softcap > 0:
             raise ArgumentError(f"softcap must be greater than 0, or None for no cap; got {self.softcap}")
 

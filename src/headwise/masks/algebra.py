@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from headwise.errors import MaskError
@@ -105,7 +104,6 @@ class Placed(Mask):
 
     def check(self, sizes: Sizes) -> None:
         for name, positions, length in (("i", self.i, sizes.Lq), ("j", self.j, sizes.Lk)):
-            _check_whole(f"positions {name}", positions)
             fits = positions.ndim in (1, 2) and positions.shape[-1] == length
             if not fits or (positions.ndim == 2 and positions.shape[0] not in (1, sizes.B)):
                 raise MaskError(
@@ -118,7 +116,6 @@ class Placed(Mask):
             self._check_columns(self.columns, sizes)
 
     def _check_columns(self, columns: Tensor, sizes: Sizes) -> None:
-        _check_whole("columns", columns)
         if columns.shape != (sizes.Lk,):
             raise MaskError(
                 f"columns must be (Lk={sizes.Lk},), but came as {tuple(columns.shape)}: name the key of each column"
@@ -137,12 +134,6 @@ class Placed(Mask):
     def __repr__(self) -> str:
         more = "" if self.columns is None else f", columns={show(self.columns)}"
         return f"{_bracket(self.mask, And, Or, Not)}.at({show(self.i)}, {show(self.j)}{more})"
-
-
-def _check_whole(name: str, positions: Tensor) -> None:
-    """Refuse positions that are not integers."""
-    if positions.dtype.is_floating_point or positions.dtype.is_complex or positions.dtype is torch.bool:
-        raise MaskError(f"{name} must be integers, but {positions.dtype} came: positions count tokens")
 
 
 def _bracket(mask: Mask, *looser: type[Mask]) -> str:

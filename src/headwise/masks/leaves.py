@@ -35,11 +35,13 @@ class Window(Mask):
     after: int
 
     def allows(self, at: Places) -> Tensor:
-        return (at.j >= at.i - self.before) & (at.j <= at.i + self.after)
+        # by the distance, so that a limit as large as sys.maxsize does not overflow
+        ahead = at.j - at.i
+        return (ahead >= -self.before) & (ahead <= self.after)
 
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
-        some = (tiles.j[1] >= tiles.i[0] - self.before) & (tiles.j[0] <= tiles.i[1] + self.after)
-        return some, (tiles.j[0] >= tiles.i[1] - self.before) & (tiles.j[1] <= tiles.i[0] + self.after)
+        least, most = tiles.j[0] - tiles.i[1], tiles.j[1] - tiles.i[0]
+        return (most >= -self.before) & (least <= self.after), (least >= -self.before) & (most <= self.after)
 
 
 @node()
@@ -91,9 +93,8 @@ class Lengths(Mask):
             )
 
     def padding(self, Lk: int) -> Tensor | None:
-        # an extra length 0 changes no maximum but that of a sample without queries, which asks for no key
-        longest = self.n if self.n.ndim == 1 else torch.nn.functional.pad(self.n, (0, 1)).amax(1)
-        return torch.arange(Lk, device=self.n.device) < longest[:, None]
+        # a length of each query is no padding: the next query may see more
+        return torch.arange(Lk, device=self.n.device) < self.n[:, None] if self.n.ndim == 1 else None
 
     def per_sample(self) -> dict[str, Tensor]:
         return {"n": self.n}

@@ -87,7 +87,8 @@ class Mask:
         """
         from headwise.masks.algebra import Placed
 
-        return Placed(self, i, j, columns)
+        placed = None if columns is None else _whole("columns", columns)
+        return Placed(self, _whole("positions i", i), _whole("positions j", j), placed)
 
     def allowed(
         self,
@@ -236,6 +237,14 @@ def _mask(value: object) -> Mask:
             f"a mask joins only with a mask, but {type(value).__name__} came: wrap a bool tensor with allowed()"
         )
     return value
+
+
+def _whole(name: str, positions: Tensor) -> Tensor:
+    """Positions as int64, refused where they are no integers."""
+    if positions.is_floating_point() or positions.is_complex() or positions.dtype is torch.bool:
+        raise MaskError(f"{name} must be integers, but {positions.dtype} came: positions count tokens")
+    # they are subtracted from each other, which small integers do not survive, and uint8 would index as a mask
+    return positions.long()
 
 
 def _values(mask: Mask) -> list[Any]:

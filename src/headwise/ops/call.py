@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
@@ -156,6 +157,10 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def _check_numbers(call: Call) -> None:
+    if call.q.shape[3] == 0:
+        raise ShapeError("D=0: a query and a key need one feature at least to be compared")
+    if call.scale is not None and not math.isfinite(call.scale):
+        raise ArgumentError(f"scale must be a finite number, or None for 1/sqrt(D); got {call.scale}")
     if not 0.0 <= call.dropout <= 1.0:
         raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {call.dropout}")
     if call.generator is not None and call.dropout == 0.0:

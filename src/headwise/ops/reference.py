@@ -45,9 +45,9 @@ def attention_lse(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
     tensor([[[4., 4.]]])
     """
     call = checked(q, k, k, **rules)
-    logits = scores(call)
-    if call.allowed is not None:
-        logits = logits.masked_fill(~call.allowed, float("-inf"))
+    logits, allowed = scores(call), open_pairs(call)
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, float("-inf"))
     return torch.logsumexp(_with_sink(call, logits), dim=-1)
 
 
@@ -75,7 +75,7 @@ def scores(call: Call) -> Tensor:
 
 def weights(call: Call, logits: Tensor) -> Tensor:
     """softmax of `logits` (B, Hq, Lq, Lk) over the keys that may be seen, before dropout."""
-    allowed = call.allowed
+    allowed = open_pairs(call)
     if allowed is None:
         return torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
     # a row without a key is left unmasked here, and zeroed below: -inf throughout would make its softmax NaN
@@ -83,6 +83,14 @@ def weights(call: Call, logits: Tensor) -> Tensor:
     logits = logits.masked_fill(~(allowed | empty), float("-inf"))
     seen = torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
     return seen.masked_fill(~allowed, 0.0)
+
+
+def open_pairs(call: Call) -> Tensor | None:
+    """Which pairs may attend, bool broadcastable to (B, Hq, Lq, Lk): the mask, and no bias of -inf; None: all."""
+    if call.attn_bias is None:
+        return call.allowed
+    open_by_bias = ~call.attn_bias.isneginf()
+    return open_by_bias if call.allowed is None else call.allowed & open_by_bias
 
 
 def dropped(seen: Tensor, chance: float, generator: torch.Generator | None) -> Tensor:

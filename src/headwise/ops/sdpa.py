@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -36,12 +37,15 @@ def why_not(call: Call) -> str:
         (call.sink is not None, "torch's kernels have no sink"),
         (call.generator is not None, "torch's kernels draw dropout from the global generator only"),
         (_learned(call.attn_bias), "torch's fused kernels give no gradient to attn_bias"),
+        (call.multiplier <= 0 and call.q.device.type != "cpu", "torch's GPU kernels need a scale greater than 0"),
         (0 in call.q.shape or 0 in call.v.shape, "an axis is empty, and torch's fused kernels need one entry at least"),
     ):
         if stands:
             return reason
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and forward_ad._current_level < 0:
         return "torch's CPU kernel has no dropout" if call.dropout and call.q.device.type == "cpu" else ""
+    if torch.compiler.is_compiling():
+        return "torch's fused kernels have no rule for forward-mode derivatives"
     if torch._C._functorch.peek_interpreter_stack() is not None or _has_tangent(call):
         return "torch's fused kernels have no rule for torch.func transforms and forward-mode derivatives"
     if _asked_of_torch(call) == SDPBackend.MATH.value:
@@ -58,7 +62,7 @@ def run(call: Call) -> Tensor:
     )  # fmt: skip
     if out.shape[-1] != call.v.shape[-1]:
         out = out[..., : call.v.shape[-1]]
-    out = _with_nan_shown(_with_empty_rows_zero(out, call, at), call, at)
+    out = _with_empty_rows_zero(_with_nan_shown(out, call, at), call, at)
     if not torch.compiler.is_compiling() and torch.is_grad_enabled() and out.requires_grad:
         again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, call)  # type: ignore[no-untyped-call]
         return again
@@ -86,8 +90,11 @@ class TwiceDifferentiable(torch.autograd.Function):
                 f"a second derivative through dropout={ctx.rules['dropout']} needs the very same drops, which torch's "
                 'fused kernel does not keep: use backend="reference"'
             )
-        tensors = ctx.saved_tensors
-        again = reference.run(Call(*tensors, **ctx.rules))
+        # views: q, k and v may come from one another, and a gradient ends where it is asked for
+        tensors = [t.view_as(t) for t in ctx.saved_tensors]
+        kind = tensors[0].device.type
+        with torch.autocast(kind, enabled=False):
+            again = reference.run(Call(*tensors, **ctx.rules))
         wanted = [t for t in tensors if t.requires_grad]
         found = iter(torch.autograd.grad(again, wanted, gradients[0], create_graph=True))
         return None, *(next(found) if t.requires_grad else None for t in tensors), None
@@ -96,7 +103,9 @@ class TwiceDifferentiable(torch.autograd.Function):
 def _kernel(call: Call) -> Kernel:
     q, (k, v) = call.q, (call.k, call.v)
     attn_mask, is_causal = None, False
-    if type(call.mask) is Causal and call.attn_bias is None and q.shape[2] in (1, k.shape[2]):
+    is_square = q.shape[2] in (1, k.shape[2])
+    # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
+    if type(call.mask) is Causal and is_square and call.attn_bias is None and call.multiplier > 0:
         # one query sits at the last key, and sees them all
         is_causal = q.shape[2] != 1
     elif call.mask is not None:
@@ -139,29 +148,49 @@ def _asked_of_torch(call: Call) -> int:
 
 
 def _with_empty_rows_zero(out: Tensor, call: Call, at: Kernel) -> Tensor:
-    # the CPU kernel gives zeros itself; what others give depends on the kernel
-    if at.attn_mask is None or call.allowed is None or out.device.type == "cpu":
+    """Zeros where a query may attend to nothing, whatever the kernel makes of such a row."""
+    if at.attn_mask is None:
         return out
-    return out.masked_fill(~call.allowed.any(dim=-1, keepdim=True), 0.0)
+    # torch's CPU kernel gives zeros itself, but to a query of NaN; a program that is exported will meet other kernels
+    if _is_eager_on_cpu(out) and not call.q.isnan().any():
+        return out
+    allowed = at.attn_mask if at.attn_mask.dtype is torch.bool else ~at.attn_mask.isneginf()
+    return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
 
 
 def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:
-    """torch's CPU kernel takes a row for empty, and gives zeros, if all scores that it sees are NaN and are not read
-    by vectors; such rows get their NaN back. Measured on torch 2.13."""
+    """NaN where a query sees a score of NaN, on the CPU.
+
+    torch's CPU kernel takes a row for empty, and gives zeros, if all scores that it sees are NaN and are not read by
+    vectors: those of the last Lk % 16 keys. Measured on torch 2.13.
+    """
     tail = call.k.shape[2] % VECTOR
     if out.device.type != "cpu" or torch.compiler.is_exporting() or tail == 0:
         return out
-    nan_keys = at.k.detach()[:, :, -tail:].isnan().any(dim=-1)
-    if call.groups > 1:
-        nan_keys = nan_keys.repeat_interleave(call.groups, dim=1)
-    nan_keys = nan_keys[:, :, None]
+    q, k = call.q.detach(), at.k.detach()[:, :, -tail:, : call.q.shape[3]]
+    if _is_eager_on_cpu(out) and _is_finite_product(q, k):
+        return out
+    wide = torch.promote_types(q.dtype, torch.float32)
+    is_nan = (q.to(wide) @ reference.shared(k, call.groups).to(wide).mT).isnan()
     if at.is_causal:
         i = torch.arange(call.q.shape[2], device=out.device)[:, None]
-        nan_keys = nan_keys & (i[-tail:].T <= i)
-    elif call.allowed is not None:
-        nan_keys = nan_keys & (call.allowed if call.allowed.shape[-1] == 1 else call.allowed[..., -tail:])
-    nan_rows = call.q.detach().isnan().any(dim=-1, keepdim=True) | nan_keys.any(dim=-1, keepdim=True)
-    return out.masked_fill(nan_rows, float("nan"))
+        is_nan = is_nan & (i[-tail:].T <= i)
+    elif at.attn_mask is not None:
+        allowed = at.attn_mask if at.attn_mask.dtype is torch.bool else ~at.attn_mask.isneginf()
+        is_nan = is_nan & (allowed if allowed.shape[-1] == 1 else allowed[..., -tail:])
+    return out.masked_fill(is_nan.any(dim=-1, keepdim=True), float("nan"))
+
+
+def _is_eager_on_cpu(out: Tensor) -> bool:
+    # here a value may be looked at without waiting for a device or breaking a graph
+    return out.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _is_finite_product(q: Tensor, k: Tensor) -> bool:
+    """Whether no product of a query and a key can be inf or NaN, by their largest entries."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    largest = [float(torch.linalg.vector_norm(t, math.inf, dtype=wide)) for t in (q, k)]
+    return largest[0] * largest[1] * q.shape[-1] < torch.finfo(wide).max
 
 
 def _learned(bias: Tensor | None) -> bool:

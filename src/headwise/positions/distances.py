@@ -38,4 +38,4 @@ def distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
             f"query_positions and key_positions must be of the same batch, but came with {queries.shape[0]} and "
             f"{keys.shape[0]} samples: give both for the same samples, or one row for all"
         )
-    return keys.long()[:, None, None, :] - queries.long()[:, None, :, None]
+    return keys.long()[:, None, None, :] - queries[:, None, :, None]
