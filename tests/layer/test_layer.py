@@ -235,3 +235,23 @@ def test_dropout_acts_in_training_only() -> None:
     layer, x = hw.MultiHeadAttention(E, 4, dropout=0.5), torch.randn(2, 9, E)
     assert not torch.equal(layer(x), layer(x))
     assert torch.equal(layer.eval()(x), layer(x))
+
+
+@pytest.mark.parametrize("name", ["alibi", "relative"])
+def test_a_bias_adds_to_that_of_the_positions(name: str) -> None:
+    layer, _ = pair(**CONFIGURATIONS[name])
+    x, bias = torch.randn(2, 5, E), torch.randn(4, 5, 5)[None]
+    plain, _ = pair()
+    plain.load_state_dict({key: value for key, value in layer.state_dict().items() if not key.startswith("position")})
+    at = torch.arange(5)
+    want = plain(x, mask=hw.causal(), attn_bias=bias + layer.position(at, at))
+    assert torch.allclose(layer(x, mask=hw.causal(), attn_bias=bias), want, atol=1e-6)
+    assert not torch.allclose(layer(x, mask=hw.causal()), want, atol=1e-3)
+
+
+def test_the_mask_of_a_memory_and_that_of_a_call_both_hold() -> None:
+    layer, x, source = hw.MultiHeadAttention(E, 4), torch.randn(2, 5, E), torch.randn(2, 7, E)
+    first, second = hw.lengths([7, 4]), hw.allowed(torch.rand(5, 7) > 0.4)
+    memory = layer.memory(source, mask=first)
+    assert torch.equal(layer(x, memory, mask=second), layer(x, source, mask=first & second))
+    assert torch.equal(layer(x, layer.memory(source), mask=second), layer(x, source, mask=second))
