@@ -183,6 +183,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "zero": ({"head_dim": 0}, "head_dim must be 1 or more; got head_dim=0"),
     "dropout": ({"dropout": -0.1}, r"lie in 0..1; got -0.1"),
     "norm": ({"qk_norm": "batch"}, "qk_norm must be None, 'rms', 'layer', 'l2'; got 'batch'"),
+    "position": ({"position": "rotary"}, r"position must be None, Rotary\(\.\.\.\), .*; got 'rotary'"),
+    "score": ({"score": "dot"}, r"score must be DotProduct\(\.\.\.\) or Additive\(\.\.\.\); got 'dot'"),
     "additive width": ({"score": hw.Additive(5), "head_dim": 6}, r"Additive\(hidden_dim=5\).*head_dim=6 differs"),
     "additive position": (
         {"score": hw.Additive(5), "position": hw.Alibi()},

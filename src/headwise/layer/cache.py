@@ -20,7 +20,8 @@ class Stretch(NamedTuple):
     k: Tensor
     v: Tensor
     mask: Mask | None
-    key_positions: Tensor
+    # None: one after another from 0
+    key_positions: Tensor | None
     # which token each slot holds, where that is not its own number
     tokens: Tensor | None
 
@@ -188,20 +189,19 @@ class KVCache:
 
     def _stretch(self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool) -> Stretch:
         store, slots, device = self._store, rows["k"].shape[2], rows["k"].device
-        tokens = None
+        j, tokens = rows.get("position"), None
         if isinstance(store, RingStore):
-            tokens = store.tokens(torch.as_tensor(self._cursor, device=device))
+            held = store.tokens(torch.as_tensor(self._cursor, device=device))
             if i.shape[-1] > 1:
-                tokens = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
-            j, tokens = tokens, tokens.clamp(min=0)
+                held = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
+            j, tokens = held, held.clamp(min=0)
             # keys out of the window are hidden; whether later ones are is for the caller's mask to say
             near = window(before=store.window - 1, after=slots) | prefix(store.sinks)
-            placed = near.at(i, j) if mask is None else near.at(i, j) & mask.at(i, j, columns=tokens)
-            mask = placed & keys((j >= 0)[None])
+            placed = near.at(i, held) if mask is None else near.at(i, held) & mask.at(i, held, columns=tokens)
+            mask = placed & keys((held >= 0)[None])
         else:
-            j = rows.get("position", torch.arange(slots, device=device))
-            if mask is not None and (whole or "position" in rows):
-                mask = mask.at(i, j)
+            if mask is not None and (whole or j is not None):
+                mask = mask.at(i, torch.arange(slots, device=device) if j is None else j)
             if whole:
                 filled = keys((torch.arange(slots, device=device) < self._cursor)[None])
                 mask = filled if mask is None else mask & filled

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from headwise.masks import Mask
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Memory:
     """Projected keys k (B, Hk, Lk, D) and values v (B, Hk, Lk, Dv) with the mask that goes with them.
 
@@ -22,6 +22,8 @@ class Memory:
     >>> import torch, headwise as hw
     >>> attn = hw.MultiHeadAttention(8, 2, kdim=6)
     >>> memory = attn.memory(torch.randn(3, 5, 6))
+    >>> memory
+    Memory(k=(3, 2, 5, 4), v=(3, 2, 5, 4), mask=None)
     >>> attn(torch.randn(3, 4, 8), memory).shape
     torch.Size([3, 4, 8])
     """
@@ -29,6 +31,9 @@ class Memory:
     k: Tensor
     v: Tensor
     mask: Mask | None = None
+
+    def __repr__(self) -> str:
+        return f"Memory(k={tuple(self.k.shape)}, v={tuple(self.v.shape)}, mask={self.mask!r})"
 
     def reorder(self, index: Tensor) -> Memory:
         """The same memory with its samples picked by index (B',), as beam search needs it."""

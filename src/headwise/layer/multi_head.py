@@ -63,6 +63,8 @@ class MultiHeadAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(score, DotProduct | Additive):
+            raise ArgumentError(f"score must be DotProduct(...) or Additive(...); got {score!r}")
         if isinstance(score, Additive):
             head_dim = _additive_width(score, head_dim, position)
         if not 0.0 <= dropout <= 1.0:
@@ -254,7 +256,9 @@ def _built(
         return position.build(w.D, device=device)
     if isinstance(position, Alibi):
         return position.build(w.Hq, device=device)
-    return position.build(w.Hq, device=device, dtype=dtype)
+    if isinstance(position, RelativeBias):
+        return position.build(w.Hq, device=device, dtype=dtype)
+    raise ArgumentError(f"position must be None, Rotary(...), Alibi() or RelativeBias(...); got {position!r}")
 
 
 def _additive_width(score: Additive, head_dim: int | None, position: object) -> int:

@@ -28,21 +28,23 @@ class Place:
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Mask | None, Tensor | None]:
         """Rotate q and k, append to the cache, move the mask to its positions, add the bias of positions."""
-        i, j = self._positions(q, k)
+        i, at = self._positions(q, k)
+        j: Tensor | None = at
         if isinstance(self.module, RotaryEmbedding):
             cos, sin = self.module.tables(i, q.dtype)
             q = self.module.rotate(q, cos, sin)
-            k = self.module.rotate(k, *((cos, sin) if j is i else self.module.tables(j, k.dtype)))
+            k = self.module.rotate(k, *((cos, sin) if at is i else self.module.tables(at, k.dtype)))
         if self.cache is not None:
             stretch = self.cache.extend(k, v, mask, attn_bias, i, placed=self.given is not None, heads=q.shape[1])
-            k, v, mask, j, tokens = stretch
+            k, v, mask, tokens = stretch.k, stretch.v, stretch.mask, stretch.tokens
+            j = stretch.key_positions
             if attn_bias is not None and tokens is not None and attn_bias.shape[-1] > 1:
                 attn_bias = attn_bias[..., tokens]
         elif self.given is not None and mask is not None:
-            mask = mask.at(i, j)
+            mask = mask.at(i, at)
         if self.module is None or isinstance(self.module, RotaryEmbedding):
             return q, k, v, mask, attn_bias
-        bias: Tensor = self.module(i, j)
+        bias: Tensor = self.module(i, torch.arange(k.shape[2], device=k.device) if j is None else j)
         return q, k, v, mask, bias if attn_bias is None else bias + attn_bias
 
     def _positions(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
