@@ -27,7 +27,7 @@ class Rules(TypedDict, total=False):
     generator: torch.Generator | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Call:
     """q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv) and every rule of one call, checked against each other.
 

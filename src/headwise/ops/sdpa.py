@@ -32,16 +32,18 @@ class Kernel(NamedTuple):
 
 def why_not(call: Call) -> str:
     """Why torch's fused kernels would not compute this call exactly; "" where they do."""
-    for stands, reason in (
-        (call.softcap is not None, "torch's kernels have no softcap"),
-        (call.sink is not None, "torch's kernels have no sink"),
-        (call.generator is not None, "torch's kernels draw dropout from the global generator only"),
-        (_learned(call.attn_bias), "torch's fused kernels give no gradient to attn_bias"),
-        (call.multiplier <= 0 and call.q.device.type != "cpu", "torch's GPU kernels need a scale greater than 0"),
-        (0 in call.q.shape or 0 in call.v.shape, "an axis is empty, and torch's fused kernels need one entry at least"),
-    ):
-        if stands:
-            return reason
+    if call.softcap is not None:
+        return "torch's kernels have no softcap"
+    if call.sink is not None:
+        return "torch's kernels have no sink"
+    if call.generator is not None:
+        return "torch's kernels draw dropout from the global generator only"
+    if _learned(call.attn_bias):
+        return "torch's fused kernels give no gradient to attn_bias"
+    if call.q.device.type != "cpu" and call.multiplier <= 0:
+        return "torch's GPU kernels need a scale greater than 0"
+    if 0 in call.q.shape or 0 in call.v.shape:
+        return "an axis is empty, and torch's fused kernels need one entry at least"
     if torch.compiler.is_compiling() and forward_ad._current_level < 0:
         return "torch's CPU kernel has no dropout" if call.dropout and call.q.device.type == "cpu" else ""
     if torch.compiler.is_compiling():
