@@ -65,7 +65,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True)
 class Grid:
-    """A rectangle of rows and columns of the whole map; i (B|1, 1, rows, 1), j (B|1, 1, 1, columns).
+    """A block of samples, heads, rows and columns of the whole map; i (B|1, 1, rows, 1), j (B|1, 1, 1, columns).
 
     order: (Lk,), which key of its sequence each column holds; None: in order.
     """
@@ -75,6 +75,8 @@ class Grid:
     columns: slice
     i: Tensor
     j: Tensor
+    samples_taken: slice
+    heads_taken: slice
     order: Tensor | None = None
 
     @staticmethod
@@ -83,19 +85,20 @@ class Grid:
         everything = slice(None)
         i = torch.arange(sizes.Lk - sizes.Lq, sizes.Lk, device=device)[None, None, :, None]
         j = torch.arange(sizes.Lk, device=device)[None, None, None, :]
-        return Grid(sizes, everything, everything, i, j)
+        return Grid(sizes, everything, everything, i, j, everything, everything)
 
-    def part(self, rows: slice, columns: slice) -> Grid:
-        """A rectangle of a whole grid."""
-        return replace(self, rows=rows, columns=columns, i=self.i[:, :, rows], j=self.j[..., columns])
+    def part(self, rows: slice, columns: slice, *, samples: slice = slice(None), heads: slice = slice(None)) -> Grid:
+        """A block of a whole grid whose positions are the default ones, the same for all samples."""
+        i, j = self.i[:, :, rows], self.j[..., columns]
+        return replace(self, rows=rows, columns=columns, i=i, j=j, samples_taken=samples, heads_taken=heads)
 
     @property
     def b(self) -> Tensor:
-        return torch.arange(self.sizes.B, device=self.j.device)[:, None, None, None]
+        return torch.arange(self.sizes.B, device=self.j.device)[self.samples_taken, None, None, None]
 
     @property
     def h(self) -> Tensor:
-        return torch.arange(self.sizes.H, device=self.j.device)[None, :, None, None]
+        return torch.arange(self.sizes.H, device=self.j.device)[None, self.heads_taken, None, None]
 
     @property
     def row(self) -> Tensor:
@@ -107,18 +110,20 @@ class Grid:
         return everything[None, None, None, self.columns]
 
     def samples(self, values: Tensor) -> Tensor:
-        return self._near(values)[:, None, None, None]
+        return self._taken(values)[:, None, None, None]
 
     def queries(self, values: Tensor) -> Tensor:
-        return self._near(values)[:, None, self.rows, None]
+        return self._taken(values)[:, None, self.rows, None]
 
     def keys(self, values: Tensor) -> Tensor:
-        values = self._near(values)
+        values = self._taken(values)
         ordered = values if self.order is None else values[:, self.order]
         return ordered[:, None, None, self.columns]
 
     def pairs(self, values: Tensor) -> Tensor:
-        values = self._near(values)
+        values = self._taken(values)
+        if values.shape[1] > 1:
+            values = values[:, self.heads_taken]
         if self.order is not None and values.shape[3] > 1:
             values = values[..., self.order]
         rows = self.rows if values.shape[2] > 1 else slice(None)
@@ -132,6 +137,11 @@ class Grid:
             # an order within an order: the outer one says which of the inner columns is meant
             order = self._near(columns) if order is None else self._near(columns)[order]
         return replace(self, i=self.queries(i), j=self.keys(j), order=order)
+
+    def _taken(self, values: Tensor) -> Tensor:
+        """Values (B, ...) of the samples of this block; a first axis of size 1 serves all."""
+        values = self._near(values)
+        return values[self.samples_taken] if values.shape[0] > 1 else values
 
     def _near(self, values: Tensor) -> Tensor:
         if values.device != self.j.device:

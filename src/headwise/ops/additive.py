@@ -7,10 +7,9 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from headwise.errors import ShapeError
 from headwise.masks import Mask
 from headwise.ops import reference
-from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
+from headwise.ops.call import autocasts, cast_by_autocast, checked
 
 
 def additive_attention(
@@ -35,19 +34,7 @@ def additive_attention(
     torch.Size([2, 4, 3, 6])
     """
     q, k, v = cast_by_autocast(q, k, v)
-    call = checked(q, k, v, mask=mask, dropout=dropout, generator=generator)
-    Hq, D = q.shape[1], q.shape[3]
-    if weight.shape not in ((D,), (Hq, D)):
-        raise ShapeError(
-            f"weight must be (Hq={Hq}, D={D}), or (D={D},) for all heads, but came as {tuple(weight.shape)}: "
-            "give one number to each feature of a head"
-        )
+    each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and q.ndim == 4 else weight
+    call = checked(q, k, v, weight=each, mask=mask, dropout=dropout, generator=generator)
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
-        return reference.weighted(call, _scores(call, weight))
-
-
-def _scores(call: Call, weight: Tensor) -> Tensor:
-    k, _ = call.without_hidden_keys()
-    wide = torch.promote_types(call.q.dtype, torch.float32)
-    joined = torch.tanh(call.q.to(wide)[:, :, :, None] + reference.shared(k, call.groups).to(wide)[:, :, None])
-    return (joined * weight.to(wide).expand(call.q.shape[1], -1)[None, :, None, None]).sum(dim=-1)
+        return reference.run(call)

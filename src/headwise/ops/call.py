@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
+from headwise.masks.leaves import Allowed
 from headwise.masks.places import Grid, Sizes
 from headwise.shapes import check_shapes
 
@@ -31,7 +32,8 @@ class Rules(TypedDict, total=False):
 class Call:
     """q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv) and every rule of one call, checked against each other.
 
-    mask: who may attend to whom, None: all. attn_bias: added to the scores, broadcastable to (B, Hq, Lq, Lk), None:
+    mask: who may attend to whom, None: all. weight: (Hq, D), for additive scoring, weightᵀ tanh(q + k) in place of
+    q·k; None: q·k. attn_bias: added to the scores, broadcastable to (B, Hq, Lq, Lk), None:
     nothing. scale: multiplies q·k, None: 1/sqrt(D). softcap: scores become softcap·tanh(scores/softcap), None: not.
     sink: (Hq,) one logit a head that takes weight and gives nothing, None: no sink. dropout: chance that a weight is
     zeroed. generator: where its random numbers come from, None: torch's global one.
@@ -41,6 +43,7 @@ class Call:
     k: Tensor
     v: Tensor
     mask: Mask | None = None
+    weight: Tensor | None = None
     attn_bias: Tensor | None = None
     scale: float | None = None
     softcap: float | None = None
@@ -58,8 +61,10 @@ class Call:
 
     @property
     def multiplier(self) -> float:
-        """What q·k is multiplied by."""
-        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        """What the score of a query and a key is multiplied by."""
+        if self.scale is not None:
+            return self.scale
+        return self.q.shape[-1] ** -0.5 if self.weight is None else 1.0
 
     @property
     def sizes(self) -> Sizes:
@@ -70,7 +75,7 @@ class Call:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor that a gradient may flow to."""
-        return tuple(t for t in (self.q, self.k, self.v, self.attn_bias, self.sink) if t is not None)
+        return tuple(t for t in (self.q, self.k, self.v, self.weight, self.attn_bias, self.sink) if t is not None)
 
     @property
     def allowed(self) -> Tensor | None:
@@ -92,6 +97,48 @@ class Call:
             seen = seen.unflatten(1, (-1, self.groups)).any(dim=2)
         return ~seen[..., None]
 
+    def part(
+        self,
+        rows: slice = slice(None),
+        columns: slice = slice(None),
+        *,
+        samples: slice = slice(None),
+        heads: slice = slice(None),
+        masked: bool = True,
+    ) -> Call:
+        """The same call for a block of its map: differentiable views, each bounded by the block.
+
+        Query heads that share a key/value head in part only take copies of it. masked: False where the block is known
+        to be all True; without dropout, which is drawn for a whole map.
+        """
+        shared = self._shared_by(heads)
+        mask = None
+        if masked and self.mask is not None:
+            grid = Grid.whole(self.sizes, self.q.device).part(rows, columns, samples=samples, heads=heads)
+            mask = Allowed(self.mask.allows(grid))
+        return replace(
+            self,
+            q=self.q[samples, heads, rows],
+            k=self.k[samples, shared, columns],
+            v=self.v[samples, shared, columns],
+            mask=mask,
+            weight=None if self.weight is None else self.weight[heads],
+            attn_bias=None if self.attn_bias is None else _block(self.attn_bias, (samples, heads, rows, columns)),
+            scale=self.multiplier,
+            sink=None if self.sink is None else self.sink[heads],
+            dropout=0.0,
+            generator=None,
+            prepared={},
+        )
+
+    def _shared_by(self, heads: slice) -> slice | list[int]:
+        """Which key/value heads the query heads of a slice read."""
+        taken = range(self.q.shape[1])[heads]
+        first, past = taken.start // self.groups, -(-taken.stop // self.groups)
+        if len(taken) == (past - first) * self.groups or past - first <= 1:
+            return slice(first, past)
+        return [h // self.groups for h in taken]
+
     def without_hidden_keys(self) -> tuple[Tensor, Tensor]:
         """k and v with zeros where no query may look, so that padding may hold NaN or inf."""
         hidden = self.hidden
@@ -100,7 +147,7 @@ class Call:
         return self.k.masked_fill(hidden, 0.0), self.v.masked_fill(hidden, 0.0)
 
 
-def checked(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Call:
+def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Call:
     """The call of q, k, v and its rules, if they fit each other; else ShapeError, MaskError or ArgumentError."""
     _check_tensors(q, k, v)
     B, Hq, Lq, D = q.shape
@@ -114,12 +161,17 @@ def checked(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Call:
         )
     mask = as_mask(rules.get("mask"))
     rest = {name: value for name, value in rules.items() if name != "mask"}
-    call = Call(q, k, v, mask, **rest)  # type: ignore[arg-type]  # Rules has typed them
+    call = Call(q, k, v, mask, weight, **rest)  # type: ignore[arg-type]  # Rules has typed them
     if mask is not None:
         mask.check(Sizes(B, Hq, Lq, Lk))
     _check_numbers(call)
     if call.attn_bias is not None:
         check_bias(call.attn_bias, Sizes(B, Hq, Lq, Lk))
+    if call.weight is not None and call.weight.shape != (Hq, D):
+        raise ShapeError(
+            f"weight must be (Hq={Hq}, D={D}), or (D={D},) for all heads, but came as {tuple(call.weight.shape)}: "
+            "give one number to each feature of a head"
+        )
     if call.sink is not None and call.sink.shape != (Hq,):
         raise ShapeError(f"sink must be (Hq={Hq},), one logit a query head, but came as {tuple(call.sink.shape)}")
     return call
@@ -183,3 +235,9 @@ def check_bias(bias: Tensor, sizes: Sizes) -> None:
             f"attn_bias must be (Lq={Lq}, Lk={Lk}) or broadcast to (B={B}, Hq={Hq}, Lq={Lq}, Lk={Lk}), but came as "
             f"{tuple(bias.shape)}: give every axis its size or 1"
         )
+
+
+def _block(bias: Tensor, block: tuple[slice, ...]) -> Tensor:
+    """A block of a bias that broadcasts to the map; an axis of size 1 serves it whole."""
+    four = bias[None, None] if bias.ndim == 2 else bias
+    return four[tuple(taken if n > 1 else slice(None) for taken, n in zip(block, four.shape, strict=True))]

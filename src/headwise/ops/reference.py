@@ -10,21 +10,22 @@ from torch import Tensor
 from headwise.ops.call import Call, Rules, checked
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, **rules: Unpack[Rules]) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Tensor:
     """softmax(q kᵀ · scale) v over the keys that each query may see, by its definition and in O(Lq·Lk) memory.
 
     q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv) -> (B, Hq, Lq, Dv), and the rules of `hw.attention` but
-    `backend`: see there what each means. Computes in float32, or float64 where q is; gives q's dtype.
+    `backend`: see there what each means. weight: (Hq, D), for additive scoring, weightᵀ tanh(q + k) in place of q·k;
+    None: q·k. Computes in float32, or float64 where q is; gives q's dtype.
     Vaswani et al. 2017, arXiv:1706.03762, eq. 1.
 
     >>> q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 6)
     >>> attention(q, k, v).shape
     torch.Size([2, 4, 3, 6])
     """
-    return run(checked(q, k, v, **rules))
+    return run(checked(q, k, v, weight=weight, **rules))
 
 
-def attention_weights(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Tensor:
     """The weights (B, Hq, Lq, Lk), before dropout, in float32, or float64 where q is.
 
     A row sums to 1, to less where a sink takes its share, and to 0 where the query may attend to nothing.
@@ -32,11 +33,11 @@ def attention_weights(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
     >>> attention_weights(torch.zeros(1, 1, 2, 8), torch.zeros(1, 1, 4, 8))[0, 0, 0]
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
-    call = checked(q, k, k, **rules)
+    call = checked(q, k, k, weight=weight, **rules)
     return weights(call, scores(call))
 
 
-def attention_lse(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
+def attention_lse(q: Tensor, k: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Tensor:
     """The natural logarithm of each row's sum of exponentials, (B, Hq, Lq) in float32, or float64 where q is.
 
     The sink counts. -inf on a row that may attend to nothing; with a sink, the sink's logit.
@@ -44,7 +45,7 @@ def attention_lse(q: Tensor, k: Tensor, **rules: Unpack[Rules]) -> Tensor:
     >>> attention_lse(torch.zeros(1, 1, 2, 8), torch.zeros(1, 1, 4, 8)).exp()
     tensor([[[4., 4.]]])
     """
-    call = checked(q, k, k, **rules)
+    call = checked(q, k, k, weight=weight, **rules)
     logits, allowed = scores(call), open_pairs(call)
     if allowed is not None:
         logits = logits.masked_fill(~allowed, float("-inf"))
@@ -67,10 +68,17 @@ def scores(call: Call) -> Tensor:
     """What the softmax is taken of, before the mask: cap(q·k · scale) + bias, (B, Hq, Lq, Lk)."""
     k, _ = call.without_hidden_keys()
     wide = torch.promote_types(call.q.dtype, torch.float32)
-    logits = call.q.to(wide) @ shared(k, call.groups).to(wide).mT * call.multiplier
+    logits = _similarity(call, call.q.to(wide), shared(k, call.groups).to(wide)) * call.multiplier
     if call.softcap is not None:
         logits = call.softcap * torch.tanh(logits / call.softcap)
     return logits if call.attn_bias is None else logits + call.attn_bias.to(wide)
+
+
+def _similarity(call: Call, q: Tensor, k: Tensor) -> Tensor:
+    """q·k, or wᵀ tanh(q + k) where the call has a weight: (B, Hq, Lq, Lk). Bahdanau et al. 2015, appendix A.1.2."""
+    if call.weight is None:
+        return q @ k.mT
+    return (torch.tanh(q[:, :, :, None] + k[:, :, None]) * call.weight.to(q.dtype)[None, :, None, None]).sum(dim=-1)
 
 
 def weights(call: Call, logits: Tensor) -> Tensor:

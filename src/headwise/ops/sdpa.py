@@ -32,6 +32,8 @@ class Kernel(NamedTuple):
 
 def why_not(call: Call) -> str:
     """Why torch's fused kernels would not compute this call exactly; "" where they do."""
+    if call.weight is not None:
+        return "torch's kernels score by q·k only"
     if call.softcap is not None:
         return "torch's kernels have no softcap"
     if call.sink is not None:
