@@ -1,5 +1,6 @@
 """The laws of attention for each backend and for the automatic choice, and what the table says of them."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor
 
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError
+from headwise.ops import strips, workspace
 from headwise.ops.backends import TABLE
 from tests.cases import tensors
 from tests.contract import GradientLaws, TransformLaws
@@ -29,6 +31,33 @@ class TestSdpa(GradientLaws):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
         return hw.attention(q, k, v, backend="sdpa", **given)
+
+
+class TestBlockwise(TransformLaws):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+        return hw.attention(q, k, v, backend="blockwise", **given)
+
+
+@pytest.fixture(scope="class")
+def tiny_tiles() -> Iterator[None]:
+    """A map of 5 by 7 has several strips, cut within samples and heads."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, size in (
+            (strips, "BLOCK", 2),
+            (strips, "ROWS", 4),
+            (strips, "SCORES", 16),
+            (workspace, "BLOCK", 2),
+        ):
+            patch.setattr(module, name, size)
+        strips._remembered.cache_clear()
+        yield
+    strips._remembered.cache_clear()
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+class TestBlockwiseInTinyTiles(TransformLaws):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+        return hw.attention(q, k, v, backend="blockwise", **given)
 
 
 REASONS = {
@@ -59,7 +88,7 @@ def test_an_explicit_backend_runs_or_raises_with_the_sentence_of_the_table(case:
 
 def test_an_unknown_backend_lists_the_known_ones() -> None:
     q, k, v = tensors()
-    with pytest.raises(ArgumentError, match='backend must be "auto", "sdpa", "reference"; got "flash"'):
+    with pytest.raises(ArgumentError, match='backend must be "auto", "blockwise", "sdpa", "reference"; got "flash"'):
         hw.attention(q, k, v, backend="flash")
 
 

@@ -71,6 +71,7 @@ def backends(q: Tensor, k: Tensor, v: Tensor, *, backend: str = "auto", **rules:
     >>> import headwise as hw
     >>> q = torch.randn(2, 8, 5, 16)
     >>> hw.backends(q, q, q, softcap=30.0)
+    blockwise  the call is too small for strips to pay
     sdpa       torch's kernels have no softcap
     reference  runs
     """

@@ -8,23 +8,33 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headwise.errors import ArgumentError, BackendError
-from headwise.ops import reference, sdpa
+from headwise.ops import blockwise, reference, sdpa
 from headwise.ops.call import Call
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A way to compute a call: `why_not` gives "" where it is exact, else one sentence; `run` computes."""
+    """A way to compute a call.
+
+    why_not: one sentence where it cannot compute the call exactly, else "". why_slower: one sentence where it can, but
+    another is faster, else "". run: computes.
+    """
 
     name: str
     why_not: Callable[[Call], str]
+    why_slower: Callable[[Call], str]
     run: Callable[[Call], Tensor]
+
+    def passed_over(self, call: Call) -> str:
+        """Why "auto" does not take it; "" where it does, if nobody before it is taken."""
+        return self.why_not(call) or self.why_slower(call)
 
 
 # "auto" takes the first that has nothing against the call
 TABLE: tuple[Backend, ...] = (
-    Backend("sdpa", sdpa.why_not, sdpa.run),
-    Backend("reference", lambda call: "", reference.run),
+    Backend("blockwise", blockwise.why_not, blockwise.why_slower, blockwise.run),
+    Backend("sdpa", sdpa.why_not, lambda call: "", sdpa.run),
+    Backend("reference", lambda call: "", lambda call: "", reference.run),
 )
 
 
@@ -52,7 +62,7 @@ class Choice:
 def choose(call: Call, name: str) -> Backend:
     """The backend that runs this call: the one named, or BackendError with its reason; "auto": the first able one."""
     if name == "auto":
-        return next(backend for backend in TABLE if not backend.why_not(call))
+        return next(backend for backend in TABLE if not backend.passed_over(call))
     for backend in TABLE:
         if backend.name == name:
             reason = backend.why_not(call)
@@ -65,6 +75,6 @@ def choose(call: Call, name: str) -> Backend:
 
 def report(call: Call, name: str = "auto") -> Choice:
     """What `choose` would say of every backend."""
-    reasons = {backend.name: backend.why_not(call) for backend in TABLE}
+    reasons = {backend.name: backend.passed_over(call) for backend in TABLE}
     note = "" if call.mask is None else "a key hidden from some queries must be finite; hidden from all, it may be NaN"
     return Choice(choose(call, name).name, reasons, note)

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
@@ -123,7 +124,7 @@ class Call:
             v=self.v[samples, shared, columns],
             mask=mask,
             weight=None if self.weight is None else self.weight[heads],
-            attn_bias=None if self.attn_bias is None else _block(self.attn_bias, (samples, heads, rows, columns)),
+            attn_bias=None if self.attn_bias is None else block_of(self.attn_bias, (samples, heads, rows, columns)),
             scale=self.multiplier,
             sink=None if self.sink is None else self.sink[heads],
             dropout=0.0,
@@ -175,6 +176,15 @@ def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **
     if call.sink is not None and call.sink.shape != (Hq,):
         raise ShapeError(f"sink must be (Hq={Hq},), one logit a query head, but came as {tuple(call.sink.shape)}")
     return call
+
+
+def transformed(call: Call) -> bool:
+    """Whether a torch.func transform or a forward-mode derivative is at work, which only plain operations follow."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    if forward_ad._current_level < 0:
+        return False
+    return any(forward_ad.unpack_dual(t).tangent is not None for t in call.tensors)
 
 
 def autocasts(q: Tensor) -> bool:
@@ -237,7 +247,7 @@ def check_bias(bias: Tensor, sizes: Sizes) -> None:
         )
 
 
-def _block(bias: Tensor, block: tuple[slice, ...]) -> Tensor:
+def block_of(bias: Tensor, block: tuple[slice, ...]) -> Tensor:
     """A block of a bias that broadcasts to the map; an axis of size 1 serves it whole."""
     four = bias[None, None] if bias.ndim == 2 else bias
     return four[tuple(taken if n > 1 else slice(None) for taken, n in zip(block, four.shape, strict=True))]

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend
 from headwise.errors import BackendError
 from headwise.masks.leaves import Causal
 from headwise.ops import reference
-from headwise.ops.call import Call
+from headwise.ops.call import Call, transformed
 
 # the CPU kernel reads keys by vectors of at most 16, and the last Lk % 16 one by one
 VECTOR = 16
@@ -50,7 +50,7 @@ def why_not(call: Call) -> str:
         return "torch's CPU kernel has no dropout" if call.dropout and call.q.device.type == "cpu" else ""
     if torch.compiler.is_compiling():
         return "torch's fused kernels have no rule for forward-mode derivatives"
-    if torch._C._functorch.peek_interpreter_stack() is not None or _has_tangent(call):
+    if transformed(call):
         return "torch's fused kernels have no rule for torch.func transforms and forward-mode derivatives"
     if _asked_of_torch(call) == SDPBackend.MATH.value:
         return "torch would leave its fused kernel for the dense path" + (" (dropout)" if call.dropout else "")
@@ -199,9 +199,3 @@ def _is_finite_product(q: Tensor, k: Tensor) -> bool:
 
 def _learned(bias: Tensor | None) -> bool:
     return bias is not None and bias.requires_grad and torch.is_grad_enabled()
-
-
-def _has_tangent(call: Call) -> bool:
-    if forward_ad._current_level < 0:
-        return False
-    return any(forward_ad.unpack_dual(t).tangent is not None for t in call.tensors)

@@ -1,0 +1,199 @@
+"""Attention by strips of rows on the CPU: pays for what a mask leaves, multiplies halves as halves, drops cheaply."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.masks.leaves import Allowed, Causal
+from headwise.ops import kernel, reference
+from headwise.ops.call import Call, transformed
+from headwise.ops.drops import Drops, drawn_seed
+from headwise.ops.strips import Strip, share_left, strips
+from headwise.ops.workspace import Gradients, Workspace
+
+# the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
+TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
+
+# from how many scores on strips are faster, by what they gain: measured against torch's kernels and the definition
+FEWEST_PAIRS = {"float16": 1 << 15, "bfloat16": 1 << 17, "dropout": 1 << 17, "unfused": 1 << 19, "skipped": 1 << 19}
+# the share of the scores below which skipping the rest outweighs torch's faster products, and the fewest rows
+MOST_LEFT, FEWEST_ROWS = 0.7, 32
+# torch's causal kernel skips by itself, but for lengths between these
+CAUSAL = range(384, 769)
+
+
+def why_not(call: Call) -> str:
+    """Why a call cannot be computed by strips; "" where it can."""
+    if call.q.device.type != "cpu":
+        return "strips are computed on the CPU only"
+    return ""
+
+
+def why_slower(call: Call) -> str:
+    """Why "auto" passes strips over although they could run; "" where they are the fastest. The figures are measured:
+    docs/decisions.md names the command.
+    """
+    if torch.compiler.is_exporting():
+        return "an exported program is to run where headwise is not"
+    if transformed(call):
+        return "a transform is computed by the definition anyway"
+    pairs = math.prod(call.sizes)
+    if pairs < FEWEST_PAIRS[_gain(call)]:
+        return "the call is too small for strips to pay"
+    if _gain(call) == "skipped":
+        return _why_not_skip(call)
+    return ""
+
+
+def run(call: Call) -> Tensor:
+    """The outputs of a checked call, (B, Hq, Lq, Dv)."""
+    if torch.compiler.is_compiling():
+        from headwise.ops import registered
+
+        return registered.run(call)
+    if transformed(call):
+        # what has no rule for a transform is computed by the definition, which has
+        return reference.run(call)
+    seed = int(drawn_seed(call.generator, call.q.device)) if call.dropout else None
+    return outputs(call, None if seed is None else Drops(call.dropout, seed))
+
+
+def outputs(call: Call, drops: Drops | None) -> Tensor:
+    """The outputs of a call with the drops of a seed."""
+    tensors = [getattr(call, name) for name in TENSORS]
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        out: Tensor = Tiled.apply(call, drops, *tensors)  # type: ignore[no-untyped-call]
+        return out
+    return forward(call, drops)[0]
+
+
+def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Outputs (B, Hq, Lq, Dv) and, where it is wanted, lse (B, Hq, Lq), without their graph."""
+    with torch.no_grad():
+        room = Workspace.of(call, _strips(call))
+        B, Hq, Lq, _ = call.q.shape
+        out = call.q.new_zeros(B, Hq, Lq, call.v.shape[-1])
+        lse = _lse_of_nothing(call) if with_lse else None
+        grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
+        grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
+        for number, strip in enumerate(_strips(call)):
+            kernel.forward(room, drops, number, strip, grouped, grouped_lse)
+    return out, lse
+
+
+def backward(call: Call, drops: Drops | None, gradient: Tensor, wanted: list[str]) -> dict[str, Tensor]:
+    """The gradients of the tensors named, given that of the outputs, without their graph."""
+    with torch.no_grad():
+        into = {name: _zeros(getattr(call, name)) for name in wanted}
+        views = dict(into)
+        for name, t in into.items():
+            if name == "q" and t.numel():
+                views[name] = t.unflatten(1, (-1, call.groups))
+            if name == "attn_bias" and t.ndim == 2:
+                views[name] = t[None, None]
+        room = Workspace.of(call, _strips(call))
+        grouped = gradient.unflatten(1, (-1, call.groups)) if gradient.numel() else gradient
+        for number, strip in enumerate(_strips(call)):
+            kernel.backward(room, drops, number, strip, grouped, Gradients(**views))
+        return {name: t.to(getattr(call, name).dtype) for name, t in into.items()}
+
+
+def definition(call: Call, drops: Drops | None) -> Tensor:
+    """The same outputs by the definition, in O(Lq·Lk) memory: for derivatives of derivatives."""
+    weights = reference.weights(call, reference.scores(call))
+    if drops is not None:
+        weights = weights * kept(call, drops) * drops.raised
+    _, v = call.without_hidden_keys()
+    return (weights @ reference.shared(v, call.groups).to(weights.dtype)).to(call.q.dtype)
+
+
+def kept(call: Call, drops: Drops) -> Tensor:
+    """What the drops of a call keep, 1 or 0 for each pair that may attend: (B, Hq, Lq, Lk) in float32."""
+    room = Workspace.of(call, _strips(call))
+    whole = torch.zeros(*call.sizes)
+    for number, strip in enumerate(_strips(call)):
+        block = whole[strip.samples, strip.heads(call.groups), strip.rows]
+        drawn = drops.kept(number, strip.shape, room, torch.float32).view(*block.shape[:3], strip.width)
+        for run, part in zip(
+            strip.columns, drawn.split([run.stop - run.start for run in strip.columns], -1), strict=True
+        ):
+            block[..., run] = part
+    return whole
+
+
+class Tiled(torch.autograd.Function):
+    """A call by strips, forward and backward; a derivative of a derivative is taken of the definition, recomputed."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, drops: Drops | None, *tensors: Tensor | None) -> Tensor:
+        ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
+        ctx.rules["prepared"] = {"strips": _strips(call)}
+        ctx.drops = drops
+        ctx.save_for_backward(*tensors)
+        return forward(call, drops)[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        given = dict(zip(TENSORS, ctx.saved_tensors, strict=True))
+        wanted = [name for name, needed in zip(TENSORS, ctx.needs_input_grad[2:], strict=True) if needed]
+        with torch.autocast("cpu", enabled=False):
+            if torch.is_grad_enabled():
+                # views: the tensors may come from one another, and a gradient ends where it is asked for
+                given = {name: t if t is None else t.view_as(t) for name, t in given.items()}
+                again = definition(Call(**given, **ctx.rules), ctx.drops)
+                inputs = [given[name] for name in wanted]
+                found = dict(
+                    zip(wanted, torch.autograd.grad(again, inputs, gradients[0], create_graph=True), strict=True)
+                )
+            else:
+                found = backward(Call(**given, **ctx.rules), ctx.drops, gradients[0], wanted)
+        return None, None, *(found.get(name) for name in TENSORS)
+
+
+def _gain(call: Call) -> str:
+    """What strips have before the other ways to compute this call."""
+    if call.dropout:
+        return "dropout"
+    if call.q.dtype in (torch.float16, torch.bfloat16):
+        return str(call.q.dtype).removeprefix("torch.")
+    learns = call.attn_bias is not None and call.attn_bias.requires_grad and torch.is_grad_enabled()
+    return "unfused" if learns or call.softcap is not None or call.sink is not None else "skipped"
+
+
+def _why_not_skip(call: Call) -> str:
+    if call.mask is None:
+        return "there is nothing to skip, and torch's float32 products are as fast"
+    if torch.compiler.is_compiling():
+        return "what a mask hides is not looked up while compiling"
+    if call.q.shape[2] < FEWEST_ROWS:
+        return f"Lq={call.q.shape[2]} rows are too few for tiles"
+    if type(call.mask) is Causal and call.q.shape[2] == call.k.shape[2] and call.q.shape[2] not in CAUSAL:
+        return "torch's kernel skips what is not causal as well"
+    if type(call.mask) is Allowed and 4 * call.mask.t.numel() > math.prod(call.sizes):
+        return "to look for empty tiles in so large a mask would cost what it gains"
+    left = share_left(_strips(call), call.sizes)
+    return "" if left < MOST_LEFT else f"the mask leaves {left:.0%} of the scores to compute"
+
+
+def _strips(call: Call) -> tuple[Strip, ...]:
+    """The strips of a call, found once."""
+    if "strips" not in call.prepared:
+        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups)
+    found: tuple[Strip, ...] = call.prepared["strips"]
+    return found
+
+
+def _lse_of_nothing(call: Call) -> Tensor:
+    """The lse of rows that may attend to nothing, for every row: (B, Hq, Lq)."""
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    lse = call.q.new_full(call.q.shape[:3], -math.inf, dtype=wide)
+    return lse if call.sink is None else lse.copy_(call.sink[:, None])
+
+
+def _zeros(t: Tensor) -> Tensor:
+    """Where the gradient of a tensor is summed up: halves in float32."""
+    return torch.zeros(t.shape, dtype=torch.promote_types(t.dtype, torch.float32))

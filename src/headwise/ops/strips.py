@@ -1,0 +1,167 @@
+"""Strips: rows of a map with the columns that they may see, so that a kernel pays for these only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torch import Tensor
+
+from headwise.masks import Mask
+from headwise.masks.algebra import And, Or
+from headwise.masks.leaves import Causal, Prefix, Window
+from headwise.masks.places import Sizes
+from headwise.masks.tiles import EMPTY, MIXED
+
+# the tiles by which a mask is asked, and the most rows of one strip
+BLOCK, ROWS = 128, 512
+# the most scores held at once: small enough for the last cache, large enough to pay for the calls
+SCORES = 1 << 22
+
+Runs = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A block of samples, key/value heads and their query heads, rows, and the runs of columns these may see.
+
+    members: which of the query heads that share a key/value head. mixed: the columns, all of one run, of which the
+    mask must still be asked; () where it is all True; several runs are asked as a whole.
+    """
+
+    samples: slice
+    shared: slice
+    members: slice
+    rows: slice
+    columns: Runs
+    mixed: Runs
+
+    def heads(self, groups: int) -> slice:
+        """The query heads of this strip, which are neighbours."""
+        if (self.members.stop - self.members.start) == groups:
+            return slice(self.shared.start * groups, self.shared.stop * groups)
+        first = self.shared.start * groups
+        return slice(first + self.members.start, first + self.members.stop)
+
+    @property
+    def width(self) -> int:
+        """How many columns it sees."""
+        return sum(run.stop - run.start for run in self.columns)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of its scores: samples and key/value heads, query heads and rows, columns."""
+        samples, shared, members, rows = (
+            s.stop - s.start for s in (self.samples, self.shared, self.members, self.rows)
+        )
+        return samples * shared, members * rows, self.width
+
+
+def strips(mask: Mask | None, sizes: Sizes, groups: int) -> tuple[Strip, ...]:
+    """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
+
+    sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head.
+    """
+    return _remembered(mask, sizes, groups) if _is_fixed(mask) else _found(mask, sizes, groups)
+
+
+def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
+    """What share of all pairs the strips hold: 0..1."""
+    return sum(math.prod(strip.shape) for strip in found) / max(1, math.prod(sizes))
+
+
+def _is_fixed(mask: Mask | None) -> bool:
+    """Whether a mask is made of numbers only, so that its strips are the same each time."""
+    if isinstance(mask, And | Or):
+        return _is_fixed(mask.left) and _is_fixed(mask.right)
+    return mask is None or isinstance(mask, Causal | Window | Prefix)
+
+
+def _found(mask: Mask | None, sizes: Sizes, groups: int) -> tuple[Strip, ...]:
+    bands = () if 0 in sizes else _bands(mask, sizes)
+    return tuple(strip for band in bands for strip in _fitting(*band, groups))
+
+
+_remembered = lru_cache(maxsize=64)(_found)
+
+
+def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
+    return mask.tiles(sizes.Lq, sizes.Lk, block=(BLOCK, BLOCK), batch=sizes.B, heads=sizes.H)
+
+
+def _bands(mask: Mask | None, sizes: Sizes) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
+    """Samples, query heads, rows, columns and mixed columns, as large as the mask allows."""
+    B, H, Lq, Lk = sizes
+    if mask is None:
+        for start in range(0, Lq, ROWS):
+            yield slice(0, B), slice(0, H), slice(start, min(start + ROWS, Lq)), (slice(0, Lk),), ()
+        return
+    kinds = _kinds(mask, sizes)
+    # samples or heads whose tiles agree are computed together
+    if kinds.shape[0] > 1 and bool((kinds == kinds[:1]).all()):
+        kinds = kinds[:1]
+    if kinds.shape[1] > 1 and bool((kinds == kinds[:, :1]).all()):
+        kinds = kinds[:, :1]
+    for b, of_sample in enumerate(kinds.tolist()):
+        samples = slice(0, B) if kinds.shape[0] == 1 else slice(b, b + 1)
+        for h, of_head in enumerate(of_sample):
+            heads = slice(0, H) if kinds.shape[1] == 1 else slice(h, h + 1)
+            for rows, columns, mixed in _merged(of_head, Lq, Lk):
+                yield samples, heads, rows, columns, mixed
+
+
+def _merged(kinds: list[list[int]], Lq: int, Lk: int) -> Iterator[tuple[slice, Runs, Runs]]:
+    """Rows of tiles with the columns they see; neighbours that see the same are one."""
+    start = 0
+    most = ROWS // BLOCK
+    while start < len(kinds):
+        stop = start + 1
+        while stop < len(kinds) and stop - start < most and kinds[stop] == kinds[start]:
+            stop += 1
+        columns = tuple(_runs(kinds[start], Lk))
+        if columns:
+            yield slice(start * BLOCK, min(stop * BLOCK, Lq)), columns, _mixed(kinds[start], columns, Lk)
+        start = stop
+
+
+def _runs(kinds: list[int], Lk: int) -> Iterator[slice]:
+    """Neighbouring columns of a row of tiles that are not empty."""
+    start = None
+    for at, kind in enumerate([*kinds, EMPTY]):
+        if kind != EMPTY and start is None:
+            start = at
+        elif kind == EMPTY and start is not None:
+            yield slice(start * BLOCK, min(at * BLOCK, Lk))
+            start = None
+
+
+def _mixed(kinds: list[int], columns: Runs, Lk: int) -> Runs:
+    at = [n for n, kind in enumerate(kinds) if kind == MIXED]
+    if not at:
+        return ()
+    if len(columns) > 1:
+        return columns
+    return (slice(at[0] * BLOCK, min((at[-1] + 1) * BLOCK, Lk)),)
+
+
+def _fitting(samples: slice, heads: slice, rows: slice, columns: Runs, mixed: Runs, groups: int) -> Iterator[Strip]:
+    """A band, cut so that the scores of each strip fit."""
+    first, members = heads.start // groups, slice(0, groups)
+    last = -(-heads.stop // groups)
+    if heads.stop - heads.start < groups:
+        members = slice(heads.start - first * groups, heads.stop - first * groups)
+    width = sum(run.stop - run.start for run in columns)
+    each, all_heads = (members.stop - members.start) * width, last - first
+    # all heads of few rows before many rows of few heads: measured, up to a seventh faster
+    fitting = SCORES // (each * all_heads * BLOCK) * BLOCK
+    height = min(max(BLOCK, fitting), rows.stop - rows.start)
+    for row in range(rows.start, rows.stop, height):
+        part = slice(row, min(row + height, rows.stop))
+        together = max(1, SCORES // (each * (part.stop - part.start)))
+        some = max(1, together // all_heads)
+        for sample in range(samples.start, samples.stop, some):
+            of = slice(sample, min(sample + some, samples.stop))
+            for shared in range(first, last, together):
+                yield Strip(of, slice(shared, min(shared + together, last)), members, part, columns, mixed)

@@ -1,0 +1,129 @@
+"""Workspace: the tensors of a call as a kernel of strips reads them, and the room that its strips share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from headwise.masks.places import Grid
+from headwise.ops.call import Call, block_of
+from headwise.ops.strips import BLOCK, Runs, Strip
+
+
+@dataclass(eq=False)
+class Workspace:
+    """A call, its tensors in the dtype of the products, and buffers by name.
+
+    q (B, Hk, groups, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv). closed: whether the bias holds -inf, which hides a
+    pair as a mask does. grid: every place of the map, to ask the mask about. most: the scores of the largest strip.
+    """
+
+    call: Call
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    closed: bool
+    grid: Grid
+    most: int
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+
+    @staticmethod
+    def of(call: Call, found: Iterable[Strip]) -> Workspace:
+        """The workspace of a checked call and its strips; what is computed in it has no graph."""
+        dtype = product_dtype(call)
+        k, v = _without_noise(call)
+        # samples computed together are flattened strip by strip, which copies what is not contiguous
+        q, k, v = (t.to(dtype) if t.shape[0] == 1 else t.to(dtype).contiguous() for t in (call.q, k, v))
+        closed = call.attn_bias is not None and bool(call.attn_bias.isneginf().any())
+        q = q.unflatten(1, (call.k.shape[1], call.groups))
+        # one column more, for a sink beside the scores
+        most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in found), default=0)
+        return Workspace(call, q, k, v, closed, Grid.whole(call.sizes, call.q.device), most)
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The dtype of the scores: that of the products, or float32 where a bias, a cap or a sink is to be exact."""
+        call = self.call
+        if call.attn_bias is None and call.softcap is None and call.sink is None and call.weight is None:
+            return self.q.dtype
+        return torch.promote_types(self.q.dtype, torch.float32)
+
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Room of this shape, whose values are those of whoever used it last."""
+        if name not in self.buffers:
+            # as large as any strip needs it: fresh memory costs more than the arithmetic done in it
+            self.buffers[name] = torch.empty(self.most, dtype=dtype, device=self.q.device)
+        return self.buffers[name][: math.prod(shape)].view(shape)
+
+    def open_pairs(self, at: Strip) -> Tensor | None:
+        """Which pairs of the columns that `asked` names may attend: bool (b|1, h|1, rows, columns); None: all."""
+        columns = self.asked(at)
+        if not columns:
+            return None
+        parts = [self._open(at, run) for run in columns]
+        if len(parts) == 1:
+            return parts[0]
+        shape = torch.broadcast_shapes(*(part.shape[:2] for part in parts))
+        return torch.cat([part.expand(*shape, *part.shape[2:]) for part in parts], dim=-1)
+
+    def asked(self, at: Strip) -> Runs:
+        """The columns of a strip whose pairs may be hidden."""
+        return at.columns if self.closed else at.mixed
+
+    def _open(self, at: Strip, run: slice) -> Tensor:
+        heads = at.heads(self.call.groups)
+        found = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        if self.call.mask is not None and at.mixed:
+            found = self.call.mask.allows(self.grid.part(at.rows, run, samples=at.samples, heads=heads))
+        if self.closed and self.call.attn_bias is not None:
+            found = found & ~block_of(self.call.attn_bias, (at.samples, heads, at.rows, run)).isneginf()
+        return found.expand(*found.shape[:2], at.rows.stop - at.rows.start, run.stop - run.start)
+
+
+@dataclass(eq=False)
+class Gradients:
+    """The gradients that are wanted, as they are summed up; None: not wanted.
+
+    q (B, Hk, groups, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), weight (Hq, D), attn_bias with four axes, sink (Hq,).
+    """
+
+    q: Tensor | None = None
+    k: Tensor | None = None
+    v: Tensor | None = None
+    weight: Tensor | None = None
+    attn_bias: Tensor | None = None
+    sink: Tensor | None = None
+
+    @property
+    def of_scores(self) -> bool:
+        """Whether any gradient passes through the scores."""
+        return any(t is not None for t in (self.q, self.k, self.weight, self.attn_bias, self.sink))
+
+
+def product_dtype(call: Call) -> torch.dtype:
+    """The dtype of the matrix products: bfloat16 where this machine multiplies it fast, float32 for other halves.
+
+    float16 products of torch 2.13 on a CPU without float16 instructions are 17 times slower than float32's.
+    """
+    dtype = call.q.dtype
+    if call.weight is None and dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return dtype
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _without_noise(call: Call) -> tuple[Tensor, Tensor]:
+    """k and v, with zeros at keys hidden from every query if there is any NaN or inf."""
+    k, v = call.k, call.v
+    if call.mask is None or (math.isfinite(float(k.sum())) and math.isfinite(float(v.sum()))):
+        return k, v
+    B, Hq, Lq, Lk = call.sizes
+    grid = Grid.whole(call.sizes, call.q.device)
+    seen = torch.zeros(B, Hq, Lk, dtype=torch.bool, device=k.device)
+    for start in range(0, Lq, BLOCK):
+        seen |= call.mask.allows(grid.part(slice(start, min(start + BLOCK, Lq)), slice(None))).any(dim=2)
+    hidden = ~seen.unflatten(1, (-1, call.groups)).any(dim=2)[..., None]
+    return k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
