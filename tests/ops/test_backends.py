@@ -1,6 +1,5 @@
 """The laws of attention for each backend and for the automatic choice, and what the table says of them."""
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -9,7 +8,6 @@ from torch import Tensor
 
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError
-from headwise.ops import strips, workspace
 from headwise.ops.backends import TABLE
 from tests.cases import tensors
 from tests.contract import GradientLaws, TransformLaws
@@ -36,22 +34,6 @@ class TestSdpa(GradientLaws):
 class TestBlockwise(TransformLaws):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
         return hw.attention(q, k, v, backend="blockwise", **given)
-
-
-@pytest.fixture(scope="class")
-def tiny_tiles() -> Iterator[None]:
-    """A map of 5 by 7 has several strips, cut within samples and heads."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, size in (
-            (strips, "BLOCK", 2),
-            (strips, "ROWS", 4),
-            (strips, "SCORES", 16),
-            (workspace, "BLOCK", 2),
-        ):
-            patch.setattr(module, name, size)
-        strips._remembered.cache_clear()
-        yield
-    strips._remembered.cache_clear()
 
 
 @pytest.mark.usefixtures("tiny_tiles")

@@ -1,15 +1,19 @@
-"""Additive scoring (Bahdanau): wᵀ tanh(q + k) in place of q·k, in its plain form."""
+"""Additive scoring (Bahdanau): wᵀ tanh(q + k) in place of q·k, by tiles."""
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.ops import reference
-from headwise.ops.call import autocasts, cast_by_autocast, checked
+from headwise.ops import blockwise, reference
+from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
+
+# from how many sums q + k on tiles are faster than the definition: measured, docs/decisions.md
+FEWEST_SUMS = 1 << 20
 
 
 def additive_attention(
@@ -25,7 +29,8 @@ def additive_attention(
     """softmax(wᵀ tanh(q + k)) v over the keys that each query may see.
 
     q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), weight (Hq, D), or (D,) for all heads -> (B, Hq, Lq, Dv).
-    mask, dropout and generator as in `attention`. Memory is O(Lq·Lk·D).
+    mask, dropout and generator as in `attention`. Memory is that of the scores of some rows; elsewhere than on the CPU,
+    and for transforms and second derivatives, O(Lq·Lk·D).
     Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2.
 
     >>> import headwise as hw
@@ -37,4 +42,11 @@ def additive_attention(
     each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and q.ndim == 4 else weight
     call = checked(q, k, v, weight=each, mask=mask, dropout=dropout, generator=generator)
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
-        return reference.run(call)
+        out: Tensor = (reference if _is_dense(call) else blockwise).run(call)
+        return out
+
+
+def _is_dense(call: Call) -> bool:
+    """Whether the definition is to compute a call: of few sums, off the CPU, where a program leaves headwise."""
+    is_small = math.prod(call.sizes) * call.q.shape[-1] < FEWEST_SUMS
+    return is_small or call.q.device.type != "cpu" or torch.compiler.is_exporting()

@@ -18,6 +18,9 @@ from headwise.ops.workspace import Gradients, Workspace
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 
+# the most scores held at once: small enough for the last cache, large enough to pay for the calls; additive scores
+# are made a few rows at a time, so that more of them at once gain nothing
+SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
 # from how many scores on strips are faster, by what they gain: measured against torch's kernels and the definition
 FEWEST_PAIRS = {"float16": 1 << 15, "bfloat16": 1 << 17, "dropout": 1 << 17, "unfused": 1 << 19, "skipped": 1 << 19}
 # the share of the scores below which skipping the rest outweighs torch's faster products, and the fewest rows
@@ -113,7 +116,8 @@ def definition(call: Call, drops: Drops | None) -> Tensor:
 
 def kept(call: Call, drops: Drops) -> Tensor:
     """What the drops of a call keep, 1 or 0 for each pair that may attend: (B, Hq, Lq, Lk) in float32."""
-    room = Workspace.of(call, _strips(call))
+    with torch.no_grad():
+        room = Workspace.of(call, _strips(call))
     whole = torch.zeros(*call.sizes)
     for number, strip in enumerate(_strips(call)):
         block = whole[strip.samples, strip.heads(call.groups), strip.rows]
@@ -182,7 +186,8 @@ def _why_not_skip(call: Call) -> str:
 def _strips(call: Call) -> tuple[Strip, ...]:
     """The strips of a call, found once."""
     if "strips" not in call.prepared:
-        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups)
+        most = SCORES if call.weight is None else ADDITIVE_SCORES
+        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most)
     found: tuple[Strip, ...] = call.prepared["strips"]
     return found
 

@@ -17,9 +17,6 @@ from headwise.masks.tiles import EMPTY, MIXED
 
 # the tiles by which a mask is asked, and the most rows of one strip
 BLOCK, ROWS = 128, 512
-# the most scores held at once: small enough for the last cache, large enough to pay for the calls
-SCORES = 1 << 22
-
 Runs = tuple[slice, ...]
 
 
@@ -59,12 +56,13 @@ class Strip:
         return samples * shared, members * rows, self.width
 
 
-def strips(mask: Mask | None, sizes: Sizes, groups: int) -> tuple[Strip, ...]:
+def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int) -> tuple[Strip, ...]:
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
-    sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head.
+    sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
+    than a row of tiles.
     """
-    return _remembered(mask, sizes, groups) if _is_fixed(mask) else _found(mask, sizes, groups)
+    return (_remembered if _is_fixed(mask) else _found)(mask, sizes, groups, most)
 
 
 def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
@@ -79,9 +77,9 @@ def _is_fixed(mask: Mask | None) -> bool:
     return mask is None or isinstance(mask, Causal | Window | Prefix)
 
 
-def _found(mask: Mask | None, sizes: Sizes, groups: int) -> tuple[Strip, ...]:
+def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int) -> tuple[Strip, ...]:
     bands = () if 0 in sizes else _bands(mask, sizes)
-    return tuple(strip for band in bands for strip in _fitting(*band, groups))
+    return tuple(strip for band in bands for strip in _fitting(*band, groups, most))
 
 
 _remembered = lru_cache(maxsize=64)(_found)
@@ -146,7 +144,9 @@ def _mixed(kinds: list[int], columns: Runs, Lk: int) -> Runs:
     return (slice(at[0] * BLOCK, min((at[-1] + 1) * BLOCK, Lk)),)
 
 
-def _fitting(samples: slice, heads: slice, rows: slice, columns: Runs, mixed: Runs, groups: int) -> Iterator[Strip]:
+def _fitting(
+    samples: slice, heads: slice, rows: slice, columns: Runs, mixed: Runs, groups: int, most: int
+) -> Iterator[Strip]:
     """A band, cut so that the scores of each strip fit."""
     first, members = heads.start // groups, slice(0, groups)
     last = -(-heads.stop // groups)
@@ -155,11 +155,11 @@ def _fitting(samples: slice, heads: slice, rows: slice, columns: Runs, mixed: Ru
     width = sum(run.stop - run.start for run in columns)
     each, all_heads = (members.stop - members.start) * width, last - first
     # all heads of few rows before many rows of few heads: measured, up to a seventh faster
-    fitting = SCORES // (each * all_heads * BLOCK) * BLOCK
+    fitting = most // (each * all_heads * BLOCK) * BLOCK
     height = min(max(BLOCK, fitting), rows.stop - rows.start)
     for row in range(rows.start, rows.stop, height):
         part = slice(row, min(row + height, rows.stop))
-        together = max(1, SCORES // (each * (part.stop - part.start)))
+        together = max(1, most // (each * (part.stop - part.start)))
         some = max(1, together // all_heads)
         for sample in range(samples.start, samples.stop, some):
             of = slice(sample, min(sample + some, samples.stop))

@@ -1,0 +1,183 @@
+"""What strips promise beyond the laws: drops that repeat, lse, derivatives, bounded memory, and where auto is them."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import headwise as hw
+from headwise.ops import blockwise, reference
+from headwise.ops.call import checked
+from headwise.ops.drops import Drops
+from headwise.testing import assert_within_budget, exact_attention, plain_attention
+from tests.cases import DIFFERENT, MASKS, RULES, Shape, rules, tensors
+
+LONG = Shape(B=1, Hq=4, Hk=2, Lq=300, Lk=430, D=24, Dv=20)
+
+
+def double(mask: str, rule: str, shape: Shape = DIFFERENT) -> tuple[list[Tensor], dict[str, Any]]:
+    """q, k and v in float64, ready for gradients, and the rules of a call."""
+    given = {name: t.double() if name in ("attn_bias", "sink") else t for name, t in rules(mask, rule, shape).items()}
+    return [t.requires_grad_() for t in tensors(shape, torch.float64)], given
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("mask", ["no mask", "recent keys", "padding and causal", "documents"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_long_calls_of_many_strips_are_within_budget(dtype: torch.dtype, mask: str, rule: str) -> None:
+    q, k, v = tensors(LONG, dtype)
+    given = rules(mask, rule, LONG)
+    plain_rules = {name: value for name, value in given.items() if name != "mask"}
+    dense = given["mask"].allowed(LONG.Lq, LONG.Lk, batch=1, heads=4) if given["mask"] is not None else None
+    assert_within_budget(
+        hw.attention(q, k, v, backend="blockwise", **given),
+        exact_attention(q, k, v, **given),
+        plain_attention(q, k, v, allowed=dense, **plain_rules),
+    )
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+class TestInTinyTiles:
+    @pytest.mark.parametrize("rule", ["no rule", "sink", "all of them"])
+    @pytest.mark.parametrize("mask", MASKS)
+    def test_lse_is_that_of_the_reference(self, mask: str, rule: str) -> None:
+        (q, k, v), given = double(mask, rule)
+        _, lse = blockwise.forward(checked(q, k, v, **given), None, with_lse=True)
+        assert lse is not None
+        torch.testing.assert_close(lse, reference.attention_lse(q, k, **given), rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.parametrize("rule", ["no rule", "all of them"])
+    @pytest.mark.parametrize("mask", ["no mask", "window", "padding", "dense, a head each", "an empty row"])
+    def test_with_drops_outputs_and_gradients_are_those_of_the_definition(self, mask: str, rule: str) -> None:
+        tensor, given = double(mask, rule)
+        call, drops = checked(*tensor, **given), Drops(0.3, 7)
+        got, wanted = blockwise.outputs(call, drops), blockwise.definition(call, drops)
+        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+        steer = torch.randn(got.shape, dtype=got.dtype, generator=torch.Generator().manual_seed(1))
+        mine, theirs = (torch.autograd.grad((out * steer).sum(), tensor) for out in (got, wanted))
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+    def test_a_second_derivative_sees_the_same_drops(self) -> None:
+        q, k, v = (t.requires_grad_() for t in tensors(Shape(B=1, Hq=2, Hk=1, Lq=3, Lk=5, D=2, Dv=4), torch.float64))
+        drops = Drops(0.4, 11)
+        assert torch.autograd.gradgradcheck(
+            lambda *t: blockwise.outputs(checked(*t, mask=hw.causal()), drops), (q, k, v)
+        )
+
+    def test_additive_scores_follow_every_mask_and_their_gradients_the_definition(self) -> None:
+        for mask in MASKS:
+            tensor, given = double(mask, "no rule")
+            weight = torch.randn(
+                6, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
+            ).requires_grad_()
+            call = checked(*tensor, weight=weight, **given)
+            got, wanted = blockwise.outputs(call, None), reference.run(call)
+            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+            mine, theirs = (torch.autograd.grad(out.sin().sum(), [*tensor, weight]) for out in (got, wanted))
+            torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+
+def test_additive_scores_in_float32_are_as_exact_as_the_plain_form() -> None:
+    shape = Shape(B=1, Hq=3, Hk=1, Lq=90, Lk=140, D=7, Dv=5)
+    q, k, v = tensors(shape)
+    weight = torch.randn(3, 7, generator=torch.Generator().manual_seed(3))
+    tensor = [t.clone().requires_grad_() for t in (q, k, v, weight)]
+    exact = [t.detach().double().requires_grad_() for t in tensor]
+    plain = [t.detach().clone().requires_grad_() for t in tensor]
+
+    def taken(how: Any, at: list[Tensor]) -> list[Tensor]:
+        out = how(checked(*at[:3], weight=at[3], mask=hw.window(keys=50)))
+        return [out, *torch.autograd.grad(out.sin().sum(), at)]
+
+    results = zip(taken(blockwise.run, tensor), taken(reference.run, exact), taken(reference.run, plain), strict=True)
+    for got, wanted, yardstick in results:
+        assert_within_budget(got, wanted, yardstick)
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.1, 0.001, 0.9995])
+def test_drops_have_the_share_they_say_and_no_pattern(chance: float) -> None:
+    q = torch.zeros(2, 3, 512, 4)
+    kept = blockwise.kept(checked(q, q, q), Drops(chance, 5))
+    assert set(kept.unique().tolist()) == {0.0, 1.0}
+    n, deviation = kept.numel(), math.sqrt(chance * (1 - chance))
+    # five standard deviations, of the share and of how neighbours agree: rows, columns, heads and samples
+    assert abs(float(kept.mean()) - (1 - chance)) < 5 * deviation / math.sqrt(n)
+    centred = (kept - (1 - chance)) / deviation
+    for axis in range(4):
+        products = centred.narrow(axis, 1, kept.shape[axis] - 1) * centred.narrow(axis, 0, kept.shape[axis] - 1)
+        spread = 5 / math.sqrt(products.numel())
+        assert abs(float(products.mean())) < spread, axis
+
+
+def test_drops_differ_from_call_to_call_and_repeat_with_a_seed() -> None:
+    q, k, v = tensors(LONG)
+
+    def drawn() -> Tensor:
+        return hw.attention(q, k, v, dropout=0.2, backend="blockwise")
+
+    torch.manual_seed(3)
+    first, second = drawn(), drawn()
+    torch.manual_seed(3)
+    assert torch.equal(drawn(), first)
+    assert not torch.equal(first, second)
+    assert hw.backends(q, k, v, dropout=0.2).chosen == "blockwise"
+
+
+def test_scores_beyond_the_reach_of_float16_are_right() -> None:
+    q, k, v = tensors(LONG, torch.float16)
+    q, k = 300 * q, 300 * k
+    wanted = exact_attention(q, k, v)
+    assert_within_budget(hw.attention(q, k, v, backend="blockwise"), wanted, hw.attention(q, k, v, backend="reference"))
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that any tensor made in a block has."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.elements = max([self.elements, *(t.numel() for t in tree_leaves(out) if isinstance(t, Tensor))])
+        return out
+
+
+def test_no_tensor_grows_with_the_square_of_the_length() -> None:
+    masks = (
+        hw.window(keys=64),
+        hw.documents(torch.arange(8192)[None] // 256),
+        hw.rule(lambda b, h, i, j: i // 128 == j // 128),
+    )
+    for mask in masks:
+        q = torch.randn(1, 1, 8192, 8, requires_grad=True)
+        with Largest() as most:
+            hw.attention(q, q, q, mask=mask, dropout=0.1).sum().backward()
+        assert most.elements <= blockwise.SCORES < 8192**2
+
+
+CHOICES = {
+    "nothing to skip": ("sdpa", 512, {}, torch.float32, "nothing to skip"),
+    "bfloat16": ("blockwise", 512, {}, torch.bfloat16, ""),
+    "small bfloat16": ("sdpa", 64, {}, torch.bfloat16, "too small"),
+    "dropout": ("blockwise", 512, {"dropout": 0.1}, torch.float32, ""),
+    "softcap": ("blockwise", 512, {"softcap": 20.0}, torch.float32, ""),
+    "window": ("blockwise", 512, {"mask": hw.window(keys=100)}, torch.float32, ""),
+    "causal, short": ("blockwise", 512, {"mask": hw.causal()}, torch.float32, ""),
+    "causal, long": ("sdpa", 1024, {"mask": hw.causal()}, torch.float32, "skips what is not causal as well"),
+    "little padding": ("sdpa", 512, {"mask": hw.lengths([500])}, torch.float32, "leaves 100% of the scores"),
+    "much padding": ("blockwise", 512, {"mask": hw.lengths([200])}, torch.float32, ""),
+    "one query": ("sdpa", 1, {"mask": hw.lengths([200])}, torch.float32, "too small"),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_auto_takes_strips_where_they_were_measured_to_be_faster(case: str) -> None:
+    chosen, Lq, given, dtype, reason = CHOICES[case]
+    q, k = torch.zeros(1, 8, Lq, 16, dtype=dtype), torch.zeros(1, 8, max(Lq, 512) if Lq == 1 else Lq, 16, dtype=dtype)
+    table = hw.backends(q, k, k, **given)
+    assert table.chosen == chosen
+    assert reason in table.reasons["blockwise"]
+    assert bool(reason) == bool(table.reasons["blockwise"])

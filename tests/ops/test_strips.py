@@ -1,0 +1,78 @@
+"""Strips hold every pair that may attend once, and little else."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import headwise as hw
+from headwise.masks import Mask, as_mask
+from headwise.masks.places import Sizes
+from headwise.ops.strips import Strip, share_left, strips
+from tests.cases import MASKS, SHAPES, Shape, dense_mask
+
+MOST = 16
+
+
+def counted(found: tuple[Strip, ...], shape: Shape, groups: int) -> tuple[Tensor, Tensor]:
+    """How many strips hold each pair, and whether one of them asks the mask about it: (B, Hq, Lq, Lk)."""
+    held = torch.zeros(shape.B, shape.Hq, shape.Lq, shape.Lk, dtype=torch.int64)
+    asked = torch.zeros_like(held, dtype=torch.bool)
+    for strip in found:
+        heads = strip.heads(groups)
+        for run in strip.columns:
+            held[strip.samples, heads, strip.rows, run] += 1
+        for run in strip.mixed:
+            asked[strip.samples, heads, strip.rows, run] = True
+    return held, asked
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+class TestInTinyTiles:
+    @pytest.mark.parametrize("mask", MASKS)
+    @pytest.mark.parametrize("name", SHAPES)
+    def test_each_pair_that_may_attend_is_in_one_strip_and_asked_for_unless_all_are_open(
+        self, name: str, mask: str
+    ) -> None:
+        shape = SHAPES[name]
+        groups = shape.Hq // shape.Hk
+        given: Mask | None = as_mask(MASKS[mask](shape))
+        sizes = Sizes(shape.B, shape.Hq, shape.Lq, shape.Lk)
+        held, asked = counted(strips(given, sizes, groups, MOST), shape, groups)
+        open_pairs = dense_mask(given, shape)
+        open_pairs = torch.ones(held.shape, dtype=torch.bool) if open_pairs is None else open_pairs.expand(held.shape)
+        assert int(held.max() if held.numel() else 0) <= 1
+        assert bool((held[open_pairs] == 1).all())
+        assert bool((open_pairs | asked)[held == 1].all())
+
+    def test_scores_of_a_strip_are_as_few_as_was_asked_or_one_row_of_tiles(self) -> None:
+        for strip in strips(None, Sizes(3, 4, 9, 11), 2, 100):
+            assert torch.Size(strip.shape).numel() <= 100 or strip.shape[:2] == (1, 2 * 2)
+
+    def test_runs_of_columns_leave_out_what_lies_between(self) -> None:
+        # the first two keys, and the two most recent ones
+        mask = hw.prefix(2) & hw.causal() | hw.window(keys=2)
+        last = strips(mask, Sizes(1, 1, 12, 12), 1, MOST)[-1]
+        assert last.rows == slice(10, 12)
+        assert last.columns == (slice(0, 2), slice(8, 12))
+
+
+def test_the_cost_of_a_window_is_linear_in_the_length() -> None:
+    shares = [
+        share_left(strips(hw.window(keys=128), Sizes(1, 8, L, L), 1, 1 << 22), Sizes(1, 8, L, L)) for L in (2048, 8192)
+    ]
+    assert shares[0] / shares[1] == pytest.approx(4, rel=0.05)
+
+
+def test_padding_of_a_sample_is_not_computed_and_that_of_another_not_touched() -> None:
+    sizes = Sizes(2, 4, 512, 512)
+    found = strips(hw.lengths([128, 512]), sizes, 2, 1 << 22)
+    assert [(s.samples, s.columns) for s in found] == [
+        (slice(0, 1), (slice(0, 128),)),
+        (slice(1, 2), (slice(0, 512),)),
+    ]
+    assert share_left(found, sizes) == (128 + 512) / 1024
+
+
+def test_samples_whose_tiles_agree_are_computed_together() -> None:
+    found = strips(hw.lengths([200, 250]), Sizes(2, 4, 256, 256), 2, 1 << 22)
+    assert [strip.samples for strip in found] == [slice(0, 2)]
