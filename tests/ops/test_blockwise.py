@@ -10,9 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import headwise as hw
+from headwise.masks.places import Sizes
 from headwise.ops import blockwise, reference
 from headwise.ops.call import checked
 from headwise.ops.drops import Drops
+from headwise.ops.strips import strips
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import DIFFERENT, MASKS, RULES, Shape, rules, tensors
 
@@ -111,6 +113,15 @@ def test_drops_have_the_share_they_say_and_no_pattern(chance: float) -> None:
         products = centred.narrow(axis, 1, kept.shape[axis] - 1) * centred.narrow(axis, 0, kept.shape[axis] - 1)
         spread = 5 / math.sqrt(products.numel())
         assert abs(float(products.mean())) < spread, axis
+
+
+def test_strips_do_not_drop_alike() -> None:
+    q = torch.zeros(1, 4, 2048, 4)
+    parts = blockwise.kept(checked(q, q, q), Drops(0.5, 5)).chunk(4, dim=2)
+    assert len(strips(None, Sizes(1, 4, 2048, 2048), 1, blockwise.SCORES)) == len(parts)
+    for n, part in enumerate(parts):
+        for other in parts[:n]:
+            assert abs(float(((2 * part - 1) * (2 * other - 1)).mean())) < 5 / math.sqrt(part.numel())
 
 
 def test_drops_differ_from_call_to_call_and_repeat_with_a_seed() -> None:
