@@ -42,8 +42,28 @@ def test_long_calls_of_many_strips_are_within_budget(dtype: torch.dtype, mask: s
     )
 
 
+def test_a_bias_far_larger_than_the_scores_keeps_the_precision_of_float32() -> None:
+    q, k, v = tensors(LONG, torch.bfloat16)
+    bias = 100.0 + torch.randn(LONG.Lq, LONG.Lk, generator=torch.Generator().manual_seed(2))
+    assert_within_budget(
+        hw.attention(q, k, v, attn_bias=bias, backend="blockwise"),
+        exact_attention(q, k, v, attn_bias=bias),
+        plain_attention(q, k, v, attn_bias=bias),
+    )
+
+
 @pytest.mark.usefixtures("tiny_tiles")
 class TestInTinyTiles:
+    def test_a_query_of_nan_that_sees_nothing_leaves_no_nan_in_any_gradient(self) -> None:
+        q, k, v = tensors(DIFFERENT, torch.float64)
+        q[:, :, 1] = float("nan")
+        allowed = torch.ones(5, 7, dtype=torch.bool)
+        allowed[1] = False
+        given = [t.requires_grad_() for t in (q, k, v)]
+        out = hw.attention(*given, mask=allowed, backend="blockwise")
+        for gradient in torch.autograd.grad(out.sum(), given):
+            assert gradient.isfinite().all()
+
     @pytest.mark.parametrize("rule", ["no rule", "sink", "all of them"])
     @pytest.mark.parametrize("mask", MASKS)
     def test_lse_is_that_of_the_reference(self, mask: str, rule: str) -> None:
