@@ -4,6 +4,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTEST_FLAGS ?=
+# the Python of make gpu, whose torch sees the device
+GPU_PYTHON ?= $(or $(SYSTEM_PYTHON),python3)
 SENTENCE := The animal didn't cross the street because it was too tired.
 
 # the first Python on the path that is new enough
@@ -12,7 +14,7 @@ SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench format install clean
+.PHONY: help demo test check bench gpu format install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -34,6 +36,11 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 
 bench: $(STAMP) ## measure side by side with what torch offers
 	"$(PYTHON)" -m benchmarks
+
+# with the torch that the machine has, 2.11 or newer, and pytest: nothing is installed
+gpu: ## test and measure on a CUDA device
+	PYTHONPATH=src:. "$(GPU_PYTHON)" -m pytest --confcutdir tests/gpu tests/gpu -p no:cacheprovider $(PYTEST_FLAGS)
+	PYTHONPATH=src:. "$(GPU_PYTHON)" -m benchmarks.gpu
 
 format: $(STAMP) ## write the format and the safe fixes
 	"$(PYTHON)" -m ruff format .

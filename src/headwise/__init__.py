@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Additive": "layer",
     "Alibi": "positions",
+    "AttentionMap": "maps",
     "DotProduct": "layer",
     "KVCache": "layer",
     "Mask": "masks",
@@ -19,24 +20,29 @@ _HOME = {
     "additive_attention": "ops",
     "allowed": "masks",
     "attention": "ops",
+    "attention_map": "maps",
     "backends": "ops",
     "causal": "masks",
     "documents": "masks",
     "keys": "masks",
     "lengths": "masks",
+    "load_maps": "maps",
     "look": "pages",
     "prefix": "masks",
+    "rollout": "watching",
     "rule": "masks",
+    "watch": "watching",
     "window": "masks",
 }
 # the parts that are public as modules: hw.masks.from_additive
-_MODULES = ("compat", "errors", "masks", "ops", "positions", "shapes", "testing")
+_MODULES = ("compat", "errors", "maps", "masks", "ops", "positions", "shapes", "testing")
 
 __all__ = list(_HOME)
 
 if _typing.TYPE_CHECKING:
     from headwise import compat as compat
     from headwise import errors as errors
+    from headwise import maps as maps
     from headwise import masks as masks
     from headwise import ops as ops
     from headwise import positions as positions
@@ -47,6 +53,9 @@ if _typing.TYPE_CHECKING:
     from headwise.layer import KVCache as KVCache
     from headwise.layer import Memory as Memory
     from headwise.layer import MultiHeadAttention as MultiHeadAttention
+    from headwise.maps import AttentionMap as AttentionMap
+    from headwise.maps import attention_map as attention_map
+    from headwise.maps import load_maps as load_maps
     from headwise.masks import Mask as Mask
     from headwise.masks import allowed as allowed
     from headwise.masks import causal as causal
@@ -63,6 +72,8 @@ if _typing.TYPE_CHECKING:
     from headwise.positions import Alibi as Alibi
     from headwise.positions import RelativeBias as RelativeBias
     from headwise.positions import Rotary as Rotary
+    from headwise.watching import rollout as rollout
+    from headwise.watching import watch as watch
 else:
     # hidden from type checkers, which would otherwise accept any misspelt name
 

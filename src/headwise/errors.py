@@ -7,6 +7,8 @@ AttentionError
 ├── BackendError      (RuntimeError)  the backend asked for cannot compute this exactly
 ├── CacheError        (RuntimeError)  a key/value cache that is full, or used where it must not be
 ├── ConversionError   (ValueError)    weights that do not fit the convention they are read by
+├── OutOfRangeError   (IndexError)    an index that names no entry of a map
+├── StaleMapError     (RuntimeError)  a map whose q or k has been changed since
 └── InputError        (ValueError)    what a person gave the command line
 
 Each message is one sentence that says what must hold, what came, and what to do.
@@ -39,6 +41,14 @@ class CacheError(AttentionError, RuntimeError):
 
 class ConversionError(AttentionError, ValueError):
     """Weights do not fit the convention they are read by."""
+
+
+class OutOfRangeError(AttentionError, IndexError):
+    """An index names no entry of a map of attention."""
+
+
+class StaleMapError(AttentionError, RuntimeError):
+    """A tensor that a map of attention is computed from has been changed in place since the map was made."""
 
 
 class InputError(AttentionError, ValueError):

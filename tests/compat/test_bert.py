@@ -75,12 +75,13 @@ def test_padding_changes_nothing_for_the_tokens_that_are_there():
 
 def test_the_padding_mask_reaches_the_layer_as_it_was_given():
     from headwise.masks import Mask
-    from headwise.watching.calls import RecordedCalls
+    from headwise.watching import watch
 
-    with RecordedCalls() as seen:
-        hidden_states(take_over(build()), ids(), attention_mask=padding())
-    masks = [call.mask for call in seen.calls]
-    assert all(isinstance(mask, Mask) for mask in masks)
+    ours = take_over(build())
+    with watch(ours) as seen:
+        hidden_states(ours, ids(), attention_mask=padding())
+    masks = [made.stored()[0].mask for _, made in seen.in_order()]
+    assert [isinstance(mask, Mask) for mask in masks] == [True, True]
     assert all(torch.equal(mask.padding(9), padding().bool()) for mask in masks)
 
 

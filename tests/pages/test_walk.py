@@ -4,24 +4,24 @@ import pytest
 
 from headwise.pages.walk import folded, full_walk, short_walk
 
-SIZES = {
-    "q_proj": ((2, 5, 11), (2, 5, 18)),
-    "k_proj": ((2, 5, 11), (2, 5, 18)),
-    "v_proj": ((2, 5, 11), (2, 5, 18)),
-    "out_proj": ((2, 5, 18), (2, 5, 13)),
-}
+SIZES = [
+    ("query", (2, 5, 11), (2, 5, 18)),
+    ("key", (2, 5, 11), (2, 5, 18)),
+    ("value", (2, 5, 11), (2, 5, 18)),
+    ("output.dense", (2, 5, 18), (2, 5, 13)),
+]
 
 
 def test_the_walk_goes_through_every_projection_with_its_own_sizes():
     lines = [" ".join(folded(chain, 1000)) for chain in full_walk(SIZES, (2, 3, 5, 6))]
     assert lines == [
         *(
-            f"[B, L, D] = [2, 5, 11] → {name}_proj → [B, L, H*d] = [2, 5, 18] → split → [B, H, L, d] = [2, 3, 5, 6]"
-            for name in "qkv"
+            f"[B, L, D] = [2, 5, 11] → {name} → [B, L, H*d] = [2, 5, 18] → split → [B, H, L, d] = [2, 3, 5, 6]"
+            for name in ("query", "key", "value")
         ),
         "[B, H, L, d] = [2, 3, 5, 6] → q kᵀ / √d → [B, H, L, L] = [2, 3, 5, 5] → softmax → [B, H, L, L] = [2, 3, 5, 5]",
         "[B, H, L, L] = [2, 3, 5, 5] → weights v → [B, H, L, d] = [2, 3, 5, 6] → join → [B, L, H*d] = [2, 5, 18] "
-        "→ out_proj → [B, L, D] = [2, 5, 13]",
+        "→ output.dense → [B, L, D] = [2, 5, 13]",
     ]
 
 

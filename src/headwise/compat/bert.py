@@ -73,7 +73,7 @@ class HeadwiseSelfAttention(nn.Module):
             )
         if unread.get("output_attentions"):
             raise ConversionError(
-                "a BERT on headwise layers returns no attentions: record them with headwise.watching, and call the "
+                "a BERT on headwise layers returns no attentions: watch it with hw.watch, and call the "
                 "model without output_attentions"
             )
         padded = attention_mask is not None and attention_mask.ndim == 2

@@ -26,16 +26,16 @@ __all__ = ["Look", "look"]
 class Look:
     """What the heads of a model look at in a text; `str` and a notebook show it to a person.
 
-    difference: the largest of any hidden state between headwise layers and the untouched model, None where the model
-    ran on its own attention. tokens, words: what the text was read as. links: the strongest of each word shown, the
-    queried ones or all. walk: the shapes in the first layer drawn. drawn: the (layer, head) pairs that are drawn.
-    weights: layer -> (H, L, L), before dropout. notes: sentences about what could not be done as well as it should.
+    difference: the largest of any output between the watched run and one without headwise, which is 0. tokens, words:
+    what the text was read as. links: the strongest of each word shown, the queried ones or all. walk: the shapes in
+    the first layer drawn. drawn: the (layer, head) pairs that are drawn. weights: layer -> (H, L, L), before dropout.
+    notes: sentences about what could not be done as well as it should.
     """
 
     text: str
     model: str
     model_type: str
-    difference: float | None
+    difference: float
     tokens: tuple[Token, ...]
     words: tuple[Word, ...]
     links: tuple[WordLinks, ...]
@@ -112,8 +112,8 @@ def look(
 ) -> Look:
     """Which words every head of a pretrained model links in a text.
 
-    A BERT-like encoder runs on headwise layers that took over its weights, and the result is given only if no hidden
-    state differs from the untouched model's by more than 1e-5; any other model is read with its own eager weights.
+    The untouched model runs twice, the second time watched, and the result is given only if both runs agree bit for
+    bit. Its weights are computed exactly from its queries and keys, whichever kernel it uses.
 
     model: a Hugging Face name or a folder, None: the embedded all-MiniLM-L6-v2. query: a word of the text, or several
     side by side, whose links alone are shown; None: those of all words. layer, head: what is drawn, from 0; None: the
@@ -165,6 +165,7 @@ def _look(
         drawn=drawn,
         weights=done.weights,
         lang=lang,
+        notes=tuple(say("look.unseen", lang=lang, module=name, reason=why) for name, why in done.unseen.items()),
     )
 
 

@@ -34,7 +34,7 @@ class Loaded:
 
 
 def load(model: str | os.PathLike[str] | None, progress: Progress) -> Loaded:
-    """A model in evaluation mode, with eager attention, from a folder, a Hugging Face name, or None: the embedded one.
+    """A model in evaluation mode from a folder, a Hugging Face name, or None: the embedded one.
 
     Weights are read from safetensors only and no code of the model's is run. What cannot be read raises a Refusal.
     """
@@ -85,7 +85,7 @@ def _load(place: str, name: str, progress: Progress) -> Loaded:
         config = _read(AutoConfig, place, name)
         if config.is_encoder_decoder:
             raise refusal("refuse.encoder_decoder", model=name, model_type=config.model_type)
-        options = {"attn_implementation": "eager", "use_safetensors": True, "output_loading_info": True}
+        options = {"use_safetensors": True, "output_loading_info": True}
         model, found = _read(AutoModel, place, name, config=config, **options)
         # the pooler comes after the last layer, so that its weights change nothing here
         missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))

@@ -1,4 +1,4 @@
-"""Runs: every attention weight of a model on one text, by headwise layers with a proof, or by its own."""
+"""Runs: every attention weight of a model on one text, watched while the untouched model runs."""
 
 from __future__ import annotations
 
@@ -8,102 +8,120 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from headwise.compat.bert import attention_layers, take_over, why_not
-from headwise.layer import MultiHeadAttention
+from headwise.maps import AttentionMap
 from headwise.pages.models import Loaded, Progress, first_line, quiet
 from headwise.pages.reading import Reading
 from headwise.pages.walk import Walk, full_walk, short_walk
-from headwise.watching.calls import RecordedCalls
+from headwise.watching import Seen, watch
 from headwise.wording import refusal
 
-__all__ = ["LARGEST_DIFFERENCE", "Run", "run"]
-
-LARGEST_DIFFERENCE = 1e-5
+__all__ = ["Run", "run"]
 
 Sizes = tuple[int, ...]
+# the projections of queries, keys, values and outputs, as families name them, seen from the module that attends
+PROJECTIONS = (
+    ("query", "key", "value", "..output.dense"),
+    ("q_proj", "k_proj", "v_proj", "out_proj"),
+    ("q_proj", "k_proj", "v_proj", "o_proj"),
+    ("q_lin", "k_lin", "v_lin", "out_lin"),
+    ("q", "k", "v", "o"),
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The weights of every layer (H, L, L), the walk through each, and how far the hidden states are from the model's.
+    """The weights of every layer (H, L, L), the walk through each, and what was not seen, with the reason.
 
-    difference: the largest, of any hidden state; None where the model ran on its own attention.
+    difference: the largest of any output between the watched run and the one before it: 0, or there is no Run.
     """
 
     weights: Mapping[int, Tensor]
     walks: Mapping[int, Walk]
-    difference: float | None
+    unseen: Mapping[str, str]
+    difference: float
 
 
 def run(loaded: Loaded, reading: Reading, progress: Progress) -> Run:
-    """Run a model on headwise layers where they can take over, else on its own eager attention.
+    """Run a model alone, then watched, and read its weights.
 
-    On headwise layers, a hidden state that differs by more than LARGEST_DIFFERENCE raises a Refusal with the figure.
+    Outputs that are not bit-equal in both runs, and a model whose attention was not seen, raise a Refusal.
     """
+    length, model = len(reading.tokens), loaded.model
     with quiet(), torch.no_grad():
-        if why_not(loaded.model):
-            progress("step.eager", {})
-            return _by_itself(loaded, reading)
-        return _by_headwise(loaded, reading, progress)
+        progress("step.untouched", {})
+        alone = _outputs(loaded, reading)
+        progress("step.watched", {})
+        with watch(model) as seen, _sizes_of_projections(model) as sizes:
+            watched = _outputs(loaded, reading)
+        difference = _difference(loaded, alone, watched)
+        found = _maps(loaded, seen, length)
+        weights = {n: made.dense()[0].float() for n, (_, made) in enumerate(found)}
+        walks = {n: _walk(name, made, sizes, watched) for n, (name, made) in enumerate(found)}
+    return Run(weights, walks, dict(seen.unseen), difference)
 
 
-def _by_headwise(loaded: Loaded, reading: Reading, progress: Progress) -> Run:
-    progress("step.headwise", {})
-    theirs = loaded.model.float()
-    ours = take_over(theirs)
-    layers = [layer for _, layer in attention_layers(ours)]
-    with RecordedCalls() as seen, _sizes_of_projections(layers) as sizes:
-        out = ours(**reading.inputs, output_hidden_states=True).hidden_states
-    progress("step.untouched", {})
-    wanted = theirs(**reading.inputs, output_hidden_states=True).hidden_states
-    # max of Python passes over what is not a number; that of torch keeps it
-    difference = float(torch.stack([(a - b).abs().max() for a, b in zip(out, wanted, strict=True)]).max())
-    # a difference that is not a number is no proof either
-    if not difference <= LARGEST_DIFFERENCE:
-        raise refusal("refuse.unequal", limit=LARGEST_DIFFERENCE, difference=difference, model=loaded.name)
-    weights = {n: call.weights()[0] for n, call in enumerate(seen.calls)}
-    walks = {n: full_walk(sizes[n], tuple(call.q.shape)) for n, call in enumerate(seen.calls)}
-    return Run(weights, walks, difference)
-
-
-def _by_itself(loaded: Loaded, reading: Reading) -> Run:
-    length, kind = len(reading.tokens), loaded.config.model_type
+def _outputs(loaded: Loaded, reading: Reading) -> list[Tensor]:
+    """Every tensor that a model gives, its last hidden state first."""
     try:
-        out = loaded.model(**reading.inputs, output_attentions=True)
+        out = loaded.model(**reading.inputs, output_hidden_states=True)
     except (AttributeError, TypeError, ValueError) as error:
-        reason = first_line(error)
+        kind, reason = loaded.config.model_type, first_line(error)
         raise refusal("refuse.no_attention", model=loaded.name, model_type=kind, reason=reason) from error
-    given = [tensor for tensor in getattr(out, "attentions", None) or () if tensor is not None]
-    wrong = [tuple(tensor.shape) for tensor in given if tensor.ndim != 4 or tensor.shape[-2:] != (length, length)]
-    if wrong or not given:
-        reason = f"attentions {wrong[0]}" if wrong else "attentions = None"
+    return [leaf for leaf in pytree.tree_leaves(dict(out)) if isinstance(leaf, Tensor)]
+
+
+def _difference(loaded: Loaded, alone: list[Tensor], watched: list[Tensor]) -> float:
+    """0.0, or a Refusal where an output is not bit for bit the same; NaN is the same as NaN."""
+    differences = [(a.double() - b.double()).nan_to_num().abs() for a, b in zip(alone, watched, strict=True)]
+    largest = max((float(d.max()) for d in differences if d.numel()), default=0.0)
+    is_same = all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(alone, watched, strict=True))
+    if not is_same:
+        raise refusal("refuse.unequal", difference=largest, model=loaded.name)
+    return largest
+
+
+def _maps(loaded: Loaded, seen: Seen, length: int) -> list[tuple[str, AttentionMap]]:
+    """The maps of the text's tokens over themselves, in running order."""
+    found = [(name, made) for name, made in seen.in_order() if tuple(made.shape[2:]) == (length, length)]
+    if not found:
+        reasons = [f"{name}: {reason}" for name, reason in seen.unseen.items()]
+        reason = "; ".join(reasons[:1]) if reasons else "no attention was seen"
+        kind = loaded.config.model_type
         raise refusal("refuse.no_attention", model=loaded.name, model_type=kind, reason=reason)
-    weights = {n: tensor[0].float() for n, tensor in enumerate(given)}
-    walks = {n: short_walk(tuple(out.last_hidden_state.shape), tuple(t.shape)) for n, t in enumerate(given)}
-    return Run(weights, walks, None)
+    return found
+
+
+def _walk(name: str, made: AttentionMap, sizes: Mapping[str, tuple[Sizes, Sizes]], outputs: list[Tensor]) -> Walk:
+    B, H, L, _ = made.shape
+    for names in PROJECTIONS:
+        paths = [_path(name, each) for each in names]
+        if all(path in sizes for path in paths):
+            steps = [(each.lstrip("."), *sizes[path]) for each, path in zip(names, paths, strict=True)]
+            if all(steps[0][2] == out for _, _, out in steps[:3]):
+                return full_walk(steps, (B, H, L, steps[0][2][-1] // H))
+    return short_walk(tuple(outputs[0].shape), tuple(made.shape))
+
+
+def _path(module: str, projection: str) -> str:
+    """The name of a projection in the model; one that begins with .. lies beside the module."""
+    if projection.startswith(".."):
+        return f"{module.rpartition('.')[0]}.{projection[2:]}"
+    return f"{module}.{projection}"
 
 
 @contextmanager
-def _sizes_of_projections(layers: list[MultiHeadAttention]) -> Iterator[list[dict[str, tuple[Sizes, Sizes]]]]:
-    """The sizes that went into and came out of each projection of each layer, measured while a block runs."""
-    measured: list[dict[str, tuple[Sizes, Sizes]]] = [{} for _ in layers]
+def _sizes_of_projections(model: nn.Module) -> Iterator[dict[str, tuple[Sizes, Sizes]]]:
+    """The sizes that went into and came out of each Linear of a model, by its name, measured while a block runs."""
+    measured: dict[str, tuple[Sizes, Sizes]] = {}
     with ExitStack() as hooks:
-        for sizes, layer in zip(measured, layers, strict=True):
-            for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Linear):
 
-                def note(_: Any, given: Any, out: Tensor, *, sizes: Any = sizes, name: str = name) -> None:
-                    sizes[name] = tuple(given[0].shape), tuple(out.shape)
+                def note(_: Any, given: Any, out: Tensor, *, name: str = name) -> None:
+                    measured[name] = tuple(given[0].shape), tuple(out.shape)
 
-                hooks.enter_context(_hooked(layer.get_submodule(name), note))
+                hooks.callback(module.register_forward_hook(note).remove)
         yield measured
-
-
-@contextmanager
-def _hooked(module: torch.nn.Module, hook: Any) -> Iterator[None]:
-    handle = module.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()

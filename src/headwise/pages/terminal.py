@@ -14,7 +14,6 @@ from rich.text import Text
 
 from headwise.pages.heat import Heat
 from headwise.pages.links import COUNT, Link, WordLinks
-from headwise.pages.runs import LARGEST_DIFFERENCE
 from headwise.pages.walk import folded
 from headwise.wording import say
 
@@ -84,9 +83,7 @@ def _title(look: Look) -> str:
 
 
 def _source(look: Look) -> str:
-    if look.difference is None:
-        return say("look.eager", lang=look.lang, model_type=look.model_type)
-    return say("look.proof", lang=look.lang, difference=look.difference, limit=LARGEST_DIFFERENCE)
+    return say("look.proof", lang=look.lang, difference=look.difference)
 
 
 def _walk(look: Look, width: int) -> Iterator[RenderableType]:
@@ -94,7 +91,7 @@ def _walk(look: Look, width: int) -> Iterator[RenderableType]:
     for chain in look.walk:
         lines = folded(chain, width - names - 4)
         yield Text("\n".join(f"  {name:{names}}  {line}" for name, line in zip(_once(chain.name), lines, strict=False)))
-    form = "look.letters.full" if look.difference is not None else "look.letters.short"
+    form = "look.letters.full" if len(look.walk) > 1 else "look.letters.short"
     yield Text(say(form, lang=look.lang), style="dim")
 
 

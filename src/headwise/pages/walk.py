@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["Chain", "Shape", "Walk", "folded", "full_walk", "short_walk"]
@@ -37,19 +37,18 @@ class Chain:
 Walk = tuple[Chain, ...]
 
 
-def full_walk(projections: Mapping[str, tuple[Sizes, Sizes]], heads: Sizes) -> Walk:
-    """The walk through a headwise layer in self-attention.
+def full_walk(projections: Sequence[tuple[str, Sizes, Sizes]], heads: Sizes) -> Walk:
+    """The walk through a layer in self-attention.
 
-    projections: what went into and came out of each. heads: the shape of q after the split, (B, H, L, d).
+    projections: those of queries, keys, values and outputs: the name, what went in, what came out. heads: the shape of
+    q after the split, (B, H, L, d).
     """
     scores = (*heads[:3], heads[2])
     split = [
-        Chain(
-            name, Shape("B L D", given), ((f"{name}_proj", Shape("B L H*d", out)), ("split", Shape("B H L d", heads)))
-        )
-        for name, (given, out) in ((name, projections[f"{name}_proj"]) for name in "qkv")
+        Chain(letter, Shape("B L D", given), ((name, Shape("B L H*d", out)), ("split", Shape("B H L d", heads))))
+        for letter, (name, given, out) in zip("qkv", projections[:3], strict=True)
     ]
-    joined, out = projections["out_proj"]
+    last, joined, out = projections[3]
     return (
         *split,
         Chain(
@@ -63,14 +62,14 @@ def full_walk(projections: Mapping[str, tuple[Sizes, Sizes]], heads: Sizes) -> W
             (
                 ("weights v", Shape("B H L d", heads)),
                 ("join", Shape("B L H*d", joined)),
-                ("out_proj", Shape("B L D", out)),
+                (last, Shape("B L D", out)),
             ),
         ),
     )
 
 
 def short_walk(hidden: Sizes, weights: Sizes) -> Walk:
-    """What can be said of a layer that is not ours: what goes in and the weights it gives."""
+    """What can be said of a layer whose projections are not known: what goes in and the weights it gives."""
     return (Chain("x", Shape("B L D", hidden), (("softmax(q kᵀ)", Shape("B H L L", weights)),)),)
 
 

@@ -25,15 +25,14 @@ CHINESE: dict[str, str] = {
     "step.starting": "启动 PyTorch",
     "step.checking": "核对 {model} 的权重",
     "step.loading": "读入模型 {model}",
-    "step.headwise": "用 headwise 的层运行",
-    "step.untouched": "运行未改动的模型",
-    "step.eager": "用模型自带的 eager 注意力运行",
+    "step.untouched": "单独运行模型",
+    "step.watched": "再次运行，并加以观察",
     "step.links": "寻找最强的连接",
     "step.writing": "写入 {file}",
     # what look shows
     "look.model": "{model}：{layers} 层 × {heads} 头，{tokens} 个 token",
-    "look.proof": "自注意力由 headwise 的层完成；每个隐藏状态与未改动的模型相差都不超过 {difference:.1e}（容许 {limit:.0e}）。",
-    "look.eager": "这里是模型自带的 eager 权重：目前 headwise 的层只接管 BERT 一类的编码器（{model_type} 不在其中）。",
+    "look.proof": "未改动的模型在观察下运行；每个输出与不用 headwise 时逐位相同（最大差值：{difference:g}）。",
+    "look.unseen": "没有看到：{module}（{reason}）。",
     "look.walk": "第 {layer} 层里形状的变化",
     "look.letters.full": "B 批量，L token 数，D 模型宽度，H 头数，d 每头宽度；自注意力里键的个数也是 L",
     "look.letters.short": "B 批量，L token 数，D 模型宽度，H 头数",
@@ -81,8 +80,8 @@ CHINESE: dict[str, str] = {
     "请选 BERT 一类的编码器，或 GPT-2 一类的解码器。",
     "refuse.no_attention": "模型必须给出注意力权重才能看，但 {model}（{model_type}）没有给出（{reason}）："
     "请选用 softmax 自注意力的文本模型。",
-    "refuse.unequal": "换成 headwise 的层之后，隐藏状态相差不得超过 {limit:.0e}，但有一处相差 {difference:.3g}："
-    "请不要相信 {model} 的这个结果，并请报告。",
+    "refuse.unequal": "被观察的模型必须与单独运行时逐位相同，但 {model} 有一个输出相差 {difference:.3g}："
+    "请让模型的运行不含随机性，或报告这个问题。",
     "refuse.suffix": "输出文件的后缀必须是 {suffixes} 之一，给的是 {file}：请改后缀。",
     "refuse.exists": "输出必须是新文件，但 {file} 已经存在：请换个名字，或加 --force 覆盖它。",
     "refuse.output_folder": "输出必须放在已有的文件夹里，但没有 {folder}：请先建好它。",

@@ -25,17 +25,15 @@ ENGLISH: dict[str, str] = {
     "step.starting": "starting PyTorch",
     "step.checking": "checking the weights of {model}",
     "step.loading": "loading the model {model}",
-    "step.headwise": "running it on headwise layers",
-    "step.untouched": "running the untouched model",
-    "step.eager": "running it with its own eager attention",
+    "step.untouched": "running the model by itself",
+    "step.watched": "running it again, watched",
     "step.links": "looking for the strongest links",
     "step.writing": "writing {file}",
     # what look shows
     "look.model": "{model}: {layers} layers × {heads} heads, {tokens} tokens",
-    "look.proof": "Its self-attention ran on headwise layers; no hidden state differs from the untouched model's by "
-    "more than {difference:.1e} (allowed: {limit:.0e}).",
-    "look.eager": "These are the model's own eager weights: headwise layers take over BERT-like encoders only so far "
-    "({model_type} is not one).",
+    "look.proof": "The untouched model ran, watched: every output is bit for bit that of a run without headwise "
+    "(largest difference: {difference:g}).",
+    "look.unseen": "Not seen: {module} ({reason}).",
     "look.walk": "The walk of shapes in layer {layer}",
     "look.letters.full": "B batch, L tokens, D model width, H heads, d head width; self-attention: L keys too",
     "look.letters.short": "B batch, L tokens, D model width, H heads",
@@ -94,8 +92,8 @@ ENGLISH: dict[str, str] = {
     "and a decoder: choose an encoder such as BERT, or a decoder such as GPT-2.",
     "refuse.no_attention": "A model must give its attention weights to be looked at, but {model} ({model_type}) did "
     "not ({reason}): choose a text model with softmax self-attention.",
-    "refuse.unequal": "On headwise layers no hidden state may differ by more than {limit:.0e}, but one differs by "
-    "{difference:.3g}: do not trust this view of {model}, and report it.",
+    "refuse.unequal": "A watched model must give what it gives by itself, bit for bit, but an output of {model} "
+    "differs by {difference:.3g}: make it deterministic, or report it.",
     "refuse.suffix": "The output must end in one of {suffixes}, but came as {file}: change its suffix.",
     "refuse.exists": "The output must be a new file, but {file} exists: choose another name, or add --force to replace "
     "it.",

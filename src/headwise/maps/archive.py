@@ -1,0 +1,82 @@
+"""Archive: several maps and their tokens in one safetensors file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from headwise.errors import ArgumentError, InputError
+from headwise.maps import container
+from headwise.maps.stored import Shelf, describe, restore
+from headwise.ops.call import Call
+
+SCHEMA = 1
+
+Tokens = list[str] | list[list[str]] | None
+
+
+class Archive(Mapping[str, tuple[Call, Tensor | None]]):
+    """What a file holds: a call and its lse by name, and the tokens that they were made of."""
+
+    def __init__(self, calls: Mapping[str, tuple[Call, Tensor | None]], tokens: Tokens) -> None:
+        self._calls, self.tokens = dict(calls), tokens
+
+    def __getitem__(self, name: str) -> tuple[Call, Tensor | None]:
+        return self._calls[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the file."""
+        if not _are_tokens(self.tokens):
+            raise ArgumentError(
+                "tokens must be texts, or a list of texts to each sample, or None: pass tokens as lists"
+            )
+        shelf = Shelf()
+        described = {name: describe(str(n), *pair, shelf) for n, (name, pair) in enumerate(self._calls.items())}
+        text = json.dumps({"maps": described, "tokens": self.tokens}, allow_nan=False)
+        container.write(Path(path), shelf.tensors, {"format": "pt", "schema": str(SCHEMA), "headwise": text})
+
+    @staticmethod
+    def read(path: str | PathLike[str]) -> Archive:
+        """What was written; InputError in one sentence where the file is not whole and sound."""
+        tensors, metadata = container.read(Path(path))
+        if metadata.get("schema") != str(SCHEMA):
+            came = metadata.get("schema", "none")[:40]
+            raise InputError(
+                f"{path} must have schema {SCHEMA}, the one this headwise reads, but has {came}: save it again"
+            )
+        try:
+            told: Any = json.loads(metadata.get("headwise", ""))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} does not describe its maps ({error}): save it again") from error
+        if not isinstance(told, dict) or not isinstance(told.get("maps"), dict) or not _are_tokens(told.get("tokens")):
+            raise InputError(f"{path} must name its maps and their tokens: save it again")
+        return Archive({name: restore(name, d, tensors) for name, d in told["maps"].items()}, told["tokens"])
+
+
+def as_lists(tokens: Sequence[str] | Sequence[Sequence[str]] | None) -> Any:
+    """Tokens as JSON knows them."""
+    return (
+        None
+        if tokens is None
+        else [list(t) if isinstance(t, Sequence) and not isinstance(t, str) else t for t in tokens]
+    )
+
+
+def _are_tokens(tokens: Any) -> bool:
+    if tokens is None:
+        return True
+    if not isinstance(tokens, list):
+        return False
+    is_flat = all(isinstance(t, str) for t in tokens)
+    return is_flat or all(isinstance(row, list) and all(isinstance(t, str) for t in row) for row in tokens)

@@ -1,0 +1,66 @@
+"""Files: maps written to one safetensors file, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+
+from headwise.errors import ArgumentError
+from headwise.maps.archive import Archive, Tokens, as_lists
+from headwise.maps.map import AttentionMap
+
+
+class LoadedMaps(Mapping[str, AttentionMap]):
+    """The maps of a file by their names, and their tokens: texts, or a list of texts to each sample, or None."""
+
+    def __init__(self, maps: Mapping[str, AttentionMap], tokens: Tokens) -> None:
+        self._maps, self.tokens = dict(maps), tokens
+
+    def __getitem__(self, name: str) -> AttentionMap:
+        return self._maps[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._maps)
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def __repr__(self) -> str:
+        return f"LoadedMaps({len(self)} maps: {', '.join(self)})"
+
+
+def save_maps(
+    path: str | PathLike[str],
+    maps: Mapping[str, AttentionMap],
+    *,
+    tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+) -> None:
+    """Write maps by their names, as safetensors: what they are computed from, and their lse where it is known.
+
+    A tensor that maps share is written once; a mask that asks a function is written as it answers, up to 1 GiB. The
+    file appears whole or not at all. tokens: texts, or a list of texts to each sample; None: none.
+
+    >>> import tempfile, torch
+    >>> from headwise.maps import attention_map, load_maps
+    >>> m = attention_map(torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 8))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_maps(f"{folder}/maps.safetensors", {"first": m}, tokens=["a", "b", "c"])
+    ...     again = load_maps(f"{folder}/maps.safetensors")
+    >>> bool((again["first"][:] == m[:]).all()), again.tokens
+    (True, ['a', 'b', 'c'])
+    """
+    for name, m in maps.items():
+        if not isinstance(m, AttentionMap):
+            raise ArgumentError(
+                f"only an AttentionMap can be saved, but {name!r} is {type(m).__name__}: save its source"
+            )
+    Archive({name: m.stored() for name, m in maps.items()}, as_lists(tokens)).write(path)
+
+
+def load_maps(path: str | PathLike[str]) -> LoadedMaps:
+    """The maps of a file that `save_maps` wrote, on the CPU, by their names; `.tokens` are its tokens.
+
+    Nothing is allocated before the header is known to fit the file; InputError, in one sentence, where it does not.
+    """
+    found = Archive.read(path)
+    return LoadedMaps({name: AttentionMap(*pair) for name, pair in found.items()}, found.tokens)

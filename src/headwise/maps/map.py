@@ -1,0 +1,277 @@
+"""AttentionMap: the exact weights of one call of attention, computed where they are looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from headwise.errors import ArgumentError, InputError
+from headwise.maps import blocks, scan
+from headwise.maps.archive import Archive
+from headwise.maps.blocks import wants_gradient
+from headwise.maps.heads import HeadMean
+from headwise.maps.held import Held, lasting
+from headwise.maps.indexing import Taken, count
+from headwise.maps.lse import check_lse, deviation, differentiable_lse, normalized
+from headwise.maps.matrix import LazyMatrix
+from headwise.maps.recompute import Reading, differentiable
+from headwise.maps.strips import ENTRIES, Strip, exact, strips
+from headwise.maps.tiling import wide_type
+from headwise.maps.weights import Sums, WeightMap
+from headwise.masks.tiles import FULL
+from headwise.ops.call import Call
+
+LONGEST_MASK_SHOWN = 60
+
+
+class AttentionMap(WeightMap):
+    """The weights (B, Hq, Lq, Lk) of one call of attention, before dropout; made by `attention_map` and `watch`.
+
+    It holds q and k, and computes what is looked at from them: `m[0, 1, 10]` is one row, `m.entropy()` one pass in
+    O(L) memory. float32, or float64 where q is. Everything but the given lse is differentiable with respect to q, k,
+    attn_bias, sink and weight, by computing again on the way back; a second derivative holds the whole map. A given
+    lse is taken as a number that q and k have, so gradients are those of the softmax.
+
+    q and k are held by reference, not copied: a reading raises StaleMapError once one has been changed in place.
+
+    >>> import torch, headwise as hw
+    >>> m = hw.attention_map(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), mask=hw.causal())
+    >>> m
+    AttentionMap((1, 2, 3, 3), float32, cpu, mask=causal())
+    >>> m[0, 1, 1]
+    tensor([0.5000, 0.5000, 0.0000])
+    >>> m.entropy()[0, 1].exp()
+    tensor([1., 2., 3.])
+    """
+
+    def __init__(self, call: Call, given: Tensor | None = None) -> None:
+        """A checked call, and its lse (B, Hq, Lq) as a kernel gave it, None: not known."""
+        if given is not None:
+            check_lse(given, call)
+        self._call, self._given = lasting(call, given)
+        self._held = Held(self._call, self._given)
+        self._kept: dict[str, Any] = {}
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self._call.sizes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return wide_type(self._call)
+
+    @property
+    def device(self) -> torch.device:
+        return self._call.q.device
+
+    @property
+    def logits(self) -> Logits:
+        """The scores, -inf where a pair may not attend: lazy, and indexed as the map is."""
+        return Logits(self)
+
+    @property
+    def lse(self) -> Tensor:
+        """Natural log of each row's sum of exponentials, (B, Hq, Lq); the sink counts.
+
+        -inf on a row that may attend to nothing; with a sink, the sink's logit.
+        """
+        self._ready()
+        known = self._known_lse()
+        return differentiable_lse(self._call, known) if wants_gradient(self._call) else known.clone()
+
+    def max_logit(self) -> Tensor:
+        """The largest score of each head that a query may see, (B, Hq); -inf where there is none.
+
+        After softcap and bias; the sink is no key's score, and does not count. What QK-clip watches (Kimi K2, 2025).
+        """
+        self._ready()
+        peak = self._summary().peak
+        if wants_gradient(self._call):
+            reading = Reading(
+                values=lambda: (peak.clone(),),
+                strips=lambda call: strips(call),
+                of=lambda part, strip: (blocks.logits(part).amax(-1),),
+                cut=lambda gradients, strip: tuple(None if g is None else strip.of_rows(g) for g in gradients),
+            )
+            (peak,) = differentiable(self._call, reading)
+        return peak.amax(-1) if self.shape[2] else peak.new_full(self.shape[:2], float("-inf"))
+
+    def mean_heads(self) -> HeadMean:
+        """The mean of all heads, (B, 1, Lq, Lk), lazy again."""
+        self._ready()
+        return HeadMean(self)
+
+    def tiles(self, *, block: tuple[int, int] = (128, 128)) -> Tensor:
+        """What the mask makes of each tile: 0 empty, 1 mixed, 2 full; int8 (B|1, H|1, rows, columns)."""
+        B, Hq, Lq, Lk = self.shape
+        if self._call.mask is not None:
+            return self._call.mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
+        counts = [-(-length // size) for length, size in zip((Lq, Lk), block, strict=True)]
+        return torch.full((1, 1, *counts), FULL, dtype=torch.int8, device=self.device)
+
+    def check(self) -> float:
+        """How far the sum of a row, the sink's share in it, is from 1 at most, over rows sampled from every head.
+
+        About 1e-6 where the lse fits q and k; large where it is one of base 2, lacks the sink, or belongs to another
+        call. Some rows of every sample and head are computed; the lse comes from the kernel, or from this map.
+        """
+        self._ready()
+        with exact(self._call):
+            return deviation(self._call, self._known_lse())
+
+    def detach(self) -> AttentionMap:
+        """The same map without a way back to q and k."""
+        return self._with(lambda t: t.detach())
+
+    def to(self, device: torch.device | str) -> AttentionMap:
+        """The same map with all its tensors on `device`."""
+        return self._with(lambda t: t.to(device))
+
+    def cpu(self) -> AttentionMap:
+        """The same map on the CPU."""
+        return self.to("cpu")
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write what the map is computed from, as safetensors; see `save_maps` for several maps in one file."""
+        Archive({"map": self.stored()}, None).write(path)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> AttentionMap:
+        """The map that `save` wrote, on the CPU; InputError where the file is not sound, or holds several maps."""
+        found = Archive.read(path)
+        if len(found) != 1:
+            raise InputError(f"{path} must hold one map, but holds {len(found)}: read it with load_maps")
+        return AttentionMap(*next(iter(found.values())))
+
+    def stored(self) -> tuple[Call, Tensor | None]:
+        """What a file keeps of it: its call, and its lse where it is known."""
+        self._held.check()
+        return self._call, self._known_lse() if self._is_lse_known() else None
+
+    def __repr__(self) -> str:
+        call = self._call
+        terms = [str(tuple(self.shape)), str(self.dtype).removeprefix("torch."), str(self.device)]
+        if call.mask is not None:
+            text = repr(call.mask)
+            terms.append("mask=" + (text if len(text) <= LONGEST_MASK_SHOWN else f"{text[:LONGEST_MASK_SHOWN]}…"))
+        terms += [name for name in ("attn_bias", "sink", "weight") if getattr(call, name) is not None]
+        terms += [f"{name}={x}" for name in ("scale", "softcap") if (x := getattr(call, name)) is not None]
+        return f"AttentionMap({', '.join([*terms, *(['lse known'] if self._is_lse_known() else [])])})"
+
+    def __reduce__(self) -> tuple[type[AttentionMap], tuple[Call, Tensor | None]]:
+        # copies count their versions from 0
+        self._held.check()
+        return AttentionMap, (self._call, self._given)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> AttentionMap:
+        """The same map with every tensor changed."""
+        self._held.check()
+        names = ("q", "k", "attn_bias", "sink", "weight")
+        tensors = {name: None if t is None else change(t) for name in names for t in (getattr(self._call, name),)}
+        mask = None if self._call.mask is None else pytree.tree_map_only(Tensor, change, self._call.mask)
+        call = replace(self._call, **tensors, v=tensors["k"], mask=mask, prepared={})  # type: ignore[arg-type]  # q, k
+        again = AttentionMap(call, None if self._given is None else change(self._given))
+        again._kept = pytree.tree_map_only(Tensor, change, self._kept)
+        return again
+
+    def _is_lse_known(self) -> bool:
+        return self._given is not None or "lse" in self._kept
+
+    def _known_lse(self) -> Tensor:
+        """The lse without gradients, computed once."""
+        if "lse" not in self._kept:
+            with exact(self._call):
+                given = self._given
+                self._kept["lse"] = scan.log_sum_exp(self._call) if given is None else normalized(self._call, given)
+        known: Tensor = self._kept["lse"]
+        return known
+
+    def _ready(self) -> None:
+        self._held.check()
+        if self.device.type == "meta":
+            raise ArgumentError(f"a map {tuple(self.shape)} on the meta device has no numbers: move q and k elsewhere")
+
+    def _block(self, taken: tuple[Taken, ...]) -> Tensor:
+        counts = [count(t, size) for t, size in zip(taken, self.shape, strict=True)]
+        if counts[3] == self.shape[3] and isinstance(taken[3], slice):
+            # a whole row needs no lse, and its softmax is free of the rounding of one
+            return blocks.softmax(blocks.block(self._call, taken))
+        rows = (*taken[:3], slice(None))
+        is_small = math.prod(counts[:3]) * self.shape[3] <= ENTRIES
+        if is_small and (wants_gradient(self._call) or not self._is_lse_known()):
+            return blocks.softmax(blocks.block(self._call, rows)).index_select(3, self._columns(taken[3]))
+        return blocks.weights(blocks.block(self._call, taken), self._lse_of(rows))
+
+    def _columns(self, taken: Taken) -> Tensor:
+        return taken if isinstance(taken, Tensor) else torch.arange(self.shape[3], device=self.device)[taken]
+
+    def _points(self, at: tuple[Tensor, ...]) -> Tensor:
+        scores, allowed = blocks.pair_scores(self._call, at)
+        return blocks.exponentials(scores, allowed, self.lse[at[0], at[1], at[2]])
+
+    def _lse_of(self, rows: tuple[Taken, ...]) -> Tensor:
+        """The lse of a block of whole rows, (b, h, rows); where nothing is known yet, from these rows only."""
+        is_whole = all(count(t, size) == size for t, size in zip(rows, self.shape, strict=True))
+        if is_whole or self._is_lse_known():
+            known = blocks.picked(self._known_lse(), rows[:3])
+        else:
+            with exact(self._call):
+                known = scan.log_sum_exp(blocks.block(self._call, rows))
+        return differentiable_lse(blocks.block(self._call, rows), known) if wants_gradient(self._call) else known
+
+    def _mixed(self, weights: Tensor) -> Tensor:
+        return weights
+
+    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
+        return strips(call, rows=rows)
+
+    def _summary(self) -> scan.Summary:
+        """What one pass gives, without gradients, kept."""
+        if "summary" not in self._kept:
+            with exact(self._call):
+                self._kept["summary"] = scan.summarize(self._call, self._known_lse())
+        found: scan.Summary = self._kept["summary"]
+        return found
+
+    def _sums(self) -> Sums:
+        found = self._summary()
+        return Sums(found.entropy, found.mass, found.received)
+
+
+class Logits(LazyMatrix):
+    """The masked scores of a map, (B, Hq, Lq, Lk), lazy as the map is; -inf where a pair may not attend."""
+
+    def __init__(self, source: AttentionMap) -> None:
+        self._source = source
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._source.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._source.device
+
+    def __repr__(self) -> str:
+        return f"Logits(of={self._source!r})"
+
+    def _ready(self) -> None:
+        self._source._ready()
+
+    def _block(self, taken: tuple[Taken, ...]) -> Tensor:
+        return blocks.logits(blocks.block(self._source._call, taken))
+
+    def _points(self, at: tuple[Tensor, ...]) -> Tensor:
+        scores, allowed = blocks.pair_scores(self._source._call, at)
+        return scores if allowed is None else torch.where(allowed, scores, float("-inf"))

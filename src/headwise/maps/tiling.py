@@ -1,0 +1,169 @@
+"""Tiling: the tiles of a map that its mask leaves, and their scores in one buffer that stays in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.masks.places import Grid
+from headwise.masks.tiles import EMPTY, FULL
+from headwise.ops.call import Call
+
+# measured: 128 queries by 1024 keys of two heads, 1 MiB of float32, is where two threads with 1 MiB of L2 each are fast
+QUERIES, KEYS, ENTRIES = 128, 1024, 1 << 18
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of a map: samples, query heads, rows and columns; closed: bool, the pairs that may not attend."""
+
+    samples: slice
+    heads: slice
+    rows: slice
+    columns: slice
+    closed: Tensor | None
+
+
+def wide_type(call: Call) -> torch.dtype:
+    """The dtype of a map: float32, or float64 where q is."""
+    return torch.promote_types(call.q.dtype, torch.float32)
+
+
+def pieces(length: int, size: int) -> Iterator[slice]:
+    """0..length in runs of `size`; the last may be short."""
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))
+
+
+def tiles(call: Call) -> Iterator[Tile]:
+    """The tiles that hold an open pair, those of one place together, so that a mask is asked once for all heads."""
+    B, Hq, Lq, Lk = call.sizes
+    if 0 in call.sizes:
+        return
+    block = _block(call)
+    units = list(_units(call, block))
+    kinds = None
+    if call.mask is not None:
+        kinds = call.mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
+    for row, rows in enumerate(pieces(Lq, block[0])):
+        for column, columns in enumerate(pieces(Lk, block[1])):
+            yield from _tiles_at(call, units, rows, columns, None if kinds is None else kinds[:, :, row, column])
+
+
+def _tiles_at(
+    call: Call, units: list[tuple[slice, slice]], rows: slice, columns: slice, kinds: Tensor | None
+) -> Iterator[Tile]:
+    """The tiles of all samples and heads at one place; kinds: (B|1, H|1)."""
+    least = FULL if kinds is None else int(kinds.min())
+    if kinds is not None and int(kinds.max()) == EMPTY:
+        return
+    closed = _closed(call, rows, columns, is_open=least == FULL)
+    for samples, heads in units:
+        if kinds is not None and least == EMPTY and not bool(_cut(kinds, samples, heads).any()):
+            continue
+        yield Tile(samples, heads, rows, columns, None if closed is None else _cut(closed, samples, heads))
+
+
+def _closed(call: Call, rows: slice, columns: slice, *, is_open: bool) -> Tensor | None:
+    """Which pairs of all samples and heads may not attend, by the mask and by a bias of -inf; None: all may."""
+    closed = None
+    if call.mask is not None and not is_open:
+        closed = ~call.mask.allows(Grid.whole(call.sizes, call.q.device).part(rows, columns))
+    if call.attn_bias is not None:
+        by_bias = _cut_bias(call.attn_bias, rows, columns).isneginf()
+        if bool(by_bias.any()):
+            closed = by_bias if closed is None else closed | by_bias
+    return closed
+
+
+def _block(call: Call) -> tuple[int, int]:
+    """Queries and keys of a tile."""
+    _, _, Lq, Lk = call.sizes
+    queries = max(1, min(Lq, max(QUERIES // call.groups, 16)))
+    return queries, min(max(1, Lk), max(KEYS, ENTRIES // (queries * call.groups * 2)))
+
+
+def _units(call: Call, block: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """Samples and query heads that make one tile: some heads of one sample, or all heads of some samples."""
+    B, Hq, _, _ = call.sizes
+    each = call.groups * block[0] * block[1]
+    shared = max(1, min(ENTRIES // each, Hq // call.groups))
+    samples = max(1, ENTRIES // (each * (Hq // call.groups))) if shared == Hq // call.groups else 1
+    for taken in pieces(B, samples):
+        for heads in pieces(Hq, shared * call.groups):
+            yield taken, heads
+
+
+def _cut(values: Tensor, samples: slice, heads: slice) -> Tensor:
+    """(B|1, H|1, ...) of some samples and heads; an axis of size 1 serves all."""
+    if values.shape[0] > 1:
+        values = values[samples]
+    return values[:, heads] if values.shape[1] > 1 else values
+
+
+def _cut_bias(bias: Tensor, rows: slice, columns: slice) -> Tensor:
+    four = bias[None, None] if bias.ndim == 2 else bias
+    if four.shape[2] > 1:
+        four = four[:, :, rows]
+    return four[..., columns] if four.shape[3] > 1 else four
+
+
+class TileScores:
+    """The scores of a call's tiles, less `lse` (B, Hq, Lq) where it is given, in a buffer that the next tile reuses.
+
+    lse: finite or NaN. Without gradients; closed pairs hold any number.
+    """
+
+    def __init__(self, call: Call, lse: Tensor | None = None) -> None:
+        self.call = call
+        self.dtype = wide_type(call)
+        self.lse = lse
+        self.factor = call.multiplier if call.softcap is None else call.multiplier / call.softcap
+        B, Hq, Lq, Lk = call.sizes
+        q, k = call.q.detach().to(self.dtype), call.k.detach().to(self.dtype)
+        # a tile multiplies all queries that share a key head at once
+        self.q = q.reshape(B * k.shape[1], call.groups, Lq, q.shape[-1])
+        self.k = k.reshape(B * k.shape[1], Lk, k.shape[-1])
+        block = _block(call)
+        largest = max(ENTRIES, block[0] * block[1] * call.groups)
+        self.buffer = q.new_empty(min(largest, B * Hq * block[0] * block[1]))
+
+    def of(self, tile: Tile) -> Tensor:
+        """(samples, heads, rows, columns) of the buffer, filled with the scores of a tile."""
+        call, Hk = self.call, self.call.k.shape[1]
+        B, Hq = range(call.sizes.B)[tile.samples], range(call.sizes.H)[tile.heads]
+        shape = (len(B), len(Hq), tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start)
+        entries = shape[0] * shape[1] * shape[2] * shape[3]
+        out = self.buffer[:entries].view(shape)
+        first = B.start * Hk + Hq.start // call.groups
+        taken = slice(first, first + len(B) * len(Hq) // call.groups)
+        q = self.q[taken, :, tile.rows].flatten(1, 2)
+        k = self.k[taken, tile.columns]
+        flat = out.view(q.shape[0], q.shape[1], shape[3])
+        if call.weight is None:
+            torch.baddbmm(flat, q, k.mT, beta=0, alpha=self.factor, out=flat)
+        else:
+            self._additive(q, k, tile, flat)
+        if call.softcap is not None:
+            out.tanh_().mul_(call.softcap)
+        if call.attn_bias is not None:
+            bias = _cut(_cut_bias(call.attn_bias.detach(), tile.rows, tile.columns), tile.samples, tile.heads)
+            out.add_(bias)
+        if self.lse is not None:
+            out.sub_(self.lse[tile.samples, tile.heads, tile.rows, None])
+        return out
+
+    def _additive(self, q: Tensor, k: Tensor, tile: Tile, out: Tensor) -> None:
+        """wᵀ tanh(q + k), one query at a time: q (n, rows, D), k (n, columns, D) -> out (n, rows, columns)."""
+        if self.call.weight is None:
+            return
+        samples = range(self.call.sizes.B)[tile.samples]
+        weight = self.call.weight.detach().to(self.dtype)[tile.heads] * self.factor
+        # (n, rows, D): the weight of the head that each row of q belongs to
+        each = weight.unflatten(0, (-1, self.call.groups)).repeat_interleave(q.shape[1] // self.call.groups, dim=1)
+        each = each.repeat(len(samples), 1, 1)
+        for row in range(q.shape[1]):
+            torch.bmm(torch.tanh(k + q[:, row, None]), each[:, row, :, None], out=out[:, row, :, None])

@@ -1,0 +1,184 @@
+"""Ears: the state of one watched block: what is running, whether it is listened to, and where what is heard goes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from headwise.errors import AttentionError
+from headwise.watching import stack
+from headwise.watching.record import Record
+from headwise.watching.seen import Seen
+
+__all__ = ["NO_MODULE", "Ears"]
+
+NO_MODULE = "(no module)"
+
+
+class Ears:
+    """Who is running in a watched block, and what has been heard of it.
+
+    names: of all modules of the model. taken: those to listen to. hears_all: whether to listen outside of modules too.
+    """
+
+    def __init__(
+        self, names: Mapping[nn.Module, str], taken: frozenset[nn.Module], seen: Seen, *, hears_all: bool, grad: bool
+    ) -> None:
+        self.names, self.taken, self.seen = names, taken, seen
+        self.hears_all, self.grad = hears_all, grad
+        # the names of the modules that are running, each with whether it was listened to around it
+        self.running: list[tuple[str, bool]] = []
+        # the queries that a Hugging Face model handed to its attention function, while that is running
+        self.asked: Tensor | None = None
+        # every nn.MultiheadAttention that was called, in order
+        self.called: list[nn.Module] = []
+        # the arguments of each F.multi_head_attention_forward in the module that is running; None: in no such module
+        self.functions: list[dict[str, Any]] | None = None
+        # the length of the sequences that nn.TransformerEncoder is running on
+        self.padded_length: int | None = None
+        self.softmaxes: dict[str, tuple[int, ...]] = {}
+        self._elsewhere: dict[int, int] = {}
+        self._thread = threading.get_ident()
+        self._mode: TorchFunctionMode | None = None
+        self._depth = 0
+        # whether the mode is in the stack
+        self.is_listening = False
+
+    @contextmanager
+    def open(self, mode: TorchFunctionMode) -> Iterator[None]:
+        """Listen by `mode` while the block runs."""
+        self._mode, self._depth = mode, torch._C._len_torch_function_stack()
+        self.turn(self.hears_all)
+        try:
+            yield
+        finally:
+            self.turn(False)
+            self._mode = None
+            for name, shape in self.softmaxes.items():
+                self.seen._miss(
+                    name,
+                    f"computes a softmax of its own over {shape}: if that is attention, its q and k never met a "
+                    "function that is known, such as F.scaled_dot_product_attention",
+                )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block is running, and this is its thread, outside of compilation and of a backward pass."""
+        # activation checkpointing runs a forward again in the backward, which is no other call
+        return (
+            self._mode is not None and threading.get_ident() == self._thread and torch._C._current_graph_task_id() == -1
+        )
+
+    def turn(self, on: bool) -> None:
+        """Start or stop to hear functions."""
+        if self._mode is None or on == self.is_listening:
+            return
+        if on:
+            stack.insert(self._mode, self._depth)
+        else:
+            stack.remove(self._mode)
+        self.is_listening = on
+
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """A block whose functions are not heard, and which finds no function mode of ours."""
+        before = self.is_listening
+        self.turn(False)
+        try:
+            yield
+        finally:
+            self.turn(before)
+
+    @contextmanager
+    def asking(self, query: Tensor) -> Iterator[None]:
+        """A block in which a Hugging Face attention function runs, given these queries."""
+        before, self.asked = self.asked, query
+        try:
+            yield
+        finally:
+            self.asked = before
+
+    def enter(self, name: str) -> None:
+        """A module starts to run."""
+        if threading.get_ident() == self._thread:
+            self.running.append((name, self.is_listening))
+            self.turn(True)
+            return
+        ident = threading.get_ident()
+        if not self._elsewhere.get(ident):
+            self.missed_elsewhere(name)
+        self._elsewhere[ident] = self._elsewhere.get(ident, 0) + 1
+
+    def leave(self, name: str) -> None:
+        """A module has run, or has failed."""
+        ident = threading.get_ident()
+        if ident != self._thread:
+            self._elsewhere[ident] = max(0, self._elsewhere.get(ident, 0) - 1)
+        elif any(each == name for each, _ in self.running):
+            # what has been interrupted inside of it has not left
+            while True:
+                left, before = self.running.pop()
+                if left == name:
+                    return self.turn(before)
+        return None
+
+    def missed_elsewhere(self, name: str) -> None:
+        """Say that a module ran in another thread."""
+        self.seen._miss(name, "ran in another thread than the one that watches, where it is not seen: watch there")
+
+    def where(self) -> str | None:
+        """The name under which a call is recorded that is made now; None: it is not."""
+        if self.running:
+            return self.running[-1][0]
+        # a method that was called past the module's __call__ has no hook, but its frame tells whose it is
+        frame = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            if isinstance(first, nn.Module):
+                return self.name_of(first)
+            frame = frame.f_back  # type: ignore[assignment]
+        return NO_MODULE if self.hears_all else None
+
+    def name_of(self, module: nn.Module) -> str | None:
+        """The name under which a call of this module is recorded; None: it is not."""
+        if module in self.names:
+            return self.names[module] if module in self.taken else None
+        return self.running[-1][0] if self.running else None
+
+    def add(self, name: str, record: Record) -> None:
+        """Take a call in, or say why it cannot be read."""
+        if why := unreadable(record.q):
+            return self.seen._miss(name, why)
+        try:
+            made = record.held(grad=self.grad)
+            result = made.map()
+        except AttentionError as error:
+            return self.seen._miss(name, f"its call takes a form that a map has not: {str(error).splitlines()[0]}")
+        return self.seen._add(name, made, result)
+
+    def read(self, name: str, make: Callable[[], Record]) -> None:
+        """Take in a call whose queries and keys are computed anew, with a graph only where it is wanted."""
+        with nullcontext() if self.grad else torch.no_grad():
+            record = make()
+        self.add(name, record)
+
+
+def unreadable(q: Any) -> str:
+    """Why the numbers of a query cannot be kept; "" where they can."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "ran inside a torch.func transform, whose tensors end with it: watch outside of vmap, grad or jvp"
+    if type(q) not in (Tensor, nn.Parameter):
+        return f"ran on {type(q).__name__}, not on plain tensors: watch it on those"
+    if q.is_nested:
+        return "ran on nested tensors: pad them, and hide the padding by a mask"
+    if q.device.type == "meta":
+        return "ran on the meta device, which has no numbers: move the model to another"
+    return ""

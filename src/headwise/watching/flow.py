@@ -1,0 +1,69 @@
+"""Flow: how much of each input token reaches a token of the last layer, through the maps of all layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.errors import ArgumentError
+from headwise.maps import AttentionMap
+from headwise.watching.seen import Seen
+
+__all__ = ["rollout"]
+
+# entries of one strip of a map that are in memory at once
+STRIP = 1 << 22
+
+
+def rollout(seen: Seen, *, token: int) -> Tensor:
+    """Attention rollout: the share of each input token in query `token` of the last layer, (B, L), rows summing to 1.
+
+    Of each layer, the mean over heads plus the identity, for the residual path, its rows made to sum to 1; these are
+    multiplied through all layers in running order. token: the query's index, from the end where negative. The maps are
+    read in strips of rows, and no product of two is made: O(L) memory for O(L²) time a layer. Every map must be
+    (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others.
+    Abnar & Zuidema 2020, arXiv:2005.00928, sec. 3.
+
+    >>> import headwise as hw
+    >>> from headwise.watching import watch
+    >>> model = torch.nn.Sequential(hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 4))
+    >>> with torch.no_grad(), watch(model) as seen:
+    ...     _ = model(torch.randn(3, 5, 8))
+    >>> rollout(seen, token=-1).sum(dim=-1)
+    tensor([1.0000, 1.0000, 1.0000])
+    """
+    maps = [call for _, call in seen.in_order()]
+    if not maps:
+        raise ArgumentError(
+            "rollout needs the map of one layer at least, but seen is empty: run the model in the block"
+        )
+    B, _, L, _ = maps[0].shape
+    for name, m in seen.in_order():
+        if (m.shape[0], *m.shape[2:]) != (B, L, L):
+            raise ArgumentError(
+                f'rollout needs maps of one stack, (B={B}, H, L={L}, L={L}), but "{name}" gave {tuple(m.shape)}: watch '
+                "the layers of one stack with only="
+            )
+    if not -L <= token < L:
+        raise ArgumentError(f"token must lie in {-L}..{L - 1}, as there are L={L} tokens; got {token}")
+    share = torch.zeros(B, L, dtype=maps[0].dtype, device=maps[0].device)
+    share[:, token] = 1.0
+    for layer in reversed(maps):
+        share = _through(layer, share.to(layer.device, layer.dtype))
+    return share
+
+
+def _through(layer: AttentionMap, share: Tensor) -> Tensor:
+    """share (B, L) of this layer's outputs, as shares of its inputs."""
+    B, H, L, _ = layer.shape
+    size = max(1, STRIP // max(1, B * H * L))
+    result = torch.zeros_like(share)
+    for start in range(0, L, size):
+        rows = slice(start, min(start + size, L))
+        if not bool(share[:, rows].any()):
+            continue
+        weights = layer[:, :, rows].mean(dim=1)
+        each = share[:, rows] / (1.0 + weights.sum(dim=-1))
+        result = result + torch.einsum("br,brk->bk", each, weights)
+        result[:, rows] += each
+    return result

@@ -1,0 +1,128 @@
+"""Hugging Face: what an attention function of transformers was given, and a proof that it was understood."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.errors import AttentionError
+from headwise.masks import Mask, allowed
+from headwise.ops import reference
+from headwise.ops.call import cast_by_autocast, checked
+from headwise.watching.record import Record
+
+__all__ = ["deviation", "given_to", "interface", "of_eager", "unpacked"]
+
+# its first arguments are these in every family, but not by these names
+FIRST = ("module", "query", "key", "value", "attention_mask")
+
+
+def given_to(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an attention function by name."""
+    named = dict(zip(FIRST, args, strict=False))
+    if len(args) > len(FIRST):
+        names = list(inspect.signature(function).parameters)
+        named |= dict(zip(names[len(FIRST) :], args[len(FIRST) :], strict=False))
+    return named | dict(options)
+
+
+def of_eager(given: Mapping[str, Any]) -> Record:
+    """What an eager attention function computes by, if it computes as the families do; `deviation` proves it."""
+    module, scale = given["module"], given.get("scaling")
+    q, k, _ = cast_by_autocast(given["query"], given["key"], given["value"])
+    hiding = given.get("attention_mask")
+    mask: Mask | None = None
+    bias = given.get("position_bias")
+    if hiding is not None:
+        hiding = hiding[..., : k.shape[-2]]
+        if hiding.dtype is torch.bool:
+            mask = allowed(hiding)
+        else:
+            bias = hiding if bias is None else bias + hiding
+    sinks = given.get("s_aux", given.get("sinks", getattr(module, "sinks", None)))
+    sink = sinks.reshape(-1) if isinstance(sinks, Tensor) and sinks.numel() == q.shape[1] else None
+    return Record(q, k, mask, bias, None if scale is None else float(scale), given.get("softcap"), sink)
+
+
+def unpacked(record: Record, query: Tensor) -> Record:
+    """The record of one query a head, where the query heads of a group were handed to the kernel as rows.
+
+    query: (B, Hq, 1, D), as it was before. Does nothing where the kernel got that shape.
+    """
+    B, Hq, Lq, D = query.shape
+    if Lq != 1 or record.q.shape == query.shape or record.q.shape[1] * record.q.shape[2] != Hq:
+        return record
+    shape = (B, Hq, 1, -1)
+    mask, bias, lse = record.mask, record.attn_bias, record.lse
+    if mask is not None:
+        dense = mask.allowed(record.q.shape[2], record.k.shape[2], batch=B, heads=record.q.shape[1])
+        dense = dense[None, None] if dense.ndim == 2 else dense
+        mask = allowed(_rows_as_heads(dense, record))
+    if bias is not None:
+        bias = _rows_as_heads(bias, record)
+    return Record(
+        record.q.reshape(B, Hq, 1, D), record.k, mask, bias, record.scale, record.softcap, record.sink,
+        None if lse is None else lse.reshape(shape[:3]),
+    )  # fmt: skip
+
+
+def _rows_as_heads(values: Tensor, record: Record) -> Tensor:
+    """Values broadcastable to (B, Hk, G, Lk) as (B, Hk·G, 1, Lk), or (B, 1, 1, Lk) where all heads share them."""
+    if values.shape[1] == values.shape[2] == 1:
+        return values
+    heads, rows = record.q.shape[1:3]
+    whole = values.expand(-1, heads, rows, -1)
+    return whole.flatten(1, 2)[:, :, None]
+
+
+def deviation(record: Record, weights: object, *, dropout: float) -> str:
+    """Why the weights that a function gave are not those of its record; "" where sampled rows agree.
+
+    Rows of the first and last sample are compared, all heads, by total variation, against what rounding can do.
+    dropout: what the weights have been through; those it zeroed are left out.
+    """
+    if not isinstance(weights, Tensor) or weights.ndim != 4:
+        return "its attention function gave no weights to prove the map by"
+    try:
+        call = checked(record.q, record.k, record.k, mask=record.mask, attn_bias=record.attn_bias,
+                       scale=record.scale, softcap=record.softcap, sink=record.sink)  # fmt: skip
+    except AttentionError as error:
+        return f"its attention function takes another form of arguments: {str(error).splitlines()[0]}"
+    if weights.shape != tuple(call.sizes):
+        return f"its attention function gave weights {tuple(weights.shape)}, not {tuple(call.sizes)}"
+    if weights.numel() == 0:
+        return ""
+    samples = slice(0, None, max(1, call.sizes.B - 1))
+    rows = slice(0, None, max(1, (call.sizes.Lq - 1) // 2))
+    part = call.part(rows, samples=samples)
+    expected = reference.weights(part, reference.scores(part))
+    came = weights[samples, :, rows].to(expected.dtype)
+    difference = (came * (1.0 - dropout) - expected).abs()
+    if dropout:
+        difference = difference.masked_fill(came == 0, 0.0)
+    found, limit = float(difference.sum(-1).max()) / 2, _limit(record, part)
+    if found <= limit:
+        return ""
+    return f"its own weights are {found:.2g} away from softmax(q kᵀ), where rounding explains {limit:.2g}"
+
+
+def _limit(record: Record, part: Any) -> float:
+    """How far rounding in the dtype of the model can move a row of weights."""
+    q, k = part.q.float(), part.k.float()
+    product = float(q.norm(dim=-1).max() * k.norm(dim=-1).max()) * abs(part.multiplier)
+    limit = 8 * torch.finfo(torch.promote_types(q.dtype, record.q.dtype)).eps * (1.0 + product)
+    if record.q.dtype in (torch.bfloat16, torch.float16):
+        scores = (q @ reference.shared(k, part.groups).mT).abs().max() * abs(part.multiplier)
+        limit += torch.finfo(record.q.dtype).eps * (1.0 + float(scores))
+    return float(limit)
+
+
+def interface() -> Any:
+    """The class by which models of transformers find their attention function; None where none is loaded."""
+    module = sys.modules.get("transformers.modeling_utils")
+    return getattr(module, "AttentionInterface", None)

@@ -1,0 +1,146 @@
+"""Joining: the steps of one module on a growing sequence as one call on the whole of it."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headwise.errors import ArgumentError
+from headwise.masks import Mask, allowed, lengths
+from headwise.masks.leaves import Causal
+from headwise.watching.record import Record
+
+__all__ = ["joined"]
+
+
+class Keys(NamedTuple):
+    """The keys of the whole sequence, k (B, Hk, Lk, D), and which of them the first key of each step is."""
+
+    k: Tensor
+    starts: list[int]
+
+
+def joined(name: str, steps: list[Record]) -> Record:
+    """The rows of all steps over the keys of the whole sequence, each step seeing the keys that it had.
+
+    Raises ArgumentError where the steps do not read one growing sequence.
+    """
+    if len(steps) == 1:
+        return steps[0]
+    last = steps[-1]
+    keys = _keys(name, steps)
+    lse = None if any(s.lse is None for s in steps) else torch.cat([s.lse for s in steps if s.lse is not None], dim=2)
+    return Record(
+        torch.cat([s.q for s in steps], dim=2), keys.k, _mask(steps, keys), _bias(steps, keys), last.scale,
+        last.softcap, last.sink, lse,
+    )  # fmt: skip
+
+
+def _keys(name: str, steps: list[Record]) -> Keys:
+    """The keys that all steps agree on: those of the last one, or, of a cache that drops its oldest, all that came."""
+    last, faults = steps[-1], []
+    for n, step in enumerate(steps):
+        if (*step.q.shape[:2], *step.k.shape[:2]) != (*last.q.shape[:2], *last.k.shape[:2]):
+            faults.append(f"call {n} has q {tuple(step.q.shape)} and call {len(steps) - 1} {tuple(last.q.shape)}")
+        elif (step.scale, step.softcap) != (last.scale, last.softcap) or not _same(step.sink, last.sink):
+            faults.append(f"call {n} and call {len(steps) - 1} differ in scale, softcap or sink")
+    if not faults:
+        found = [Keys(last.k, [0] * len(steps))]
+        # a step that sees no older key is no step of what came before
+        if all(step.k.shape[2] > step.q.shape[2] for step in steps[1:]):
+            found.append(_sliding(steps))
+        for keys in found:
+            bad = next((n for n, step in enumerate(steps) if not _agrees(step, keys, keys.starts[n])), None)
+            if bad is None:
+                return keys
+            size = steps[bad].k.shape[2]
+            faults.append(f"the {size} keys of call {bad} are not among the {keys.k.shape[2]} of the whole")
+    raise ArgumentError(
+        f'the {len(steps)} calls of "{name}" must be steps of one sequence to be joined, but {faults[0]}: '
+        f'take seen.calls("{name}")'
+    )
+
+
+def _sliding(steps: list[Record]) -> Keys:
+    """The keys of a cache that holds the latest ones only, its steps beginning with the sequence."""
+    rows = [step.q.shape[2] for step in steps]
+    ends = list(accumulate(rows))
+    starts = [max(0, end - step.k.shape[2]) for end, step in zip(ends, steps, strict=True)]
+    newest = []
+    for step, end, start, size in zip(steps, ends, starts, rows, strict=True):
+        newest.append(step.k[:, :, max(0, end - start - size) : end - start])
+    return Keys(torch.cat(newest, dim=2), starts)
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
+
+
+def _agrees(step: Record, keys: Keys, start: int) -> bool:
+    """Whether the keys that a step could see are those of the whole, from `start` on."""
+    there = keys.k[:, :, start : start + step.k.shape[2]]
+    size = there.shape[2]
+    different = torch.ones(step.k.shape[0], step.k.shape[2], dtype=torch.bool, device=step.k.device)
+    different[:, :size] = (step.k[:, :, :size] != there).any(dim=3).any(dim=1)
+    if not bool(different.any()):
+        return True
+    # a key that no query of the step could see may have been empty still, as in a static cache
+    return not bool((_visible(step).any(dim=2).any(dim=1) & different).any())
+
+
+def _visible(step: Record) -> Tensor:
+    """What a step could see, by its mask and by a bias that fills up with the least number."""
+    visible = _allowed(step)
+    if step.attn_bias is None:
+        return visible
+    return visible & (step.attn_bias > torch.finfo(step.attn_bias.dtype).min)
+
+
+def _allowed(step: Record) -> Tensor:
+    """The mask of one step, bool (B or 1, H or 1, Lq, Lk)."""
+    Lq, Lk = step.q.shape[2], step.k.shape[2]
+    if step.mask is None:
+        return torch.ones(1, 1, Lq, Lk, dtype=torch.bool, device=step.q.device)
+    dense = step.mask.allowed(Lq, Lk, device=step.q.device)
+    return dense[None, None] if dense.ndim == 2 else dense
+
+
+def _mask(steps: list[Record], keys: Keys) -> Mask:
+    """Each step sees the keys that it had; lengths say so in O(L) where no step has more of a mask than causal."""
+    if not any(keys.starts) and all(s.mask is None or type(s.mask) is Causal for s in steps):
+        return lengths(torch.cat([_lengths(s) for s in steps])[None])
+    return allowed(_stacked([_placed(_allowed(s), keys, start) for s, start in zip(steps, keys.starts, strict=True)]))
+
+
+def _lengths(step: Record) -> Tensor:
+    """How many keys each row of a step sees, which are the first."""
+    Lq, Lk, device = step.q.shape[2], step.k.shape[2], step.q.device
+    if step.mask is None:
+        return torch.full((Lq,), Lk, device=device)
+    return torch.arange(Lk - Lq + 1, Lk + 1, device=device).clamp(min=0)
+
+
+def _bias(steps: list[Record], keys: Keys) -> Tensor | None:
+    if all(s.attn_bias is None for s in steps):
+        return None
+    each = []
+    for step, start in zip(steps, keys.starts, strict=True):
+        bias = step.q.new_zeros(1, 1, 1, 1) if step.attn_bias is None else step.attn_bias
+        bias = bias[None, None] if bias.ndim == 2 else bias
+        each.append(_placed(bias.expand(*bias.shape[:2], step.q.shape[2], step.k.shape[2]), keys, start))
+    return _stacked(each)
+
+
+def _placed(block: Tensor, keys: Keys, start: int) -> Tensor:
+    """The columns of a step among those of the whole, 0 or False elsewhere; what is empty at its end is cut off."""
+    return F.pad(block, (start, keys.k.shape[2] - start - block.shape[-1]))
+
+
+def _stacked(each: list[Tensor]) -> Tensor:
+    """Blocks of rows below each other, with the samples and heads of those that have them."""
+    B, H = (max(t.shape[axis] for t in each) for axis in (0, 1))
+    return torch.cat([t.expand(B, H, *t.shape[2:]) for t in each], dim=2)

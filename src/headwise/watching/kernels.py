@@ -1,0 +1,157 @@
+"""Kernels: what torch's scaled_dot_product_attention was given, and the lse that a fused kernel leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headwise.masks import Mask, allowed, causal
+from headwise.ops.call import autocasts, cast_by_autocast
+from headwise.watching.record import Record
+
+__all__ = ["FUSED", "Kernels", "is_fused", "of_fused", "of_sdpa", "top_left", "with_lse"]
+
+aten = torch.ops.aten
+
+# torch's fused kernels; each gives (out, lse, ...)
+FUSED = frozenset(
+    {
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_cudnn_attention.default,
+    }
+)
+
+
+SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+class Kernels(TorchDispatchMode):
+    """A block in which the fused kernels are seen, below autograd: graph and numbers stay as they are.
+
+    It is on for one call of a fused kernel at a time: torch.compile skips what runs while such a mode is on, and
+    F.linear of a transposed input gives other last bits in inference mode. Measured on torch 2.13.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        # as each fused kernel gave it
+        self.lse: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        # in inference mode the call comes whole, and its kernel shows only when it is taken apart
+        if func is aten.scaled_dot_product_attention.default:
+            with self:
+                return func.decompose(*args, **options)
+        result = func(*args, **options)
+        if func in FUSED:
+            self.lse.append(result[1])
+        return result
+
+
+def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse: Tensor) -> Record:
+    """What a fused kernel was given, by the names of its schema, as each has its own order; lse: as it gave it."""
+    names = [argument.name for argument in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | dict(options)
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    causal, scale = given.get("is_causal", False), given.get("scale")
+    record = of_sdpa(given["query"], given["key"], given["value"], mask, is_causal=causal, scale=scale)
+    return with_lse(record, [lse])
+
+
+def of_sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,  # noqa: ARG001  it takes what the function takes
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: ARG001  heads that share keys tell by their number
+) -> Record:
+    """What scaled_dot_product_attention computes by, as a record; takes what it takes.
+
+    Leading axes become samples; without an axis of heads, (N, L, E), there is one head.
+    """
+    if autocasts(query):
+        if attn_mask is not None and attn_mask.is_floating_point():
+            attn_mask = attn_mask.to(torch.get_autocast_dtype(query.device.type))
+        query, key, _ = cast_by_autocast(query, key, value)
+    rank = max(query.ndim, key.ndim)
+    # after the samples come heads, rows and columns; in (N, L, E) no heads
+    inner = 3 if rank > 3 else 2
+    batch, q, k = tuple(query.shape[:-inner]), query, key
+    # four axes that need no change are the usual case, and this runs beside every call
+    if rank != 4 or query.ndim != key.ndim or batch != key.shape[:-inner]:
+        batch = tuple(torch.broadcast_shapes(batch, key.shape[:-inner]))
+        q, k = (_four(t, rank, batch) for t in (query, key))
+    if q.shape[1] == 1 < k.shape[1]:
+        # one head of queries that meets several of keys, without grouping
+        q = q.expand(-1, k.shape[1], -1, -1)
+    mask, bias = None, None
+    if attn_mask is not None:
+        is_shared = math.prod(attn_mask.shape[:-inner]) == 1
+        given = attn_mask if attn_mask.ndim == rank == 4 else _four(attn_mask, rank, None if is_shared else batch)
+        mask, bias = (allowed(given), None) if given.dtype is torch.bool else (None, given)
+    if is_causal:
+        aligned = top_left(q.shape[2], k.shape[2], q.device)
+        mask = aligned if mask is None else mask & aligned
+    return Record(q, k, mask, bias, scale)
+
+
+def top_left(Lq: int, Lk: int, device: torch.device) -> Mask:
+    """The causal mask of torch's is_causal: the first query sits at the first key, whatever Lq and Lk are."""
+    if Lq == Lk:
+        return causal()
+    return causal().at(torch.arange(Lq, device=device), torch.arange(Lk, device=device))
+
+
+def is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Whether scaled_dot_product_attention, given these, runs a fused kernel; not asked in autocast."""
+    given = dict(zip(SDPA_ARGUMENTS, args, strict=False)) | dict(options)
+    q, k, v = (given.pop(name) for name in SDPA_ARGUMENTS[:3])
+    return not autocasts(q) and bool(torch._fused_sdp_choice(q, k, v, **given) != SDPBackend.MATH.value)
+
+
+def with_lse(record: Record, lse: Sequence[Tensor]) -> Record:
+    """The record with the lse of the one fused kernel that ran; as it is, where none or several did."""
+    if len(lse) != 1 or record.sink is not None or record.softcap is not None:
+        return record
+    (found,), (B, Hq, Lq, _) = lse, record.q.shape
+    if found.ndim == 4 and found.shape[-1] == 1:
+        # cuDNN's comes as a column
+        found = found[..., 0]
+    # kernels pad the queries to whole tiles, and leave the lse out where no gradient is wanted
+    if found.ndim != 3 or found.shape[-1] < Lq or found.shape[0] * found.shape[1] != B * Hq:
+        return record
+    if found.shape != (B, Hq, Lq):
+        found = found[..., :Lq].reshape(B, Hq, Lq)
+    return replace(record, lse=found)
+
+
+def _four(t: Tensor, rank: int, batch: tuple[int, ...] | None) -> Tensor:
+    """A tensor of `rank` axes, or fewer, as (B, H, rows, columns); batch: what its samples expand to, None: leave."""
+    t = t.reshape((1,) * (rank - t.ndim) + t.shape)
+    if rank < 4:
+        t = t[None, None] if rank == 2 else t[:, None]
+        return t if batch is None else t.expand(*(batch or (1,)), -1, -1, -1)
+    if batch is None:
+        return t.flatten(0, rank - 4)
+    return t.expand(*batch, *t.shape[-3:]).flatten(0, rank - 4)

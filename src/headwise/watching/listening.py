@@ -1,0 +1,119 @@
+"""Listening: the function mode by which calls of attention are heard, with their exact arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from headwise.errors import AttentionError
+from headwise.masks import as_mask
+from headwise.ops.attention import attention
+from headwise.ops.backends import choose
+from headwise.ops.call import autocasts, cast_by_autocast, checked
+from headwise.watching.ears import Ears, unreadable
+from headwise.watching.hugging_face import unpacked
+from headwise.watching.kernels import FUSED, Kernels, is_fused, of_fused, of_sdpa, with_lse
+from headwise.watching.record import Record
+
+__all__ = ["Listening"]
+
+SOFTMAXES = frozenset({F.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax})
+
+
+class Listening(TorchFunctionMode):
+    """A function mode that reads the arguments of attention, and lets every function run as it is."""
+
+    def __init__(self, ears: Ears) -> None:
+        super().__init__()
+        self._ears = ears
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if torch.compiler.is_compiling():
+            return func(*args, **options)
+        if func in READERS:
+            return self._heard(func, args, options)
+        if func in FUSED:
+            return self._heard_fused(func, args, options)
+        if func in SOFTMAXES:
+            self._note_softmax(args, options)
+        return func(*args, **options)
+
+    def _heard(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        ears = self._ears
+        name = ears.where() if ears.is_open else None
+        if name is None:
+            return func(*args, **options)
+        query = args[0] if args else options.get("query", options.get("q"))
+        if why := unreadable(query):
+            ears.seen._miss(name, why)
+            return func(*args, **options)
+        reader, kernels = READERS[func], Kernels()
+        with kernels if reader.is_fused(args, options) else nullcontext():
+            result = func(*args, **options)
+        try:
+            record = with_lse(reader.read(args, options), kernels.lse)
+        except AttentionError as error:
+            ears.seen._miss(name, f"its call takes a form that a map has not: {str(error).splitlines()[0]}")
+            return result
+        ears.add(name, record if ears.asked is None else unpacked(record, ears.asked))
+        return result
+
+    def _heard_fused(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """A fused kernel that was called by itself, as compiled functions do."""
+        result = func(*args, **options)
+        name = self._ears.where() if self._ears.is_open else None
+        if name is not None:
+            self._ears.read(name, lambda: of_fused(func, args, options, lse=result[1]))
+        return result
+
+    def _note_softmax(self, args: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """Remember a softmax over the rows of what may be a map, outside of all that is known."""
+        ears = self._ears
+        scores = args[0] if args else options.get("input")
+        dim = options.get("dim", args[1] if len(args) > 1 else None)
+        if ears.asked is not None or not isinstance(scores, torch.Tensor) or scores.ndim not in (3, 4):
+            return
+        if dim in (-1, scores.ndim - 1) and ears.is_open and (name := ears.where()) is not None:
+            ears.softmaxes.setdefault(name, tuple(scores.shape))
+
+
+def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
+    given = dict(zip(("q", "k", "v"), args, strict=False)) | dict(options)
+    q, k, _ = cast_by_autocast(given["q"], given["k"], given["v"])
+    rules = {name: given.get(name) for name in ("attn_bias", "scale", "softcap", "sink")}
+    return Record(q, k, as_mask(given.get("mask")), **rules)
+
+
+def _headwise_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    given = dict(zip(("q", "k", "v"), args, strict=False)) | dict(options)
+    backend = given.pop("backend", "auto")
+    call = checked(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+    return not autocasts(call.q) and choose(call, backend).name == "sdpa"
+
+
+class Reader(NamedTuple):
+    """How a function's arguments are read, and whether they will run one fused kernel."""
+
+    read: Callable[[Sequence[Any], Mapping[str, Any]], Record]
+    is_fused: Callable[[Sequence[Any], Mapping[str, Any]], bool]
+
+
+SDPA = Reader(lambda args, options: of_sdpa(*args, **options), is_fused)
+READERS: dict[Any, Reader] = {
+    attention: Reader(_of_headwise, _headwise_is_fused),
+    F.scaled_dot_product_attention: SDPA,
+    torch.ops.aten.scaled_dot_product_attention: SDPA,
+    torch.ops.aten.scaled_dot_product_attention.default: SDPA,
+}

@@ -1,0 +1,51 @@
+"""Record: what one call of attention was given, held so that its map can be read after the model has run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from headwise.maps import AttentionMap, attention_map
+from headwise.masks import Mask
+
+__all__ = ["Record"]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them."""
+
+    q: Tensor
+    k: Tensor
+    mask: Mask | None = None
+    attn_bias: Tensor | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    lse: Tensor | None = None
+
+    def map(self) -> AttentionMap:
+        """The lazy weights of this call."""
+        return attention_map(
+            self.q, self.k, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
+            sink=self.sink, lse=self.lse,
+        )  # fmt: skip
+
+    def held(self, *, grad: bool) -> Record:
+        """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""
+        bias, sink = (t if t is None or grad else t.detach() for t in (self.attn_bias, self.sink))
+        lse = None if self.lse is None else self.lse.detach()
+        q, k = (_held(t, grad=grad) for t in (self.q, self.k))
+        return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse)
+
+
+def _held(t: Tensor, *, grad: bool) -> Tensor:
+    """A query or key to keep: itself, or a copy where it may be written again or where nothing would tell of it."""
+    t = t if grad else t.detach()
+    # what has been written in place before, as a cache is before each step, will be again
+    if not t.is_inference() and t._version == 0:
+        return t
+    with torch.inference_mode(False):
+        return t.clone()

@@ -1,0 +1,188 @@
+"""Seen: the maps that a watched model has made, by the name of the module that computed each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from headwise.errors import ArgumentError
+from headwise.maps import AttentionMap, save_maps
+from headwise.watching.joining import joined
+from headwise.watching.record import Record
+
+__all__ = ["Seen", "UnseenError"]
+
+LONGEST_LIST = 8
+
+
+class UnseenError(ArgumentError, KeyError):
+    """No map has been seen under a name."""
+
+    # a KeyError would show its sentence in quotes
+    __str__ = Exception.__str__
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """One call: its result, and what it was given where that is kept."""
+
+    name: str
+    result: Any
+    record: Record | None
+
+
+class Seen(Mapping[str, Any]):
+    """The maps of a watched block: full name of the module that computed it -> AttentionMap, in running order.
+
+    With `keep=`, what that function made of each map. The model itself is "". Made by `watch`.
+    """
+
+    def __init__(self, keep: Callable[[AttentionMap], Any] | None = None) -> None:
+        self._keep = keep
+        self._calls: list[_Call] = []
+        self._unseen: dict[str, str] = {}
+
+    @property
+    def unseen(self) -> Mapping[str, str]:
+        """What could not be watched: name -> the reason."""
+        return MappingProxyType(self._unseen)
+
+    def calls(self, name: str) -> list[Any]:
+        """The maps of a module, one a call, in running order: several in generation and where weights are shared."""
+        found = [call.result for call in self._calls if call.name == name]
+        if not found:
+            raise UnseenError(self._nothing(name))
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.calls(name)
+        if len(found) > 1:
+            raise ArgumentError(
+                f'seen["{name}"] must be one map, but {len(found)} calls were seen: take seen.calls("{name}"), or '
+                f'seen.joined("{name}") if they are the steps of one sequence'
+            )
+        return found[0]
+
+    def find(self, part: str) -> Any:
+        """The map of the one module whose name holds `part`, by whole dotted parts: "layer.3" is not in "layer.31".
+
+        >>> import torch, headwise as hw
+        >>> from headwise.watching import watch
+        >>> model = torch.nn.Sequential(hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 4))
+        >>> with watch(model) as seen:
+        ...     _ = model(torch.randn(3, 5, 8))
+        >>> seen.find("1").shape
+        torch.Size([3, 4, 5, 5])
+        """
+        found = [name for name in self if _holds(name, part)]
+        if len(found) == 1:
+            return self[found[0]]
+        if not found:
+            raise UnseenError(self._nothing(part))
+        raise ArgumentError(f'"{part}" must name one map, but names {len(found)}: {_listed(found)}')
+
+    def in_order(self) -> list[tuple[str, AttentionMap]]:
+        """Name and map of every call, as the model ran them."""
+        return [(call.name, self._map(call)) for call in self._calls]
+
+    def joined(self, name: str) -> AttentionMap:
+        """The calls of one module on one growing sequence as one map: that of the whole sequence at once.
+
+        The rows of all steps stand below each other, over the keys of the last step; a key that came after a step is
+        hidden from it.
+        """
+        steps = [call.record for call in self._calls if call.name == name]
+        if not steps:
+            raise UnseenError(self._nothing(name))
+        if self._keep is not None:
+            raise ArgumentError(f'seen.joined("{name}") needs q and k, which keep= has let go: watch without keep=')
+        return joined(name, [step for step in steps if step is not None]).map()
+
+    def to_attentions(self, *, max_bytes: int = 1 << 30) -> tuple[Tensor, ...]:
+        """Hugging Face's form: a dense (B, H, Lq, Lk) of each call, in running order.
+
+        max_bytes: what all of them together may take.
+        """
+        maps = [made for _, made in self.in_order()]
+        needed = sum(m.shape.numel() * m.dtype.itemsize for m in maps)
+        if needed > max_bytes:
+            raise ArgumentError(
+                f"to_attentions would take {needed / 2**20:.0f} MiB for {len(maps)} maps, and max_bytes allows "
+                f"{max_bytes / 2**20:.0f} MiB: watch fewer layers with only=, or read the maps by index"
+            )
+        return tuple(m.dense(max_bytes=max_bytes) for m in maps)
+
+    def save(self, path: str | os.PathLike[str], *, tokens: Any = None) -> None:
+        """Write every map to a file, read back by `load_maps`; of several calls, under name[0], name[1], ...
+
+        tokens: kept beside the maps, see `load_maps`.
+        """
+        named: dict[str, AttentionMap] = {}
+        for name in self:
+            calls = [call for call in self._calls if call.name == name]
+            several = len(calls) > 1
+            named |= {f"{name}[{n}]" if several else name: self._map(call) for n, call in enumerate(calls)}
+        save_maps(path, named, tokens=tokens)
+
+    def clear(self) -> None:
+        """Forget every map, and what could not be seen."""
+        self._calls.clear()
+        self._unseen.clear()
+
+    def __contains__(self, name: object) -> bool:
+        return any(call.name == name for call in self._calls)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(call.name for call in self._calls))
+
+    def __len__(self) -> int:
+        return len({call.name for call in self._calls})
+
+    def __repr__(self) -> str:
+        lines = [f"Seen: {len(self)} modules, {len(self._calls)} calls"]
+        for name in self:
+            calls = self.calls(name)
+            shape = getattr(calls[0], "shape", None)
+            said = type(calls[0]).__name__ if shape is None else str(tuple(shape))
+            lines.append(f'  "{name}"  {said}' + (f" and {len(calls) - 1} more" if len(calls) > 1 else ""))
+        return "\n".join([*lines, *(f'  "{name}"  unseen: {reason}' for name, reason in self._unseen.items())])
+
+    def _add(self, name: str, record: Record, made: AttentionMap) -> None:
+        """Take one call in."""
+        if self._keep is None:
+            self._calls.append(_Call(name, made, record))
+        else:
+            self._calls.append(_Call(name, self._keep(made), None))
+
+    def _heard(self, name: str) -> int:
+        """How often a module has been heard, seen or not."""
+        return sum(call.name == name for call in self._calls) + (name in self._unseen)
+
+    def _miss(self, name: str, reason: str) -> None:
+        """Say why something could not be seen; the first reason stays."""
+        self._unseen.setdefault(name, reason)
+
+    def _map(self, call: _Call) -> AttentionMap:
+        if call.record is None:
+            raise ArgumentError(f'the map of "{call.name}" is needed, but keep= has let it go: watch without keep=')
+        made: AttentionMap = call.result
+        return made
+
+    def _nothing(self, name: str) -> str:
+        reasons = [f'"{each}": {reason}' for each, reason in self._unseen.items() if each == name or _holds(each, name)]
+        why = f"; unseen: {'; '.join(reasons)}" if reasons else ""
+        return f'no map was seen under "{name}"{why}; seen: {_listed(list(self)) or "nothing"}'
+
+
+def _holds(name: str, part: str) -> bool:
+    return f".{part}." in f".{name}."
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:LONGEST_LIST])
+    return shown + (f" and {len(names) - LONGEST_LIST} more" if len(names) > LONGEST_LIST else "")

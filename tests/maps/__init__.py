@@ -1,0 +1,1 @@
+"""Laws of the lazy map of attention."""

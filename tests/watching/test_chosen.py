@@ -1,0 +1,79 @@
+"""Which modules only= takes, and that those it does not take cost nothing."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headwise.errors import ArgumentError
+from headwise.watching import watch
+from tests.watching.models import Block, Handmade, heads, made, x
+
+NAMES = ["layers.0.attn", "layers.1.attn", ""]
+CHOICES = {
+    "a name": ("layers.1.attn", NAMES[1:2]),
+    "a name around it": ("layers.1", NAMES[1:2]),
+    "a name that begins another": ("layers", NAMES[:2]),
+    "a glob": ("*.0.*", NAMES[:1]),
+    "the model": ("", NAMES),
+    "several": (["layers.0", "*.1.attn"], NAMES[:2]),
+    "a function": (lambda name: name.endswith("1.attn"), NAMES[1:2]),
+    "a function, the model itself": (lambda name: name == "", NAMES[2:]),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_only_what_is_chosen_is_seen(choice):
+    only, names = CHOICES[choice]
+    model, y = made(), x()
+    wanted = model(y)
+    with watch(model, only=only) as seen:
+        assert torch.equal(model(y), wanted)
+    assert list(seen) == names
+
+
+def test_what_is_not_chosen_is_neither_hooked_nor_listened_to():
+    model, listened = made(), []
+
+    class Probe(nn.Module):
+        def forward(self, y):
+            listened.append(torch._C._len_torch_function_stack())
+            return y
+
+    model.layers[0].mix.append(Probe())
+    model.layers[1].mix.append(Probe())
+    with watch(model, only="layers.1") as seen:
+        hooked = [name for name, m in model.named_modules() if m._forward_hooks or m._forward_pre_hooks]
+        model(x())
+        q = heads(x())
+        F.scaled_dot_product_attention(q, q, q)
+    assert hooked == ["layers.1", "layers.1.attn", "layers.1.mix.2"]
+    assert listened == [0, 1]
+    assert list(seen) == ["layers.1.attn"]
+
+
+def test_torch_layers_are_chosen_by_the_name_of_their_attention():
+    layer = nn.TransformerEncoderLayer(12, 2, 17, batch_first=True).eval()
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    with torch.no_grad(), watch(model, only="layers.1.self_attn") as seen:
+        model(x())
+    assert list(seen) == ["layers.1.self_attn"]
+    with torch.no_grad(), watch(model, only="*.2") as seen:
+        model(x())
+    assert list(seen) == ["layers.2.self_attn"]
+
+
+def test_a_choice_of_nothing_is_refused():
+    with pytest.raises(ArgumentError, match=r"one of the model's 14 modules, but 'layer' takes none: .*layers.0"):
+        watch(made(), only="layer").__enter__()
+
+
+def test_a_compiled_module_is_listed_only_if_it_is_chosen():
+    torch._dynamo.reset()
+    model = nn.Sequential(torch.compile(made(Block), backend="eager"), made(Block), Handmade())
+    with watch(model, only="1") as seen:
+        pass
+    assert dict(seen.unseen) == {}
+    with watch(model, only="0") as seen:
+        pass
+    assert list(seen.unseen) == ["0"]

@@ -1,0 +1,65 @@
+"""Rollout against its definition, on dense matrices."""
+
+import pytest
+import torch
+from torch import nn
+
+import headwise as hw
+from headwise.errors import ArgumentError
+from headwise.testing import assert_within_budget
+from headwise.watching import flow, rollout, watch
+from tests.watching.models import Attend, made, x
+
+
+class Causal(hw.MultiHeadAttention):
+    def forward(self, y):
+        return super().forward(y, mask=hw.causal() & hw.keys(self.keep))
+
+
+@pytest.fixture
+def seen():
+    torch.manual_seed(6)
+    sink = hw.DotProduct(sink="zero")
+    model = nn.Sequential(hw.MultiHeadAttention(12, 3), Causal(12, 2), hw.MultiHeadAttention(12, 4, score=sink))
+    # the first token of a sample is padding, so that its row of the second layer is empty
+    model[1].keep = torch.ones(3, 5, dtype=torch.bool)
+    model[1].keep[2, 0] = False
+    with torch.no_grad(), watch(model) as found:
+        model(x())
+    return found
+
+
+def by_definition(seen, dtype):
+    product = torch.eye(5, dtype=dtype)
+    for weights in seen.to_attentions():
+        layer = weights.to(dtype).mean(dim=1) + torch.eye(5, dtype=dtype)
+        product = (layer / layer.sum(-1, keepdim=True)) @ product
+    return product
+
+
+@pytest.mark.parametrize("strip", [1, flow.STRIP])
+@pytest.mark.parametrize("token", [0, 3, -1])
+def test_rollout_is_a_row_of_the_product_of_all_layers(seen, token, strip, monkeypatch):
+    monkeypatch.setattr(flow, "STRIP", strip)
+    got = rollout(seen, token=token)
+    assert_within_budget(
+        got, by_definition(seen, torch.float64)[:, token], by_definition(seen, torch.float32)[:, token]
+    )
+
+
+def test_a_token_that_is_not_there_is_refused(seen):
+    with pytest.raises(ArgumentError, match=r"token must lie in -5..4, as there are L=5 tokens; got 5"):
+        rollout(seen, token=5)
+
+
+def test_maps_of_several_stacks_are_refused():
+    model = made(Attend)
+    with watch(model) as seen:
+        pass
+    with pytest.raises(ArgumentError, match="seen is empty"):
+        rollout(seen, token=0)
+    with watch(model) as seen:
+        model(x())
+        model(x(3, 7))
+    with pytest.raises(ArgumentError, match=r'\(B=3, H, L=5, L=5\), but "" gave \(3, 2, 7, 7\)'):
+        rollout(seen, token=0)

@@ -1,0 +1,132 @@
+"""Where hooks end: threads, compiled and scripted modules, errors, other modes; all run as if they were not watched."""
+
+import copy
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from headwise.watching import watch
+from tests.watching.models import Attend, Block, heads, made, x
+
+
+def test_a_caught_error_leaves_the_names_right():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bad, self.good = Attend(nonsense=True), Attend()
+
+        def forward(self, y):
+            try:
+                self.bad(y)
+            except TypeError:
+                q = heads(y)
+                F.scaled_dot_product_attention(q, q, q)
+            return self.good(y)
+
+    model = made(Careful)
+    with watch(model) as seen:
+        model(x())
+    assert list(seen) == ["", "good"]
+
+
+def test_another_function_mode_in_the_block_keeps_its_place():
+    class Counting(TorchFunctionMode):
+        count = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.count += func is F.scaled_dot_product_attention
+            return func(*args, **(kwargs or {}))
+
+    model = nn.Sequential(made(Attend), nn.TransformerEncoderLayer(12, 2, 17, batch_first=True).eval())
+    counting, unwatched = Counting(), Counting()
+    with torch.no_grad(), unwatched:
+        wanted = model(x())
+    with torch.no_grad(), watch(model) as seen, counting:
+        assert torch.equal(model(x()), wanted)
+        assert torch.overrides._get_current_function_mode() is counting
+    assert counting.count == unwatched.count == 1
+    assert list(seen) == ["0", "1.self_attn"]
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_another_thread_is_said_and_left_alone():
+    model, y = made(), x()
+    wanted, got = model(y), []
+    with watch(model) as seen:
+        thread = threading.Thread(target=lambda: got.append(model(y)))
+        thread.start()
+        thread.join()
+    assert torch.equal(got[0], wanted)
+    assert list(seen) == []
+    assert list(seen.unseen) == [""]
+    assert "ran in another thread" in seen.unseen[""]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_the_meta_device_and_transforms_have_no_numbers_to_keep():
+    model = made(Block)
+    with watch(model) as seen:
+        torch.vmap(lambda y: model(y))(x(4, 3, 5))
+    assert "torch.func transform" in seen.unseen["attn"]
+    meta = copy.deepcopy(model).to("meta")
+    with watch(meta) as seen:
+        meta(x().to("meta"))
+    assert "meta device" in seen.unseen["attn"]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_a_scripted_module_is_listed():
+    model = nn.Sequential(torch.jit.trace(made(Block).eval(), x()), made(Attend))
+    with torch.no_grad():
+        wanted = model(x())
+        with watch(model) as seen:
+            assert torch.equal(model(x()), wanted)
+    assert list(seen) == ["1"]
+    assert "ScriptModule" in seen.unseen["0"]
+
+
+@pytest.mark.parametrize("way", ["wrapper", "in place", "forward"])
+def test_a_compiled_module_runs_its_compiled_code_and_is_listed(way):
+    ran = []
+
+    def backend(graph, inputs):
+        ran.append("compiled")
+
+        def run(*args):
+            ran.append("run")
+            return graph(*args)
+
+        return run
+
+    torch._dynamo.reset()
+    block = made(Block)
+    if way == "wrapper":
+        block = torch.compile(block, backend=backend)
+    elif way == "in place":
+        block.compile(backend=backend)
+    else:
+        block.forward = torch.compile(block.forward, backend=backend)
+    model, y = nn.Sequential(block, made(Attend)), x()
+    wanted = model(y)
+    assert ran == ["compiled", "run"]
+    with watch(model) as seen:
+        got = model(y)
+    assert torch.equal(got, wanted)
+    assert ran == ["compiled", "run", "run"]
+    assert list(seen) == ["1"]
+    assert "is compiled" in seen.unseen["0"]
+    assert torch.equal(model(y), wanted)
+    assert ran == ["compiled", "run", "run", "run"]
+
+
+def test_a_copy_made_in_the_block_works_by_itself():
+    model, y = made(), x()
+    wanted = model(y)
+    with watch(model) as seen:
+        copied = copy.deepcopy(model)
+    assert torch.equal(copied(y), wanted)
+    assert list(seen) == []

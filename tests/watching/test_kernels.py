@@ -1,0 +1,140 @@
+"""What F.scaled_dot_product_attention was given, in every form that it takes, becomes the map of what it computed."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headwise.ops import reference
+from headwise.testing import assert_within_budget
+from headwise.watching import watch
+from tests.sizes import SIZES
+from tests.watching.models import Attend, made, x
+
+B, Hq, Hk, Lq, Lk, D, Dv = SIZES.values()
+
+
+def rand(*sizes, seed=0):
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def visible(*sizes):
+    mask = rand(*sizes, seed=7) > 0.0
+    mask[..., 0] = True
+    return mask
+
+
+class Call(nn.Module):
+    """One call, made by a module."""
+
+    def forward(self, *args, **options):
+        return F.scaled_dot_product_attention(*args, **options)
+
+
+# q, k, v without their last two axes, and the rest of the call
+FORMS = {
+    "plain": ((B, Hq), (B, Hq), {}),
+    "scale": ((B, Hq), (B, Hq), {"scale": 0.3}),
+    "grouped": ((B, Hq), (B, Hk), {"enable_gqa": True}),
+    "one key head": ((B, Hq), (B, 1), {}),
+    "one query head": ((B, 1), (B, Hq), {}),
+    "one sample of keys": ((B, Hq), (1, Hq), {}),
+    "causal, more keys": ((B, Hq), (B, Hq), {"is_causal": True}),
+    "causal, grouped": ((B, Hq), (B, Hk), {"is_causal": True, "enable_gqa": True}),
+    "bool mask": ((B, Hq), (B, Hq), {"attn_mask": visible(Lq, Lk)}),
+    "bool mask a sample": ((B, Hq), (B, Hq), {"attn_mask": visible(B, 1, 1, Lk)}),
+    "bool mask a head": ((B, Hq), (B, Hq), {"attn_mask": visible(Hq, Lq, Lk)}),
+    "float mask": ((B, Hq), (B, Hq), {"attn_mask": rand(B, 1, Lq, Lk)}),
+    "float mask of a row": ((B, Hq), (B, Hq), {"attn_mask": rand(1, Lk)}),
+    "float mask with holes": (
+        (B, Hq),
+        (B, Hq),
+        {"attn_mask": rand(Lq, Lk).masked_fill(~visible(Lq, Lk), float("-inf"))},
+    ),
+    "no heads": ((B,), (B,), {"attn_mask": visible(B, Lq, Lk)}),
+    "no heads, shared mask": ((B,), (B,), {"attn_mask": visible(Lq, Lk)}),
+    "no samples": ((), (), {"attn_mask": visible(Lq, Lk)}),
+    "two axes of samples": ((2, 3, Hq), (2, 3, Hq), {"attn_mask": visible(3, 1, Lq, Lk)}),
+    "two axes, one shared": ((2, 3, Hq), (1, 3, Hq), {"attn_mask": rand(2, 1, 1, Lq, Lk)}),
+}
+
+
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_call_gives_its_map(form, context):
+    before_q, before_k, options = FORMS[form]
+    q, k, v = rand(*before_q, Lq, D), rand(*before_k, Lk, D, seed=1), rand(*before_k, Lk, Dv, seed=2)
+    model = Call()
+    with context():
+        wanted = model(q, k, v, **options)
+        with watch(model) as seen:
+            got = model(q, k, v, **options)
+    assert torch.equal(got, wanted)
+    wide = {name: t.double() if torch.is_tensor(t) and t.is_floating_point() else t for name, t in options.items()}
+    exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), **wide)
+    shape = seen[""].shape
+    weights = seen[""].dense().double()
+    if v.ndim == 5:
+        v = v.expand(*exact.shape[:3], Lk, Dv).reshape(-1, Hq, Lk, Dv)
+    values = v.reshape((1,) * (3 - v.ndim) + v.shape)[:, None] if v.ndim < 4 else v
+    if values.shape[1] != shape[1]:
+        values = values.repeat_interleave(shape[1] // values.shape[1], dim=1)
+    out = (weights @ values.double()).reshape(exact.shape)
+    assert_within_budget(out.float(), exact, wanted.clone())
+
+
+def test_a_query_that_sees_nothing_has_weights_of_zero():
+    mask = visible(Lq, Lk)
+    mask[2] = False
+    model = Call()
+    q, k = rand(B, Hq, Lq, D), rand(B, Hq, Lk, D, seed=1)
+    with watch(model) as seen:
+        model(q, k, k, attn_mask=mask)
+    assert seen[""][:, :, 2].abs().max() == 0
+    assert bool(seen[""].lse[:, :, 2].isneginf().all())
+
+
+def test_the_lse_is_that_of_the_kernel_which_ran():
+    model = Call()
+    q = rand(B, Hq, Lq, D)
+    with torch.no_grad(), watch(model) as seen:
+        model(q, q, q)
+    lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q)[1]
+    assert torch.equal(seen[""].lse, lse)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_weights_are_those_before_dropout(dropout):
+    model, y = made(Attend, dropout_p=dropout), x()
+    torch.manual_seed(9)
+    wanted = model(y)
+    torch.manual_seed(9)
+    with watch(model) as seen:
+        assert torch.equal(model(y), wanted)
+    sums = seen[""].dense().sum(-1)
+    assert_within_budget(sums, torch.ones_like(sums).double(), torch.softmax(rand(*seen[""].shape), -1).sum(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_dtypes_are_seen(dtype):
+    model, y = made(Attend).to(dtype), x().to(dtype)
+    wanted = model(y)
+    with watch(model) as seen:
+        assert torch.equal(model(y), wanted)
+    q, k, _ = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in model.qkv(y).chunk(3, dim=-1))
+    exact = reference.attention_weights(q.double(), k.double())
+    plain = torch.softmax((q.to(seen[""].dtype) @ k.to(seen[""].dtype).mT) * 6**-0.5, dim=-1)
+    assert_within_budget(seen[""].dense(), exact.detach(), plain.detach())
+
+
+def test_autocast_rounds_the_queries_and_keys_of_the_map_too():
+    model, y = made(Attend), x()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        wanted = model(y)
+        with watch(model) as seen:
+            got = model(y)
+        q, k, _ = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in model.qkv(y).chunk(3, dim=-1))
+    assert torch.equal(got, wanted)
+    assert q.dtype is torch.bfloat16
+    exact = reference.attention_weights(q.double(), k.double())
+    assert_within_budget(seen[""].dense(), exact, reference.attention_weights(q, k))

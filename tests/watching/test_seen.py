@@ -1,0 +1,106 @@
+"""Reading what has been seen: by name, by part of a name, all at once, from a file."""
+
+import pytest
+import torch
+from torch import nn
+
+from headwise.errors import ArgumentError
+from headwise.maps import AttentionMap, load_maps
+from headwise.watching import watch
+from headwise.watching.seen import UnseenError
+from tests.watching.models import Attend, Handmade, made, x
+
+
+@pytest.fixture
+def seen():
+    torch.manual_seed(4)
+    model = nn.ModuleDict({name: Attend() for name in ("one", "other")})
+    model["deep"] = nn.ModuleList([nn.ModuleList([Attend()]) for _ in range(12)])
+    with torch.no_grad(), watch(model) as found:
+        model["one"](x())
+        model["other"](x(2, 7))
+        for inner in model["deep"]:
+            inner[0](x())
+        model["one"](x())
+    return found
+
+
+def test_it_is_a_mapping_in_running_order(seen):
+    assert list(seen)[:3] == ["one", "other", "deep.0.0"]
+    assert len(seen) == 14
+    assert "other" in seen
+    assert "deep" not in seen
+    assert isinstance(seen["other"], AttentionMap)
+    assert seen["other"].shape == (2, 2, 7, 7)
+    assert seen.get("deep") is None
+
+
+def test_a_part_of_a_name_must_be_whole_and_unique(seen):
+    assert seen.find("deep.1") is seen["deep.1.0"]
+    assert seen.find("11") is seen["deep.11.0"]
+    assert seen.find("other") is seen["other"]
+    with pytest.raises(ArgumentError, match=r'"deep" must name one map, but names 12: "deep.0.0", .* and 4 more'):
+        seen.find("deep")
+    with pytest.raises(UnseenError, match=r'no map was seen under "eep.1"; seen: "one", .* and 6 more'):
+        seen.find("eep.1")
+
+
+def test_a_missing_name_says_what_there_is(seen):
+    with pytest.raises(KeyError, match=r'no map was seen under "two"; seen: "one"'):
+        seen["two"]
+    with pytest.raises(UnseenError, match=r'no map was seen under "two"'):
+        seen.calls("two")
+    with pytest.raises(UnseenError, match=r'no map was seen under "two"'):
+        seen.joined("two")
+
+
+def test_a_missing_name_says_why_it_was_not_seen():
+    model = nn.Sequential(Handmade())
+    with watch(model) as found:
+        model(x())
+    with pytest.raises(UnseenError, match=r'under "0"; unseen: "0": computes a softmax of its own .*; seen: nothing'):
+        found["0"]
+
+
+def test_attentions_are_dense_in_running_order_within_their_budget(seen):
+    dense = seen.to_attentions()
+    assert len(dense) == 15
+    assert torch.equal(dense[1], seen["other"].dense())
+    assert torch.equal(dense[14], seen.calls("one")[1].dense())
+    # 14 maps of 3·2·5·5 and one of 2·2·7·7, of 4 bytes each
+    needed = 4 * (14 * 150 + 196)
+    assert len(seen.to_attentions(max_bytes=needed)) == 15
+    with pytest.raises(ArgumentError, match="15 maps, and max_bytes allows"):
+        seen.to_attentions(max_bytes=needed - 1)
+
+
+@pytest.mark.needs("safetensors")
+def test_a_file_gives_every_call_back(seen, tmp_path):
+    seen.save(tmp_path / "maps.safetensors", tokens=["a", "b"])
+    again = load_maps(tmp_path / "maps.safetensors")
+    assert list(again)[:3] == ["one[0]", "one[1]", "other"]
+    assert len(again) == 15
+    assert torch.equal(again["other"].dense(), seen["other"].dense())
+    assert torch.equal(again["one[1]"].dense(), seen.calls("one")[1].dense())
+    assert list(again.tokens) == ["a", "b"]
+
+
+def test_what_is_seen_can_be_forgotten_and_seen_anew():
+    model = made(Attend)
+    with watch(model) as found:
+        model(x())
+        found.clear()
+        assert len(found) == 0
+        model(x(2, 7))
+    assert found[""].shape == (2, 2, 7, 7)
+
+
+def test_it_reads_as_a_list_of_names_shapes_and_reasons():
+    model = nn.Sequential(made(Attend), Handmade())
+    with watch(model) as found:
+        model(x())
+        model[0](x())
+    first, second, third = repr(found).splitlines()
+    assert first == "Seen: 1 modules, 2 calls"
+    assert second == '  "0"  (3, 2, 5, 5) and 1 more'
+    assert third.startswith('  "1"  unseen: computes a softmax of its own')
