@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from torch import Tensor
 
-from headwise.watching.calls import RecordedCalls
+import headwise as hw
 
 from .model import ISO_LENGTH, DateReader, iso_ids, read_dates
 
@@ -30,11 +30,10 @@ def alignment(model: DateReader, text: str) -> tuple[str, Tensor]:
     """The date in the text, and the cross-attention weights (H, 10, L) of its signs over those of the text."""
     date = read_dates(model, [text])[0]
     memory = model.read(model.encode([text]))
-    with torch.inference_mode(), RecordedCalls() as seen:
+    with torch.inference_mode(), hw.watch(model, only="decoder.cross") as seen:
         # a sign is chosen at the one before it, so the last is left out
         model.write(iso_ids([date])[:, :-1], memory)
-    _, cross = seen.calls
-    return date, cross.weights()[0]
+    return date, seen["decoder.cross"][0]
 
 
 def save_alignment(model: DateReader, texts: list[str], file: Path) -> None:

@@ -8,6 +8,14 @@ from tests.example_scripts.running import EXAMPLES, run_script
 
 # each script, and patterns of what it prints; dates.py has tests of its own
 PROMISED = {
+    "maps.py": (
+        r"^watched: the output differs by 0; 2 maps: layers.0.self_attn, layers.1.self_attn\n",
+        r"\nAttentionMap\(\(2, 4, 10, 10\), float32, cpu\): query 3 of head 0 looks most at keys \[\d, \d\]\n",
+        r"\ntoken 3 of the last layer comes from token 3 most of all\n",
+        r"\nentropy 5\.\d\d of at most 6\.24, a picture \(1, 8, 64, 64\)\n",
+        r"\nrefused: the result \(1, 8, 8192, 8192\) must fit in max_bytes=1073741824.*2147483648 bytes",
+        r"\nentropy of the heads, trained down: 2\.\d\d -> 0\.\d\d\n$",
+    ),
     "masks.py": (
         r"^causal\(\)\n#\.{5}\n##\.{4}\n#{3}\.{3}\n#{4}\.{2}\n#{5}\.\n#{6}\n\n",
         r"\nwindow\(before=1, after=1\)\n##\.{4}\n###\.{3}\n\.###\.{2}\n",
@@ -21,7 +29,7 @@ PROMISED = {
         r"^self-attention: \(2, 7, 512\) -> \(2, 7, 512\)\n",
         r"\nKVCache\(growing, seen=7\): largest difference (0|\de-0[78])\n",
         r"\ncross-attention: \(2, 7, 512\) -> \(2, 7, 512\), then \(2, 7, 512\)\n",
-        r"\nfunction: \(2, 8, 7, 64\), computed by:\nsdpa +runs\n",
+        r"\nfunction: \(2, 8, 7, 64\), computed by:\nblockwise .*\nsdpa +runs\n",
     ),
 }
 

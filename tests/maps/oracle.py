@@ -68,7 +68,7 @@ BY_LSE = ("one column", "scattered", "entropy", "received", "distance")
 # each reading of weights: of a map, and of dense weights
 OF_WEIGHTS: dict[str, tuple[Callable[[AttentionMap | HeadMean], Tensor], Callable[[Tensor], Tensor]]] = {
     "dense": (lambda m: m.dense(), lambda p: p),
-    "one row": (lambda m: m[-1, 0, 3], lambda p: p[-1, 0, 3]),
+    "one row": (lambda m: m[-1, 0, -1], lambda p: p[-1, 0, -1]),
     "one column": (lambda m: m[..., 3], lambda p: p[..., 3]),
     "scattered": (lambda m: m[:, :, [3, 0, 3], 1::2], lambda p: p[:, :, [3, 0, 3], 1::2]),
     "entropy": (lambda m: m.entropy(), entropy),

@@ -234,6 +234,12 @@ def window(before):
         (lambda t: mask_of(t)["fields"]["left"]["fields"].update(keep=t["maps"]["a"]["q"]), "Keys of map 'a'"),
         (lambda t: mask_of(t)["fields"].update(left=window(before="x")), "Window"),
         (lambda t: mask_of(t)["fields"].update(left=window(before=-1)), "Window"),
+        (
+            lambda t: mask_of(t).update(
+                mask="Placed", fields={"mask": dict(mask_of(t)), "i": None, "j": None, "columns": None}
+            ),
+            "Placed of map 'a'",
+        ),
         (lambda t: mask_of(t)["fields"].update(left={"mask": "Prefix", "fields": {"n": None}}), "Prefix"),
     ],
 )  # fmt: skip
@@ -266,8 +272,9 @@ def test_a_bool_of_any_byte_is_true_or_false(path):
     header, data = saved(path)
     start, stop = header["0.mask.left.keep"]["data_offsets"]
     rewritten(path, header, data[:start] + bytes(range(7)) * 2 + data[stop:])
-    row = load_maps(path)["a"][0, 0, -1]
-    assert (row == 0).tolist() == [True] + [False] * 6
+    m = load_maps(path)["a"]
+    assert (m[0, 0, -1] == 0).tolist() == [True] + [False] * 6
+    assert m.stored()[0].mask.left.keep.view(torch.uint8).unique().tolist() == [0, 1]
 
 
 def test_a_map_alone_has_no_gradient_and_lies_on_the_cpu(path):

@@ -48,6 +48,7 @@ def assert_gradients(name, case, make):
 def test_gradients_equal_those_of_the_dense_definition(name, mask, rule, small, monkeypatch):
     if small:
         monkeypatch.setattr("headwise.maps.strips.ENTRIES", 8)
+        monkeypatch.setattr("headwise.maps.strips.BLOCK", 2)
         monkeypatch.setattr("headwise.maps.map.ENTRIES", 8)
     assert_gradients(name, rules(mask, rule, DIFFERENT), made)
 
@@ -69,6 +70,25 @@ def test_the_mean_of_the_heads_has_gradients_too(name):
     got = gradients(OF_WEIGHTS[name][0](made(given[0]).mean_heads()), given[0], 5)
     assert bool((exact != 0).any())
     assert_within_budget(got, exact, plain, factor=4.0)
+
+
+@pytest.mark.parametrize("name", [*READINGS, "single pairs"])
+def test_a_hidden_key_gets_no_gradient_and_gives_none(name, monkeypatch):
+    def read(case):
+        if name == "single pairs":
+            return made(case)[..., torch.arange(5), torch.arange(5) + 2]
+        return READINGS[name][0](made(case))
+
+    if name == "single pairs":
+        monkeypatch.setattr("headwise.maps.matrix.SMALL", 0)
+        monkeypatch.setattr("headwise.maps.matrix.WASTE", 1)
+    keep = torch.ones(2, 7, dtype=torch.bool)
+    keep[0, 4:] = False
+    clean = inputs(mask=hw.keys(keep) & hw.causal())
+    holed = {**clean, "k": clean["k"].masked_fill(~keep[:, None, :, None], float("nan"))}
+    got, want = (gradients(read(case), case, 5) for case in map(leaves, (holed, clean)))
+    assert bool((want != 0).any())
+    assert torch.equal(got, want)
 
 
 def test_a_given_lse_is_a_number_and_the_gradient_flows_through_the_softmax():

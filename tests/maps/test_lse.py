@@ -39,6 +39,14 @@ def test_a_row_closed_by_its_bias_is_empty_too():
     assert torch.equal(told.lse, computed.lse)
 
 
+def test_a_pair_closed_by_its_bias_alone_is_closed_beside_a_mask():
+    allowed, by_bias = torch.rand(2, 2, 6, 5, 7) > 0.3
+    bias = torch.zeros(2, 6, 5, 7).masked_fill(~by_bias, float("-inf"))
+    both, one = made(inputs(mask=allowed, attn_bias=bias)), made(inputs(mask=allowed & by_bias))
+    for got, want in ((both.lse, one.lse), (both.entropy(), one.entropy()), (both.received(), one.received())):
+        assert torch.equal(got, want)
+
+
 def test_the_lse_of_torchs_own_kernel_fits():
     q, k, v = (torch.randn(2, 6, n, 16) for n in (5, 7, 7))
     mask = MASKS["an empty row"](DIFFERENT)

@@ -62,6 +62,9 @@ def test_tiles_and_strips_join_without_a_seam(mask, monkeypatch):
     monkeypatch.setattr("headwise.maps.tiling.KEYS", 8)
     monkeypatch.setattr("headwise.maps.tiling.ENTRIES", 64)
     monkeypatch.setattr("headwise.maps.strips.ENTRIES", 64)
+    monkeypatch.setattr("headwise.maps.strips.BLOCK", 4)
+    monkeypatch.setattr("headwise.maps.weights.RUN", 4)
+    monkeypatch.setattr("headwise.maps.weights.FEW", 1)
     shape = Shape(Lq=37, Lk=41)
     for rule in ("no rule", "all of them"):
         assert_lawful(rules(mask, rule, shape), shape)
@@ -244,7 +247,8 @@ def test_a_map_whose_tensor_has_been_changed_says_so(name):
     before = again.entropy()
     given = {**given, "mask": allowed}
     (given[name] if name != "lse" else m._given).zero_()
-    for ask in (lambda: m[0], m.dense, m.entropy, lambda: m.lse, lambda: m.logits[0], m.mean_heads, m.cpu, m.check):
+    copied = (m.cpu, m.mean_heads, lambda: pickle.dumps(m))
+    for ask in (lambda: m[0], m.dense, m.entropy, lambda: m.lse, lambda: m.logits[0], m.check, *copied):
         with pytest.raises(StaleMapError, match=r"must stay as it was.*version 1, not 0"):
             ask()
     if name == "lse":

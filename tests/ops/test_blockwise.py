@@ -1,7 +1,7 @@
 """What strips promise beyond the laws: drops that repeat, lse, derivatives, bounded memory, and where auto is them."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -189,25 +189,43 @@ def test_no_tensor_grows_with_the_square_of_the_length() -> None:
         assert most.elements <= blockwise.SCORES < 8192**2
 
 
+class Sized(NamedTuple):
+    """The lengths of a call of 8 query heads, and its key/value heads."""
+
+    Lq: int
+    Lk: int
+    Hk: int = 8
+
+
 CHOICES = {
-    "nothing to skip": ("sdpa", 512, {}, torch.float32, "nothing to skip"),
-    "bfloat16": ("blockwise", 512, {}, torch.bfloat16, ""),
-    "small bfloat16": ("sdpa", 64, {}, torch.bfloat16, "too small"),
-    "dropout": ("blockwise", 512, {"dropout": 0.1}, torch.float32, ""),
-    "softcap": ("blockwise", 512, {"softcap": 20.0}, torch.float32, ""),
-    "window": ("blockwise", 512, {"mask": hw.window(keys=100)}, torch.float32, ""),
-    "causal, short": ("blockwise", 512, {"mask": hw.causal()}, torch.float32, ""),
-    "causal, long": ("sdpa", 1024, {"mask": hw.causal()}, torch.float32, "skips what is not causal as well"),
-    "little padding": ("sdpa", 512, {"mask": hw.lengths([500])}, torch.float32, "leaves 100% of the scores"),
-    "much padding": ("blockwise", 512, {"mask": hw.lengths([200])}, torch.float32, ""),
-    "one query": ("sdpa", 1, {"mask": hw.lengths([200])}, torch.float32, "too small"),
-}
+    "nothing to skip": ("sdpa", Sized(512, 512), {}, torch.float32, "nothing to skip"),
+    "bfloat16": ("blockwise", Sized(512, 512), {}, torch.bfloat16, ""),
+    "small bfloat16": ("sdpa", Sized(64, 64), {}, torch.bfloat16, "too small"),
+    "dropout": ("blockwise", Sized(512, 512), {"dropout": 0.1}, torch.float32, ""),
+    "softcap": ("blockwise", Sized(512, 512), {"softcap": 20.0}, torch.float32, ""),
+    "window": ("blockwise", Sized(512, 512), {"mask": hw.window(keys=100)}, torch.float32, ""),
+    "causal, short": ("blockwise", Sized(512, 512), {"mask": hw.causal()}, torch.float32, ""),
+    "causal, long": ("sdpa", Sized(1024, 1024), {"mask": hw.causal()}, torch.float32, "skips what is not causal"),
+    "little padding": ("sdpa", Sized(512, 512), {"mask": hw.lengths([500])}, torch.float32, "leaves 100% of"),
+    "much padding": ("blockwise", Sized(512, 512), {"mask": hw.lengths([200])}, torch.float32, ""),
+    "one query": ("sdpa", Sized(1, 512), {"mask": hw.lengths([200])}, torch.float32, "too small"),
+    "one query, one key head": ("blockwise", Sized(1, 16384, Hk=1), {"softcap": 9.0}, torch.float32, ""),
+    "one query, all key heads": (
+        "reference", Sized(1, 65536), {"softcap": 9.0}, torch.float32, "Lq=1 rows are computed at once",
+    ),
+    "few queries in bfloat16": ("blockwise", Sized(4, 4096), {}, torch.bfloat16, ""),
+    "few queries in float16": ("blockwise", Sized(4, 4096), {}, torch.float16, ""),
+    "few queries, many keys in float16": (
+        "sdpa", Sized(4, 65536), {}, torch.float16, "copy keys into float32 costs more than Lq=4 rows gain",
+    ),
+    "few queries, many keys, sink": ("blockwise", Sized(4, 65536), {"sink": torch.zeros(8)}, torch.float16, ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CHOICES)
 def test_auto_takes_strips_where_they_were_measured_to_be_faster(case: str) -> None:
-    chosen, Lq, given, dtype, reason = CHOICES[case]
-    q, k = torch.zeros(1, 8, Lq, 16, dtype=dtype), torch.zeros(1, 8, max(Lq, 512) if Lq == 1 else Lq, 16, dtype=dtype)
+    chosen, at, given, dtype, reason = CHOICES[case]
+    q, k = torch.zeros(1, 8, at.Lq, 16, dtype=dtype), torch.zeros(1, at.Hk, at.Lk, 16, dtype=dtype)
     table = hw.backends(q, k, k, **given)
     assert table.chosen == chosen
     assert reason in table.reasons["blockwise"]

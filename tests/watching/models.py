@@ -36,6 +36,17 @@ class Block(nn.Module):
         return self.mix(x + self.attn(x))
 
 
+class Mixed(Block):
+    """Attention of torch's own besides."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = nn.MultiheadAttention(12, 2, batch_first=True)
+
+    def forward(self, y):
+        return self.own(y, y, y, need_weights=False)[0] + super().forward(y)
+
+
 class Model(nn.Module):
     """Two blocks in a list, then hw.attention in the forward of the model itself."""
 

@@ -40,16 +40,27 @@ def test_what_is_not_chosen_is_neither_hooked_nor_listened_to():
             listened.append(torch._C._len_torch_function_stack())
             return y
 
-    model.layers[0].mix.append(Probe())
-    model.layers[1].mix.append(Probe())
+    model.layers.append(Block())
+    for layer in model.layers:
+        layer.mix.append(Probe())
     with watch(model, only="layers.1") as seen:
         hooked = [name for name, m in model.named_modules() if m._forward_hooks or m._forward_pre_hooks]
         model(x())
-        q = heads(x())
-        F.scaled_dot_product_attention(q, q, q)
     assert hooked == ["layers.1", "layers.1.attn", "layers.1.mix.2"]
-    assert listened == [0, 1]
+    assert listened == [0, 1, 0]
     assert list(seen) == ["layers.1.attn"]
+
+
+def test_a_call_outside_of_what_is_chosen_is_not_seen():
+    model, other, q = made(), nn.MultiheadAttention(12, 2), heads(x())
+    with watch(model, only="layers.1") as seen:
+        F.scaled_dot_product_attention(q, q, q)
+        other(x(), x(), x())
+        F.multi_head_attention_forward(
+            x(), x(), x(), 12, 2, other.in_proj_weight, other.in_proj_bias, None, None, False, 0.0,
+            other.out_proj.weight, other.out_proj.bias,
+        )  # fmt: skip
+    assert list(seen) == []
 
 
 def test_torch_layers_are_chosen_by_the_name_of_their_attention():

@@ -8,9 +8,34 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwise.watching import watch
-from tests.watching.models import Attend, Block, heads, made, x
+from tests.watching.models import Attend, Block, Mixed, Model, heads, made, x
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operations.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_layer_made_from_torch_own_keeps_its_fast_path():
+    class Named(nn.TransformerEncoderLayer):
+        pass
+
+    torch.manual_seed(2)
+    model = nn.Sequential(Named(12, 2, 17, batch_first=True).eval(), nn.Identity())
+    with torch.no_grad():
+        wanted = model(x())
+        with watch(model) as seen, Operations() as ran:
+            assert torch.equal(model(x()), wanted)
+    assert torch.ops.aten._transformer_encoder_layer_fwd.default in ran.operations
+    assert list(seen) == ["0.self_attn"]
 
 
 def test_a_caught_error_leaves_the_names_right():
@@ -53,8 +78,9 @@ def test_another_function_mode_in_the_block_keeps_its_place():
     assert torch._C._len_torch_function_stack() == 0
 
 
-def test_another_thread_is_said_and_left_alone():
-    model, y = made(), x()
+@pytest.mark.parametrize("kind", [Model, lambda: nn.TransformerEncoderLayer(12, 2, 17, batch_first=True).eval()])
+def test_another_thread_is_said_and_left_alone(kind):
+    model, y = made(kind), x()
     wanted, got = model(y), []
     with watch(model) as seen:
         thread = threading.Thread(target=lambda: got.append(model(y)))
@@ -103,7 +129,7 @@ def test_a_compiled_module_runs_its_compiled_code_and_is_listed(way):
         return run
 
     torch._dynamo.reset()
-    block = made(Block)
+    block = made(Mixed)
     if way == "wrapper":
         block = torch.compile(block, backend=backend)
     elif way == "in place":
@@ -113,12 +139,14 @@ def test_a_compiled_module_runs_its_compiled_code_and_is_listed(way):
     model, y = nn.Sequential(block, made(Attend)), x()
     wanted = model(y)
     assert ran == ["compiled", "run"]
+    before = {name: vars(model[0]).get(name) for name in ("forward", "_compiled_call_impl")}
     with watch(model) as seen:
         got = model(y)
     assert torch.equal(got, wanted)
     assert ran == ["compiled", "run", "run"]
     assert list(seen) == ["1"]
     assert "is compiled" in seen.unseen["0"]
+    assert {name: vars(model[0]).get(name) for name in before} == before
     assert torch.equal(model(y), wanted)
     assert ran == ["compiled", "run", "run", "run"]
 

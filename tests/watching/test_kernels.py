@@ -127,8 +127,9 @@ def test_other_dtypes_are_seen(dtype):
     assert_within_budget(seen[""].dense(), exact.detach(), plain.detach())
 
 
-def test_autocast_rounds_the_queries_and_keys_of_the_map_too():
-    model, y = made(Attend), x()
+@pytest.mark.parametrize("bias", [None, rand(1, 2, 5, 5, seed=3)], ids=["no bias", "bias"])
+def test_autocast_rounds_the_queries_the_keys_and_the_bias_of_the_map_too(bias):
+    model, y = made(Attend, attn_mask=bias), x()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         wanted = model(y)
         with watch(model) as seen:
@@ -136,5 +137,18 @@ def test_autocast_rounds_the_queries_and_keys_of_the_map_too():
         q, k, _ = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in model.qkv(y).chunk(3, dim=-1))
     assert torch.equal(got, wanted)
     assert q.dtype is torch.bfloat16
-    exact = reference.attention_weights(q.double(), k.double())
-    assert_within_budget(seen[""].dense(), exact, reference.attention_weights(q, k))
+    rounded = None if bias is None else bias.to(torch.bfloat16)
+    wide = None if bias is None else rounded.double()
+    exact, plain = reference.attention_weights(q.double(), k.double(), attn_bias=wide), {"attn_bias": rounded}
+    for m in (seen[""], seen.joined("")):
+        assert_within_budget(m.dense(), exact, reference.attention_weights(q, k, **plain))
+
+
+def test_autocast_rounds_queries_that_come_in_full_precision():
+    model, q, k = Call(), rand(B, Hq, Lq, D), rand(B, Hq, Lk, D, seed=1)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), watch(model) as seen:
+        model(q, k, k)
+    rounded = (q.to(torch.bfloat16), k.to(torch.bfloat16))
+    exact, plain = reference.attention_weights(*(t.double() for t in rounded)), reference.attention_weights(*rounded)
+    for m in (seen[""], seen.joined("")):
+        assert_within_budget(m.dense(), exact, plain)

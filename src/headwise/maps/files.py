@@ -61,6 +61,15 @@ def load_maps(path: str | PathLike[str]) -> LoadedMaps:
     """The maps of a file that `save_maps` wrote, on the CPU, by their names; `.tokens` are its tokens.
 
     Nothing is allocated before the header is known to fit the file; InputError, in one sentence, where it does not.
+
+    >>> import tempfile, torch, headwise as hw
+    >>> attn = hw.MultiHeadAttention(8, 2)
+    >>> with hw.watch(attn) as seen, tempfile.TemporaryDirectory() as folder:
+    ...     _ = attn(torch.randn(1, 3, 8), mask=hw.causal())
+    ...     seen.save(f"{folder}/maps.safetensors", tokens=["a", "b", "c"])
+    ...     maps = hw.load_maps(f"{folder}/maps.safetensors")
+    >>> maps[""], maps.tokens
+    (AttentionMap((1, 2, 3, 3), float32, cpu, mask=causal(), lse known), ['a', 'b', 'c'])
     """
     found = Archive.read(path)
     return LoadedMaps({name: AttentionMap(*pair) for name, pair in found.items()}, found.tokens)

@@ -108,7 +108,7 @@ class HeadMean(WeightMap):
                     found = sums_of(self._weights(strip.part(self._call)))
                     strip.of_rows(total.entropy).copy_(found.entropy)
                     strip.of_rows(total.mass).copy_(found.mass)
-                    strip.of_heads(total.received).add_(found.received)
+                    strip.of_columns(total.received).add_(found.received)
             self._kept = total
         return self._kept
 

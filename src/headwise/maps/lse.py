@@ -64,10 +64,7 @@ def _of_rows(part: Call) -> Tensor:
     if part.sink is not None:
         column = part.sink.to(logits.dtype)[None, :, None, None].expand(*logits.shape[:-1], 1)
         logits = torch.cat([logits, column], dim=-1)
-    empty = logits.isneginf().all(dim=-1)
-    # -inf throughout would make its gradient NaN
-    found = torch.logsumexp(logits.masked_fill(empty[..., None], 0.0), dim=-1)
-    return found.masked_fill(empty, float("-inf"))
+    return torch.logsumexp(logits, dim=-1)
 
 
 def check_lse(lse: Tensor, call: Call) -> None:

@@ -22,13 +22,15 @@ from headwise.maps.indexing import Taken, count
 from headwise.maps.lse import check_lse, deviation, differentiable_lse, normalized
 from headwise.maps.matrix import LazyMatrix
 from headwise.maps.recompute import Reading, differentiable
-from headwise.maps.strips import ENTRIES, Strip, exact, strips
+from headwise.maps.strips import Strip, exact, strips
 from headwise.maps.tiling import wide_type
 from headwise.maps.weights import Sums, WeightMap
 from headwise.masks.tiles import FULL
 from headwise.ops.call import Call
 
 LONGEST_MASK_SHOWN = 60
+# where the lse of some rows is not known, they are computed whole if they have at most so many entries
+ENTRIES = 1 << 20
 
 
 class AttentionMap(WeightMap):

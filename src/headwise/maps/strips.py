@@ -7,34 +7,45 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.maps.tiling import pieces
+from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
 
-# entries of the map in one strip; computing a strip's gradient takes about ten times their memory
-ENTRIES = 1 << 20
+# entries of the map in one strip: 1 MiB of float32, which stays in the cache; its gradient takes ten times the memory
+ENTRIES = 1 << 18
+# the grid in which a mask is asked which columns a strip can do without
+BLOCK = 64
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Some samples, query heads and rows of a map, with all of its columns."""
+    """Some samples, query heads and rows of a map, with all of its columns that hold an open pair."""
 
     samples: slice
     heads: slice
     rows: slice
+    columns: slice
 
     def part(self, call: Call) -> Call:
         """The call of this strip."""
-        return call.part(self.rows, samples=self.samples, heads=self.heads)
+        return call.part(self.rows, self.columns, samples=self.samples, heads=self.heads)
+
+    def spread(self, weights: Tensor, Lk: int) -> Tensor:
+        """Weights of this strip with all Lk columns of the map."""
+        if weights.shape[-1] == Lk:
+            return weights
+        return F.pad(weights, (self.columns.start, Lk - self.columns.stop))
 
     def of_rows(self, values: Tensor) -> Tensor:
         """The part of values (B, Hq, Lq, ...) that belongs to this strip."""
         return values[self.samples, self.heads, self.rows]
 
-    def of_heads(self, values: Tensor) -> Tensor:
-        """The part of values (B, Hq, ...) that belongs to all rows of this strip's samples and heads."""
-        return values[self.samples, self.heads]
+    def of_columns(self, values: Tensor) -> Tensor:
+        """The part of values (B, Hq, Lk) that belongs to this strip."""
+        return values[self.samples, self.heads, self.columns]
 
 
 def strips(call: Call, *, whole_heads: bool = False, rows: list[slice] | None = None) -> list[Strip]:
@@ -47,7 +58,28 @@ def strips(call: Call, *, whole_heads: bool = False, rows: list[slice] | None = 
     groups = max(1, Hq // call.groups) if whole_heads else max(1, most // longest)
     heads = min(groups * call.groups, max(1, Hq))
     samples = max(1, longest_run(call, whole_heads=True) // longest) if heads >= Hq else 1
-    return [Strip(b, h, cut) for b in pieces(B, samples) for h in pieces(Hq, heads) for cut in cuts]
+    columns = [_open_columns(call, cut) for cut in cuts]
+    return [
+        Strip(b, h, cut, open_)
+        for b in pieces(B, samples)
+        for h in pieces(Hq, heads)
+        for cut, open_ in zip(cuts, columns, strict=True)
+    ]
+
+
+def _open_columns(call: Call, rows: slice) -> slice:
+    """The columns from the first to the last that some of these rows may attend to, in any sample and head."""
+    B, Hq, Lq, Lk = call.sizes
+    if call.mask is None or 0 in (B, Hq, Lq, Lk):
+        return slice(0, Lk)
+    if "open" not in call.prepared:
+        kinds = call.mask.tiles(Lq, Lk, block=(BLOCK, BLOCK), batch=B, heads=Hq)
+        call.prepared["open"] = kinds.ne(EMPTY).flatten(0, 1).any(0).cpu()
+    blocks: Tensor = call.prepared["open"][rows.start // BLOCK : -(-rows.stop // BLOCK)].any(0).nonzero()
+    if not blocks.numel():
+        # one column, so that there is a largest score
+        return slice(0, 1)
+    return slice(int(blocks[0]) * BLOCK, min((int(blocks[-1]) + 1) * BLOCK, Lk))
 
 
 def longest_run(call: Call, *, whole_heads: bool = False) -> int:

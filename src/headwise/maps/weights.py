@@ -90,7 +90,7 @@ class WeightMap(LazyMatrix):
         places = torch.zeros((B, H, Lq, k), dtype=torch.int64, device=self.device)
         with exact(self._call):
             for strip in self._strips(self._call):
-                found = largest(self._weights(strip.part(self._call)), k)
+                found = largest(self._spread(strip.part(self._call), strip), k)
                 strip.of_rows(values).copy_(found[0])
                 strip.of_rows(places).copy_(found[1])
         if not wants_gradient(self._call):
@@ -98,7 +98,7 @@ class WeightMap(LazyMatrix):
         reading = Reading(
             values=lambda: (values,),
             strips=self._strips,
-            of=lambda part, strip: (self._weights(part).gather(-1, strip.of_rows(places)),),
+            of=lambda part, strip: (self._spread(part, strip).gather(-1, strip.of_rows(places)),),
             cut=lambda gradients, strip: tuple(None if g is None else strip.of_rows(g) for g in gradients),
         )
         return differentiable(self._call, reading)[0], places
@@ -129,13 +129,13 @@ class WeightMap(LazyMatrix):
         rows = [slice(*run) for run in runs]
         with exact(self._call):
             for strip in self._strips(self._call, rows):
-                place(found, strip).copy_(picture(self._weights(strip.part(self._call)), strip))
+                place(found, strip).copy_(picture(self._spread(strip.part(self._call), strip), strip))
         if not wants_gradient(self._call):
             return found
         reading = Reading(
             values=lambda: (found,),
             strips=lambda call: self._strips(call, rows),
-            of=lambda part, strip: (picture(self._weights(part), strip),),
+            of=lambda part, strip: (picture(self._spread(part, strip), strip),),
             cut=lambda gradients, strip: tuple(None if g is None else place(g, strip) for g in gradients),
         )
         return differentiable(self._call, reading)[0]
@@ -150,7 +150,7 @@ class WeightMap(LazyMatrix):
         def cut(gradients: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
             entropy, mass, received = gradients
             rows = [None if g is None else strip.of_rows(g) for g in (entropy, mass)]
-            return (*rows, None if received is None else strip.of_heads(received))
+            return (*rows, None if received is None else strip.of_columns(received))
 
         reading = Reading(
             values=lambda: tuple(t.clone() for t in kept),
@@ -163,6 +163,10 @@ class WeightMap(LazyMatrix):
     def _weights(self, part: Call) -> Tensor:
         """The weights of a strip's call, differentiable."""
         return self._mixed(softmax(part))
+
+    def _spread(self, part: Call, strip: Strip) -> Tensor:
+        """The same with all columns."""
+        return strip.spread(self._weights(part), self.shape[3])
 
 
 def sums_of(weights: Tensor) -> Sums:

@@ -13,7 +13,7 @@ from headwise.ops import kernel, reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.drops import Drops, drawn_seed
 from headwise.ops.strips import Strip, share_left, strips
-from headwise.ops.workspace import Gradients, Workspace
+from headwise.ops.workspace import Gradients, Workspace, product_dtype
 
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
@@ -25,6 +25,8 @@ SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
 FEWEST_PAIRS = {"float16": 1 << 15, "bfloat16": 1 << 17, "dropout": 1 << 17, "unfused": 1 << 19, "skipped": 1 << 19}
 # the share of the scores below which skipping the rest outweighs torch's faster products, and the fewest rows
 MOST_LEFT, FEWEST_ROWS = 0.7, 32
+# few rows do not pay for copies of keys in float32 from that many numbers on, which are made in memory anew each time
+FEW_ROWS, LARGE_COPY = 64, 1 << 23
 # torch's causal kernel skips by itself, but for lengths between these
 CAUSAL = range(384, 769)
 
@@ -44,12 +46,16 @@ def why_slower(call: Call) -> str:
         return "an exported program is to run where headwise is not"
     if transformed(call):
         return "a transform is computed by the definition anyway"
-    pairs = math.prod(call.sizes)
-    if pairs < FEWEST_PAIRS[_gain(call)]:
+    gain, Lq = _gain(call), call.q.shape[2]
+    # the definition copies keys for each head that shares them
+    if math.prod(call.sizes) * (call.groups if gain == "unfused" else 1) < FEWEST_PAIRS[gain]:
         return "the call is too small for strips to pay"
-    if _gain(call) == "skipped":
-        return _why_not_skip(call)
-    return ""
+    is_copied = product_dtype(call) is not call.q.dtype and call.k.numel() >= LARGE_COPY
+    if Lq < FEW_ROWS and is_copied and _is_fused(call):
+        return f"to copy keys into float32 costs more than Lq={Lq} rows gain"
+    if Lq < FEW_ROWS and gain == "unfused" and call.groups == 1:
+        return f"Lq={Lq} rows are computed at once by the definition too"
+    return _why_not_skip(call) if gain == "skipped" else ""
 
 
 def run(call: Call) -> Tensor:
@@ -164,8 +170,13 @@ def _gain(call: Call) -> str:
         return "dropout"
     if call.q.dtype in (torch.float16, torch.bfloat16):
         return str(call.q.dtype).removeprefix("torch.")
+    return "skipped" if _is_fused(call) else "unfused"
+
+
+def _is_fused(call: Call) -> bool:
+    """Whether torch has a fused kernel for it."""
     learns = call.attn_bias is not None and call.attn_bias.requires_grad and torch.is_grad_enabled()
-    return "unfused" if learns or call.softcap is not None or call.sink is not None else "skipped"
+    return not (call.dropout or learns or call.softcap is not None or call.sink is not None)
 
 
 def _why_not_skip(call: Call) -> str:

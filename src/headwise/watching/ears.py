@@ -113,7 +113,7 @@ class Ears:
             return
         ident = threading.get_ident()
         if not self._elsewhere.get(ident):
-            self.missed_elsewhere(name)
+            self.seen._miss(name, "ran in another thread than the one that watches, where it is not seen: watch there")
         self._elsewhere[ident] = self._elsewhere.get(ident, 0) + 1
 
     def leave(self, name: str) -> None:
@@ -129,9 +129,18 @@ class Ears:
                     return self.turn(before)
         return None
 
-    def missed_elsewhere(self, name: str) -> None:
-        """Say that a module ran in another thread."""
-        self.seen._miss(name, "ran in another thread than the one that watches, where it is not seen: watch there")
+    @contextmanager
+    def elsewhere(self, module: Any) -> Iterator[None]:
+        """A block in which a layer of torch's own, which has no hook, runs in what may be another thread."""
+        is_ours = self._mode is not None and isinstance(module, nn.Module) and module in self.taken
+        if not is_ours or threading.get_ident() == self._thread:
+            yield
+            return
+        self.enter(self.names[module])
+        try:
+            yield
+        finally:
+            self.leave(self.names[module])
 
     def where(self) -> str | None:
         """The name under which a call is recorded that is made now; None: it is not."""
