@@ -51,6 +51,7 @@ FORMS = {
         (B, Hq),
         {"attn_mask": rand(Lq, Lk).masked_fill(~visible(Lq, Lk), float("-inf"))},
     ),
+    "grouped, no samples": ((Hq,), (Hk,), {"enable_gqa": True, "attn_mask": visible(Hq, Lq, Lk)}),
     "no heads": ((B,), (B,), {"attn_mask": visible(B, Lq, Lk)}),
     "no heads, shared mask": ((B,), (B,), {"attn_mask": visible(Lq, Lk)}),
     "no samples": ((), (), {"attn_mask": visible(Lq, Lk)}),
@@ -76,6 +77,8 @@ def test_every_form_of_a_call_gives_its_map(form, context):
     weights = seen[""].dense().double()
     if v.ndim == 5:
         v = v.expand(*exact.shape[:3], Lk, Dv).reshape(-1, Hq, Lk, Dv)
+    if options.get("enable_gqa") and v.ndim == 3:
+        v = v[None]
     values = v.reshape((1,) * (3 - v.ndim) + v.shape)[:, None] if v.ndim < 4 else v
     if values.shape[1] != shape[1]:
         values = values.repeat_interleave(shape[1] // values.shape[1], dim=1)
@@ -152,3 +155,24 @@ def test_autocast_rounds_queries_that_come_in_full_precision():
     exact, plain = reference.attention_weights(*(t.double() for t in rounded)), reference.attention_weights(*rounded)
     for m in (seen[""], seen.joined("")):
         assert_within_budget(m.dense(), exact, plain)
+
+
+def test_a_call_that_torch_refuses_is_refused_in_its_own_words():
+    model, q, k = Call(), rand(B, Hq, Lq, D), rand(B, Hk, Lk, D)
+    with pytest.raises(RuntimeError) as alone:
+        model(q, k, k)
+    with pytest.raises(RuntimeError) as watched, watch(model):
+        model(q, k, k)
+    assert str(watched.value) == str(alone.value)
+
+
+def test_a_call_that_cannot_be_read_runs_and_is_listed(monkeypatch):
+    def unforeseen(*args, **options):
+        raise RuntimeError("a form of 7 axes\nand more")
+
+    model, q, k = Call(), rand(B, Hq, Lq, D), rand(B, Hq, Lk, D)
+    wanted = model(q, k, k)
+    monkeypatch.setattr("headwise.watching.listening.of_sdpa", unforeseen)
+    with watch(model) as seen:
+        assert torch.equal(model(q, k, k), wanted)
+    assert (list(seen), dict(seen.unseen)) == ([], {"": "its call takes a form that a map has not: a form of 7 axes"})

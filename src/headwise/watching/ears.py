@@ -17,9 +17,11 @@ from headwise.watching import stack
 from headwise.watching.record import Record
 from headwise.watching.seen import Seen
 
-__all__ = ["NO_MODULE", "Ears"]
+__all__ = ["NO_MODULE", "UNREAD", "Ears"]
 
 NO_MODULE = "(no module)"
+# what a call of an unforeseen form may raise while it is read: the model has run, and must go on
+UNREAD = (AttentionError, RuntimeError, ValueError, TypeError, IndexError, KeyError)
 
 
 class Ears:
@@ -169,15 +171,23 @@ class Ears:
         try:
             made = record.held(grad=self.grad)
             result = made.map()
-        except AttentionError as error:
-            return self.seen._miss(name, f"its call takes a form that a map has not: {str(error).splitlines()[0]}")
+        except UNREAD as error:
+            return self.seen._miss(name, no_map(error))
         return self.seen._add(name, made, result)
 
     def read(self, name: str, make: Callable[[], Record]) -> None:
         """Take in a call whose queries and keys are computed anew, with a graph only where it is wanted."""
-        with nullcontext() if self.grad else torch.no_grad():
-            record = make()
-        self.add(name, record)
+        try:
+            with nullcontext() if self.grad else torch.no_grad():
+                record = make()
+        except UNREAD as error:
+            return self.seen._miss(name, no_map(error))
+        return self.add(name, record)
+
+
+def no_map(error: Exception) -> str:
+    """Why a call that ran has no map, given what its reading raised."""
+    return f"its call takes a form that a map has not: {(str(error) or repr(error)).splitlines()[0]}"
 
 
 def unreadable(q: Any) -> str:

@@ -16,7 +16,7 @@ from headwise.masks import Mask, allowed, causal
 from headwise.ops.call import autocasts, cast_by_autocast
 from headwise.watching.record import Record
 
-__all__ = ["FUSED", "Kernels", "is_fused", "of_fused", "of_sdpa", "top_left", "with_lse"]
+__all__ = ["FUSED", "Kernels", "of_fused", "of_sdpa", "sdpa_is_fused", "top_left", "with_lse"]
 
 aten = torch.ops.aten
 
@@ -84,16 +84,19 @@ def of_sdpa(
     dropout_p: float = 0.0,  # noqa: ARG001  it takes what the function takes
     is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,  # noqa: ARG001  heads that share keys tell by their number
+    enable_gqa: bool = False,
 ) -> Record:
     """What scaled_dot_product_attention computes by, as a record; takes what it takes.
 
-    Leading axes become samples; without an axis of heads, (N, L, E), there is one head.
+    Leading axes become samples; without an axis of heads, (N, L, E), there is one head, but with enable_gqa three axes
+    are (H, L, E).
     """
     if autocasts(query):
         if attn_mask is not None and attn_mask.is_floating_point():
             attn_mask = attn_mask.to(torch.get_autocast_dtype(query.device.type))
         query, key, _ = cast_by_autocast(query, key, value)
+    if enable_gqa and query.ndim == key.ndim == 3:
+        query, key = query[None], key[None]
     rank = max(query.ndim, key.ndim)
     # after the samples come heads, rows and columns; in (N, L, E) no heads
     inner = 3 if rank > 3 else 2
@@ -123,7 +126,7 @@ def top_left(Lq: int, Lk: int, device: torch.device) -> Mask:
     return causal().at(torch.arange(Lq, device=device), torch.arange(Lk, device=device))
 
 
-def is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+def sdpa_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
     """Whether scaled_dot_product_attention, given these, runs a fused kernel; not asked in autocast."""
     given = dict(zip(SDPA_ARGUMENTS, args, strict=False)) | dict(options)
     q, k, v = (given.pop(name) for name in SDPA_ARGUMENTS[:3])

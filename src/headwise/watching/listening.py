@@ -10,14 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from headwise.errors import AttentionError
 from headwise.masks import as_mask
 from headwise.ops.attention import attention
 from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
-from headwise.watching.ears import Ears, unreadable
+from headwise.watching.ears import UNREAD, Ears, no_map, unreadable
 from headwise.watching.hugging_face import unpacked
-from headwise.watching.kernels import FUSED, Kernels, is_fused, of_fused, of_sdpa, with_lse
+from headwise.watching.kernels import FUSED, Kernels, of_fused, of_sdpa, sdpa_is_fused, with_lse
 from headwise.watching.record import Record
 
 __all__ = ["Listening"]
@@ -60,12 +59,17 @@ class Listening(TorchFunctionMode):
             ears.seen._miss(name, why)
             return func(*args, **options)
         reader, kernels = READERS[func], Kernels()
-        with kernels if reader.is_fused(args, options) else nullcontext():
+        try:
+            is_fused = reader.is_fused(args, options)
+        except UNREAD:
+            # the function itself says what is wrong with its arguments
+            is_fused = False
+        with kernels if is_fused else nullcontext():
             result = func(*args, **options)
         try:
             record = with_lse(reader.read(args, options), kernels.lse)
-        except AttentionError as error:
-            ears.seen._miss(name, f"its call takes a form that a map has not: {str(error).splitlines()[0]}")
+        except UNREAD as error:
+            ears.seen._miss(name, no_map(error))
             return result
         ears.add(name, record if ears.asked is None else unpacked(record, ears.asked))
         return result
@@ -110,7 +114,7 @@ class Reader(NamedTuple):
     is_fused: Callable[[Sequence[Any], Mapping[str, Any]], bool]
 
 
-SDPA = Reader(lambda args, options: of_sdpa(*args, **options), is_fused)
+SDPA = Reader(lambda args, options: of_sdpa(*args, **options), sdpa_is_fused)
 READERS: dict[Any, Reader] = {
     attention: Reader(_of_headwise, _headwise_is_fused),
     F.scaled_dot_product_attention: SDPA,
