@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import headwise as hw
-from benchmarks.harness import Case, Numbers, same_numbers
+from benchmarks.harness import Case, Cases, Numbers, same_numbers
 from headwise.layer.cache import Stretch
 from headwise.testing import plain_attention
 
 
-def decode() -> Iterator[Case]:
+def decode() -> Cases:
     """One token after 4095 others, and caches filled token by token."""
     yield step(S=4096, H=32, Hk=8, D=64, target=0.9)
     # copying what is there at each append would give 1/2, 1/4 and 1/8; page faults of fresh memory cost some

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from benchmarks.harness import EXTRA_MILLISECONDS, OUR_SECONDS, Case, Quantity, WrongNumbersError
+from benchmarks.harness import EXTRA_MILLISECONDS, OUR_SECONDS, Case, Cases, Quantity, WrongNumbersError
 
 WITH_LAYER = "import torch, headwise; headwise.MultiHeadAttention(8, 2)"
 
 
-def imports() -> Iterator[Case]:
+def imports() -> Cases:
     """Whole processes, from start to exit."""
     with_layer, bare = python("-c", WITH_LAYER), python("-c", "import torch")
     yield process("import and build a layer", "import torch", with_layer, bare, EXTRA_MILLISECONDS, target=100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,10 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headwise as hw
-from benchmarks.harness import EXTRA_MICROSECONDS, RATIO, Case, Quantity, same_numbers
+from benchmarks.harness import (
+    EXTRA_MICROSECONDS,
+    RATIO,
+    Case,
+    Cases,
+    Quantity,
+    Tensors,
+    WrongNumbersError,
+    same_numbers,
+)
 from headwise.testing import plain_attention
 
-Tensors = tuple[Tensor, ...]
 Form = Literal["separate", "packed"]
 
 
@@ -46,19 +54,22 @@ class Written(nn.Module):
         B, L, E = x.shape
         parts = [project(x) for project in self.into] if len(self.into) == 3 else self.into[0](x).chunk(3, dim=-1)
         q, k, v = (part.view(B, L, self.H, E // self.H).transpose(1, 2) for part in parts)
-        mixed: Tensor = F.scaled_dot_product_attention(q, k, v)
-        out: Tensor = self.out(mixed.transpose(1, 2).reshape(B, L, E))
+        out: Tensor = self.out(self.mix(q, k, v).transpose(1, 2).reshape(B, L, E))
         return out
 
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, H, L, D) each -> (B, H, L, D)."""
+        return F.scaled_dot_product_attention(q, k, v)
 
-def forward() -> Iterator[Case]:
+
+def forward() -> Cases:
     """Forward in eval beside nn.MultiheadAttention, whose own fast path runs without gradients only."""
     for L, target in ((128, 0.95), (512, 1.2), (2048, 1.4)):
         yield beside_torch(Sizes(4, L), has_grad=False, target=target)
         yield beside_torch(Sizes(4, L), has_grad=True)
 
 
-def training() -> Iterator[Case]:
+def training() -> Cases:
     """Forward and backward in training beside nn.MultiheadAttention, as it is called by default and without weights.
 
     The target is for the default. Without weights both sides do the same matrix products and little else: theirs ran
@@ -69,7 +80,7 @@ def training() -> Iterator[Case]:
         yield training_beside_torch(Sizes(4, L), need_weights=False)
 
 
-def written() -> Iterator[Case]:
+def written() -> Cases:
     """Forward beside what a person writes by hand."""
     for B in (1, 4):
         for L in (16, 64, 256, 1024, 2048):
@@ -77,7 +88,7 @@ def written() -> Iterator[Case]:
                 yield beside_written(Sizes(B, L), form, target=0.95)
 
 
-def overhead() -> Iterator[Case]:
+def overhead() -> Cases:
     """What one call costs beside the same work written by hand, where there is little work."""
     for has_grad in (False, True):
         for form in ("separate", "packed"):
@@ -104,8 +115,11 @@ def beside_torch(at: Sizes, *, has_grad: bool, target: float | None = None) -> C
     return Case(name, "nn.MHA need_weights=False", str(at), "float32", ours, theirs, check, target=target)
 
 
-def training_beside_torch(at: Sizes, *, need_weights: bool, target: float | None = None) -> Case:
-    """One forward and backward of both layers in training, to the gradients of the input and of every parameter."""
+def training_beside_torch(at: Sizes, *, need_weights: bool, dropout: float = 0.0, target: float | None = None) -> Case:
+    """One forward and backward of both layers in training, to the gradients of the input and of every parameter.
+
+    With dropout, the numbers are compared without it, and each side is seen to draw anew.
+    """
     torch.manual_seed(0)
     layer, their_layer, x = hw.MultiHeadAttention(at.E, at.H), torch_layer(at), inputs(at).requires_grad_()
     weights, weight_of_out = weights_of(their_layer), inputs(at)
@@ -123,9 +137,18 @@ def training_beside_torch(at: Sizes, *, need_weights: bool, target: float | None
         return out, dx, torch.cat([dWq, dWk, dWv]), torch.cat([dbq, dbk, dbv]), dWo, dbo
 
     defined = functools.partial(definition, x, weights, at.H, weight_of_out=weight_of_out)
-    check = same_numbers(ours_packed, theirs, defined, x.dtype)
+
+    def check() -> None:
+        layer.dropout = their_layer.dropout = 0.0
+        same_numbers(ours_packed, theirs, defined, x.dtype)()
+        layer.dropout = their_layer.dropout = dropout
+        for side, run in (("ours", ours), ("theirs", theirs)):
+            if dropout and torch.equal(run()[0], run()[0]):
+                raise WrongNumbersError(f"{side} gives the same output twice, so it drops nothing")
+
     beside = f"nn.MHA need_weights={need_weights}"
-    return Case("forward+backward train", beside, str(at), "float32", ours, theirs, check, target=target)
+    name = f"train, dropout {dropout}, f+b" if dropout else "forward+backward train"
+    return Case(name, beside, str(at), "float32", ours, theirs, check, target=target)
 
 
 def beside_written(
@@ -152,11 +175,19 @@ def beside_written(
 
 
 def definition(
-    x: Tensor, weights: Tensors, H: int, dtype: torch.dtype, *, weight_of_out: Tensor | None = None
+    x: Tensor,
+    weights: Tensors,
+    H: int,
+    dtype: torch.dtype,
+    *,
+    weight_of_out: Tensor | None = None,
+    turn: Callable[[Tensor], Tensor] | None = None,
+    allowed: Tensor | None = None,
 ) -> Tensors:
     """Self-attention in dtype: out, and given its weight in a loss, also the gradients of x and of the weights.
 
-    Sample by sample, so that one (H, L, L) matrix is held at a time.
+    turn: what queries and keys go through, None: nothing. allowed: bool (L, L), None: all. Sample by sample, so that
+    one (H, L, L) matrix is held at a time.
     """
     x = x.detach().to(dtype).requires_grad_(weight_of_out is not None)
     weights = tuple(w.detach().to(dtype).requires_grad_(weight_of_out is not None) for w in weights)
@@ -165,7 +196,9 @@ def definition(
     for index in range(x.shape[0]):
         L, E = x.shape[1:]
         q, k, v = (x[index] @ W.T + b).view(1, L, 3, H, E // H).permute(2, 0, 3, 1, 4)
-        out = plain_attention(q, k, v).transpose(1, 2).reshape(L, E) @ W_out.T + b_out
+        if turn is not None:
+            q, k = turn(q), turn(k)
+        out = plain_attention(q, k, v, allowed=allowed).transpose(1, 2).reshape(L, E) @ W_out.T + b_out
         if weight_of_out is not None:
             out.backward(weight_of_out[index].to(dtype))
         outs.append(out.detach())
@@ -198,7 +231,8 @@ def weights_of(layer: nn.MultiheadAttention) -> Tensors:
 
 
 def load(layer: hw.MultiHeadAttention, weights: Tensors) -> None:
-    """Give our layer these weights, packed as nn.MultiheadAttention packs them."""
+    """Give our layer these weights, packed as nn.MultiheadAttention packs them; biases only where it has them."""
     W, b, W_out, b_out = weights
     rows = zip(("q_proj", "k_proj", "v_proj", "out_proj"), (*W.chunk(3), W_out), (*b.chunk(3), b_out), strict=True)
-    layer.load_state_dict({f"{name}.{kind}": t for name, w, c in rows for kind, t in (("weight", w), ("bias", c))})
+    loaded = {f"{name}.{kind}": t for name, w, c in rows for kind, t in (("weight", w), ("bias", c))}
+    layer.load_state_dict({name: t for name, t in loaded.items() if name in layer.state_dict()})

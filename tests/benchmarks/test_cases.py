@@ -16,6 +16,7 @@ BUILT = {
     "forward with grad": lambda: beside_torch(SMALL, has_grad=True),
     "training": lambda: training_beside_torch(SMALL, need_weights=False),
     "training with weights": lambda: training_beside_torch(SMALL, need_weights=True),
+    "training with dropout": lambda: training_beside_torch(SMALL, need_weights=False, dropout=0.1),
     "separate": lambda: beside_written(SMALL, "separate"),
     "packed": lambda: beside_written(SMALL, "packed", has_grad=True),
     "decode": lambda: step(S=7, H=6, Hk=3, D=5),
@@ -55,6 +56,25 @@ def test_a_case_of_a_wrong_cache_is_refused(monkeypatch):
     monkeypatch.setattr(hw.KVCache, "extend", forgetful)
     with pytest.raises(WrongNumbersError, match="ours is wrong in tensor 1"):
         BUILT["append"]().check()
+
+
+@pytest.mark.parametrize("side", ["ours", "theirs"])
+def test_a_layer_that_drops_nothing_is_refused(side, monkeypatch):
+    # both sides are told to drop by this attribute, and may not listen
+    layer = hw.MultiHeadAttention if side == "ours" else nn.MultiheadAttention
+    right = layer.__setattr__
+    monkeypatch.setattr(
+        layer, "__setattr__", lambda self, name, value: right(self, name, 0.0 if name == "dropout" else value)
+    )
+    with pytest.raises(WrongNumbersError, match=f"{side} gives the same output twice, so it drops nothing"):
+        BUILT["training with dropout"]().check()
+
+
+def test_a_layer_is_left_dropping_once_it_is_checked():
+    case = BUILT["training with dropout"]()
+    case.check()
+    assert [torch.equal(run()[0], run()[0]) for run in (case.ours, case.theirs)] == [False, False]
+    assert (case.name, BUILT["training"]().name) == ("train, dropout 0.1, f+b", "forward+backward train")
 
 
 @pytest.mark.parametrize("has_grad", [False, True])
