@@ -149,6 +149,25 @@ class AttentionLaws:
         assert torch.equal(out[:, :, 1], torch.zeros_like(out[:, :, 1]))
         assert out.isfinite().all()
 
+    def test_nan_in_the_bias_of_a_hidden_pair_is_hidden(self) -> None:
+        if "attn_bias" in self.refused:
+            return
+        q, k, v = tensors()
+        allowed = torch.ones(5, 7, dtype=torch.bool).tril(2)
+        bias = torch.zeros(5, 7).masked_fill(~allowed, float("nan"))
+        assert_within_budget(
+            self.attend(q, k, v, attn_bias=bias, mask=allowed),
+            exact_attention(q, k, v, mask=allowed),
+            plain_attention(q, k, v, allowed=allowed),
+        )
+
+    def test_a_scale_of_zero_gives_the_mean_of_the_values(self) -> None:
+        for dtype in self.dtypes:
+            # fresh memory is often zero, which would be right by luck
+            noise = torch.full((4096,), float("nan"), dtype=dtype)
+            del noise
+            self.assert_lawful([tensors(ONE_SHAPE, dtype)], ONE_SHAPE, scale=0.0)
+
     def test_a_bias_of_minus_infinity_hides_as_a_mask_does(self) -> None:
         if "attn_bias" in self.refused:
             return
@@ -248,6 +267,17 @@ class GradientLaws(AttentionLaws):
         out = self.attend(*leaves, **given)
         torch.manual_seed(3)
         return torch.autograd.grad(out, leaves, torch.randn(out.shape, dtype=torch.float64).to(out.dtype))
+
+    def test_a_row_that_its_bias_closes_gives_no_gradient(self) -> None:
+        if "attn_bias" in self.refused:
+            return
+        q, k, v = tensors()
+        closed = torch.zeros(5, 7).masked_fill(torch.arange(5)[:, None] == 2, float("-inf"))
+        by_bias = self.gradients(q, k, v, attn_bias=closed)
+        by_mask = self.gradients(q, k, v, mask=closed == 0)
+        assert by_bias[0][:, :, 2].abs().max() == 0
+        for got, want in zip(by_bias, by_mask, strict=True):
+            assert_within_budget(got, want.double(), want)
 
     @pytest.mark.parametrize("rule", RULES)
     @pytest.mark.parametrize("mask", MASKS)

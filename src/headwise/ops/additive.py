@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
 from headwise.ops import blockwise, reference
@@ -38,6 +39,11 @@ def additive_attention(
     >>> hw.additive_attention(q, k, v, torch.randn(4, 8)).shape
     torch.Size([2, 4, 3, 6])
     """
+    if has_torch_function((q, k, v, weight)):
+        found: Tensor = handle_torch_function(
+            additive_attention, (q, k, v, weight), q, k, v, weight, mask=mask, dropout=dropout, generator=generator
+        )
+        return found
     q, k, v = cast_by_autocast(q, k, v)
     each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and q.ndim == 4 else weight
     call = checked(q, k, v, weight=each, mask=mask, dropout=dropout, generator=generator)

@@ -166,6 +166,7 @@ def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **
     if mask is not None:
         mask.check(Sizes(B, Hq, Lq, Lk))
     _check_numbers(call)
+    _check_companions(call)
     if call.attn_bias is not None:
         check_bias(call.attn_bias, Sizes(B, Hq, Lq, Lk))
     if call.weight is not None and call.weight.shape != (Hq, D):
@@ -204,6 +205,10 @@ def cast_by_autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, T
 
 def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, t in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(t, Tensor):
+            raise ArgumentError(
+                f"{name} must be a tensor, but {type(t).__name__} came: give q, k and v of four axes each"
+            )
         if t.is_nested:
             raise ShapeError(f"{name} is a nested tensor: pad it, and say which keys are real with mask=keys(keep)")
         if t.ndim != 4:
@@ -221,14 +226,44 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 def _check_numbers(call: Call) -> None:
     if call.q.shape[3] == 0:
         raise ShapeError("D=0: a query and a key need one feature at least to be compared")
+    for name in ("scale", "softcap", "dropout"):
+        _check_number(name, getattr(call, name))
     if call.scale is not None and not math.isfinite(call.scale):
         raise ArgumentError(f"scale must be a finite number, or None for 1/sqrt(D); got {call.scale}")
     if not 0.0 <= call.dropout <= 1.0:
         raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {call.dropout}")
     if call.generator is not None and call.dropout == 0.0:
         raise ArgumentError("generator= feeds dropout, but dropout is 0: give dropout > 0, or no generator")
-    if call.softcap is not None and not call.softcap > 0:
-        raise ArgumentError(f"softcap must be greater than 0, or None for no cap; got {call.softcap}")
+    if call.softcap is not None and not 0 < call.softcap < math.inf:
+        raise ArgumentError(f"softcap must be greater than 0 and finite, or None for no cap; got {call.softcap}")
+
+
+def _check_number(name: str, value: object) -> None:
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int | float | torch.SymFloat | torch.SymInt)
+    ):
+        raise ArgumentError(f"{name} must be a plain number, but {type(value).__name__} came: give it as float(...)")
+
+
+def _check_companions(call: Call) -> None:
+    """Raise unless what comes beside q, k and v is floating tensors where q is."""
+    for name in ("weight", "attn_bias", "sink"):
+        t = getattr(call, name)
+        if t is None:
+            continue
+        if not isinstance(t, Tensor):
+            raise ArgumentError(f"{name} must be a tensor or None, but {type(t).__name__} came: make it a tensor")
+        if t.device != call.q.device:
+            raise ArgumentError(
+                f"{name} must be where q is, on {call.q.device}, but is on {t.device}: move it with .to()"
+            )
+        if name != "attn_bias" and not t.is_floating_point():
+            raise ArgumentError(f"{name} must be floating, but {t.dtype} came: cast it first")
+    if call.generator is not None and not isinstance(call.generator, torch.Generator):
+        raise ArgumentError(
+            f"generator must be a torch.Generator or None, but {type(call.generator).__name__} came: make one by "
+            "torch.Generator().manual_seed(n)"
+        )
 
 
 def check_bias(bias: Tensor, sizes: Sizes) -> None:

@@ -161,7 +161,12 @@ def _logits(task: Task) -> tuple[Tensor, Tensor | None]:
         limit = task.allowed.to(logits.dtype).sub_(0.5).mul_(math.inf)
         start = room.asked(at)[0].start - at.columns[0].start
         masked = by_head[..., start : start + limit.shape[-1]]
+        if room.noisy:
+            # the smaller of NaN and -inf is NaN
+            masked.masked_fill_(~task.allowed, -math.inf)
         torch.minimum(masked, limit, out=masked)
+        if task.empty is not None and room.closed:
+            by_head.masked_fill_(task.empty, 0.0)
     if call.sink is not None:
         task.by_head(logits)[..., -1] = call.sink[at.heads(call.groups), None]
     return logits, capped
@@ -178,7 +183,8 @@ def _lse(task: Task, logits: Tensor) -> Tensor:
 
 def _product(out: Tensor, left: Tensor, right: Tensor, multiplier: float) -> None:
     """left · rightᵀ · multiplier into `out`, which may be of a wider dtype."""
-    if out.dtype is left.dtype:
+    # torch 2.13 leaves `out` as it was where alpha is 0 in bfloat16
+    if out.dtype is left.dtype and multiplier:
         torch.baddbmm(out, left, right.mT, beta=0, alpha=multiplier, out=out)
     else:
         out.copy_(torch.bmm(left, right.mT)).mul_(multiplier)

@@ -89,6 +89,9 @@ def weights(call: Call, logits: Tensor) -> Tensor:
     # a row without a key is left unmasked here, and zeroed below: -inf throughout would make its softmax NaN
     empty = ~allowed.any(dim=-1, keepdim=True)
     logits = logits.masked_fill(~(allowed | empty), float("-inf"))
+    if call.attn_bias is not None:
+        # the bias may have closed it
+        logits = logits.masked_fill(empty, 0.0)
     seen = torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
     return seen.masked_fill(~allowed, 0.0)
 

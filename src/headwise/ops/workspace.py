@@ -19,7 +19,8 @@ class Workspace:
     """A call, its tensors in the dtype of the products, and buffers by name.
 
     q (B, Hk, groups, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv). closed: whether the bias holds -inf, which hides a
-    pair as a mask does. grid: every place of the map, to ask the mask about. most: the scores of the largest strip.
+    pair as a mask does. noisy: whether it holds NaN, which a hidden pair must not show. grid: every place of the map,
+    to ask the mask about. most: the scores of the largest strip.
     """
 
     call: Call
@@ -27,6 +28,7 @@ class Workspace:
     k: Tensor
     v: Tensor
     closed: bool
+    noisy: bool
     grid: Grid
     most: int
     buffers: dict[str, Tensor] = field(default_factory=dict)
@@ -38,11 +40,11 @@ class Workspace:
         k, v = _without_noise(call)
         # samples computed together are flattened strip by strip, which copies what is not contiguous
         q, k, v = (t.to(dtype) if t.shape[0] == 1 else t.to(dtype).contiguous() for t in (call.q, k, v))
-        closed = call.attn_bias is not None and bool(call.attn_bias.isneginf().any())
+        closed, noisy = _oddities(call.attn_bias)
         q = q.unflatten(1, (call.k.shape[1], call.groups))
         # one column more, for a sink beside the scores
         most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in found), default=0)
-        return Workspace(call, q, k, v, closed, Grid.whole(call.sizes, call.q.device), most)
+        return Workspace(call, q, k, v, closed, noisy, Grid.whole(call.sizes, call.q.device), most)
 
     @property
     def score_dtype(self) -> torch.dtype:
@@ -113,6 +115,16 @@ def product_dtype(call: Call) -> torch.dtype:
     if call.weight is None and dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return dtype
     return torch.promote_types(dtype, torch.float32)
+
+
+def _oddities(bias: Tensor | None) -> tuple[bool, bool]:
+    """Whether a bias holds -inf, and NaN; found in one pass where it holds neither."""
+    if bias is None or not bias.numel():
+        return False, False
+    lowest = float(bias.detach().amin())
+    if math.isfinite(lowest):
+        return False, False
+    return bool(bias.isneginf().any()), math.isnan(lowest)
 
 
 def _without_noise(call: Call) -> tuple[Tensor, Tensor]:
