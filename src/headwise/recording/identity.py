@@ -1,0 +1,53 @@
+"""Identity: numbers for the tensors of a run and for the memory under them, without holding either."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.weak import WeakIdKeyDictionary
+
+from headwise.recording.operations import TensorSeen
+
+__all__ = ["Identities"]
+
+_STRIDED = torch.strided
+
+
+class Identities:
+    """The tensors that have been met, numbered in order. values: whether copies of what they hold are kept."""
+
+    def __init__(self, *, values: bool = False) -> None:
+        self._values = values
+        self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._tensors = 0
+        # a weak reference keeps the address of its memory from being given to another
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def seen(self, t: Tensor) -> TensorSeen:
+        """A tensor as it is now."""
+        strides = tuple(t.stride()) if t.layout is _STRIDED else ()
+        return TensorSeen(
+            number=self.number(t),
+            storage=self._storage(t),
+            shape=tuple(t.shape),
+            dtype=t.dtype,
+            strides=strides,
+            offset=int(t.storage_offset()) if strides else 0,
+            requires_grad=t.requires_grad,
+            value=t.detach().clone() if self._values else None,
+        )
+
+    def number(self, t: Tensor) -> int:
+        """The number of a tensor, a new one where it was not met before."""
+        found = self._numbers.get(t)
+        if found is None:
+            found, self._tensors = self._tensors, self._tensors + 1
+            self._numbers[t] = found
+        return int(found)
+
+    def _storage(self, t: Tensor) -> int:
+        if t.layout is not _STRIDED:
+            return -1
+        reference = StorageWeakRef(t.untyped_storage())
+        return self._storages.setdefault(reference.cdata, (reference, len(self._storages)))[1]

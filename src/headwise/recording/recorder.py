@@ -1,0 +1,202 @@
+"""Recorder: runs a callable and records each torch operation, as it was written and where, changing no value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headwise.recording.composites import composites
+from headwise.recording.identity import Identities
+from headwise.recording.naming import is_question, name_of
+from headwise.recording.operations import Failure, Kernel, Operation, Record
+from headwise.recording.spans import Own, Span, sign_at, span_of
+
+__all__ = ["record"]
+
+
+def record(
+    call: Callable[[], Any],
+    *,
+    model: nn.Module | None = None,
+    own: Collection[str] = (),
+    values: bool = False,
+    kernels: bool = False,
+) -> Record:
+    """What `call` does, operation by operation; random numbers are afterwards what they were before.
+
+    model: whose modules are named, None: none. own: files that count as the person's own although they lie in a
+    library. values: keep a copy of every tensor. kernels: keep what torch really ran for each operation. An error of
+    the call is in `failure`, not raised. Threads that the call starts, and what it compiles or scripts, are not seen.
+
+    >>> import torch
+    >>> done = record(lambda: torch.ones(2, 3).sum(dim=1) / 3)
+    >>> [(each.name, [t.shape for t in each.outputs]) for each in done.operations]
+    [('ones', [(2, 3)]), ('sum', [(2,)]), ('/', [(2,)])]
+    """
+    names = {} if model is None else {module: name for name, module in model.named_modules()}
+    recorder = Recorder(Own(own), names, Identities(values=values), wants_kernels=kernels)
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    result, failure = None, None
+    with torch.random.fork_rng(devices=devices):
+        try:
+            with recorder.listening():
+                result = call()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and is handed over
+            failure = recorder.failure(error)
+    return Record(tuple(recorder.operations), result, failure)
+
+
+class Recorder(TorchFunctionMode):
+    """A function mode that writes down every function it lets pass."""
+
+    def __init__(
+        self, own: Own, names: Mapping[nn.Module, str], identities: Identities, *, wants_kernels: bool
+    ) -> None:
+        super().__init__()
+        self.operations: list[Operation] = []
+        self._own, self._names, self._identities = own, names, identities
+        self._wants_kernels = wants_kernels
+        self._failed: tuple[BaseException, Operation] | None = None
+        self._outside: FrameType | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """A block that is recorded."""
+        # what led here is not part of the run
+        self._outside = sys._getframe(2)
+        with ExitStack() as around:
+            around.enter_context(composites(self, self.composite))
+            around.enter_context(self)
+            yield
+        self._outside = None
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if is_question(func) or torch.compiler.is_compiling():
+            return func(*args, **options)
+        return self._run(func, tuple(args), options, sys._getframe(1))
+
+    def composite(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Run one of torch's own layers, which is one step, while this mode has stepped aside."""
+        return self._run(function, args, options, sys._getframe(1), names=(name, f"torch.nn.{name}"))
+
+    def failure(self, error: BaseException) -> Failure:
+        """What is known of the error that ended the run."""
+        operation = self._failed[1] if self._failed is not None and self._failed[0] is error else None
+        if operation is not None:
+            return Failure(error, operation.span, operation)
+        span, traceback = None, error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code in self._own and traceback.tb_frame is not self._outside:
+                span = Span(
+                    traceback.tb_frame.f_code.co_filename, traceback.tb_frame.f_code.co_qualname, traceback.tb_lineno
+                )
+            traceback = traceback.tb_next
+        return Failure(error, span, None)
+
+    def _run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        frame: FrameType | None,
+        names: tuple[str, str] | None = None,
+    ) -> Any:
+        frames = list(self._own.frames(frame, self._outside))
+        if not frames:
+            return function(*args, **options)
+        chain = tuple(span_of(each) for each in reversed(frames))
+        names = names or name_of(function, sign_at(frames[0]))
+        given = tuple(_tensors((args, options)))
+        inputs = tuple(self._identities.seen(t) for t in given)
+        versions = [_version(t) for t in given]
+        seen = _Kernels() if self._wants_kernels else None
+        said = Operation(*names, chain[-1], chain[:-1], self._module(frame), inputs, (), _plain(args, options))
+        try:
+            with seen or nullcontext():
+                result = function(*args, **options)
+        except Exception as error:
+            self._failed = error, said
+            raise
+        outputs = tuple(self._identities.seen(t) for t in _tensors(result))
+        writes = tuple(
+            each.number for each, t, version in zip(inputs, given, versions, strict=True) if _version(t) != version
+        )
+        if outputs or writes or names[0] in ENDS:
+            self.operations.append(
+                Operation(
+                    *names, said.span, said.chain, said.module, inputs, outputs, said.arguments, writes,
+                    tuple(seen.found) if seen else (),
+                )
+            )  # fmt: skip
+        return result
+
+    def _module(self, frame: FrameType | None) -> str:
+        """The full name of the innermost module that is running; "" outside of all."""
+        while frame is not None and frame is not self._outside:
+            code = frame.f_code
+            first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            if isinstance(first, nn.Module) and first in self._names:
+                return self._names[first]
+            frame = frame.f_back
+        return ""
+
+
+# where a tensor becomes something else, and is not followed further
+ENDS = frozenset({"item", "tolist", "numpy", "bool", "int", "float", "index", "allclose", "equal"})
+
+
+class _Kernels(TorchDispatchMode):
+    """What torch really runs in a block."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[Kernel] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        shapes = [tuple(tuple(t.shape) for t in _tensors(each)) for each in ((args, kwargs or {}), result)]
+        self.found.append(Kernel(func.overloadpacket.__name__, *shapes))
+        return result
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dictionaries, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _plain(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that hold no tensor, by place or name."""
+    named = {**{str(place): value for place, value in enumerate(args)}, **options}
+    return {
+        name: value
+        for name, value in named.items()
+        if not isinstance(value, nn.Module) and next(_tensors(value), None) is None
+    }
+
+
+def _version(t: Tensor) -> int:
+    return -1 if t.is_inference() else t._version
