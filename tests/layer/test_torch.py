@@ -97,6 +97,36 @@ def test_exported_with_dynamic_sizes_it_gives_the_same_numbers(name: str) -> Non
         assert_within_budget(program.module()(x, keep).detach(), want.detach(), eager.detach())
 
 
+def test_a_causal_layer_exports_with_an_open_length() -> None:
+    layer, exact = pair()
+
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attn = layer
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.attn(x, mask=hw.causal())
+
+    open_sizes = {"x": {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}}
+    program = torch.export.export(Decoder(), (torch.randn(3, 7, E),), dynamic_shapes=open_sizes)
+    x = torch.randn(2, 19, E)
+    want, eager = exact(x.double(), mask=hw.causal()), layer(x, mask=hw.causal())
+    assert_within_budget(program.module()(x).detach(), want.detach(), eager.detach())
+
+
+@pytest.mark.parametrize("rules", [{}, {"scale": 0.3}, {"mask": hw.causal()}], ids=str)
+def test_a_call_compiles_with_every_size_open(rules: dict[str, Any]) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda q, k: hw.attention(q, k, k, **rules), backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    for B, Hq, Hk, L, D in ((2, 6, 3, 5, 4), (3, 8, 2, 11, 6)):
+        q, k = torch.randn(B, Hq, L, D), torch.randn(B, Hk, L, D)
+        eager = hw.attention(q, k, k, **rules)
+        assert_within_budget(compiled(q, k), exact_attention(q, k, k, **rules), eager)
+
+
 def test_a_memory_exports_compiles_and_maps() -> None:
     layer, x, source = hw.MultiHeadAttention(E, 4).requires_grad_(False), torch.randn(3, 5, E), torch.randn(3, 7, E)
     for mask in (None, hw.lengths([7, 4, 1])):

@@ -228,7 +228,7 @@ def _check_numbers(call: Call) -> None:
         raise ShapeError("D=0: a query and a key need one feature at least to be compared")
     for name in ("scale", "softcap", "dropout"):
         _check_number(name, getattr(call, name))
-    if call.scale is not None and not math.isfinite(call.scale):
+    if call.scale is not None and not -math.inf < call.scale < math.inf:
         raise ArgumentError(f"scale must be a finite number, or None for 1/sqrt(D); got {call.scale}")
     if not 0.0 <= call.dropout <= 1.0:
         raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {call.dropout}")

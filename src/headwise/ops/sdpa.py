@@ -60,9 +60,11 @@ def why_not(call: Call) -> str:
 def run(call: Call) -> Tensor:
     """One call of torch's kernel; zero rows where a query may attend to nothing."""
     at = _prepared(call)
+    # an open number of heads compares to a symbol, which is no bool
+    is_grouped = True if call.groups > 1 else False  # noqa: SIM210
     out = F.scaled_dot_product_attention(
         at.q, at.k, at.v, attn_mask=at.attn_mask, dropout_p=call.dropout, is_causal=at.is_causal,
-        scale=call.multiplier, enable_gqa=call.groups > 1,
+        scale=call.multiplier, enable_gqa=is_grouped,
     )  # fmt: skip
     if out.shape[-1] != call.v.shape[-1]:
         out = out[..., : call.v.shape[-1]]
@@ -110,8 +112,9 @@ def _kernel(call: Call) -> Kernel:
     is_square = q.shape[2] in (1, k.shape[2])
     # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
     if type(call.mask) is Causal and is_square and call.attn_bias is None and call.multiplier > 0:
-        # one query sits at the last key, and sees them all
-        is_causal = q.shape[2] != 1
+        # one query sits at the last key, and sees them all; an open length compares to a symbol, which is no bool
+        if q.shape[2] != 1:
+            is_causal = True
     elif call.mask is not None:
         k, v = call.without_hidden_keys()
         attn_mask = call.allowed
