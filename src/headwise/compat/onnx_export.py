@@ -1,0 +1,127 @@
+"""ONNX export: a model written to a file in which headwise's attention is the standard Attention operator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from headwise.errors import ArgumentError
+from headwise.masks.leaves import Causal
+from headwise.ops import attention
+from headwise.ops.call import Call, checked
+
+__all__ = ["export"]
+
+FIRST_OPSET = 23
+
+
+def export(
+    model: nn.Module, args: Sequence[Any], path: str | Path, *, dynamic_shapes: Any = None, opset: int = FIRST_OPSET
+) -> None:
+    """Write `model` as an ONNX file in which each call of `hw.attention` that fits is one Attention operator.
+
+    model: a layer, or any module that calls headwise; exported as it is in eval mode, and handed back in its own. args:
+    example inputs of its forward, in order. dynamic_shapes: which axes may have any size, as `torch.export.export`
+    takes it; None: none may. opset: 23 or later, which the runtime must know.
+
+    Masks, biases, grouped heads, scale and softcap fit the operator. A sink and additive scoring do not: these become
+    plain operators with the same numbers. An explicit `backend=` is exported as it computes. A query that may attend to
+    nothing gets zeros, whatever the runtime makes of such a row. `torch.onnx.export(..., dynamo=True,
+    opset_version=23)` alone finds the operator too, but not where there is a softcap, and onnxruntime 1.31 does not run
+    what it writes for a mask that all queries share.
+
+    Raises ArgumentError for a lower opset, and for dropout that is on in eval mode too.
+
+    Needs the packages onnx and onnxscript. Vaswani et al. 2017, arXiv:1706.03762; ONNX operator Attention-23.
+
+    >>> import tempfile, onnx, headwise as hw
+    >>> x, any_size = torch.randn(2, 3, 8), {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export(hw.MultiHeadAttention(8, 2), (x,), f"{folder}/layer.onnx", dynamic_shapes=(any_size,))
+    ...     graph = onnx.load(f"{folder}/layer.onnx").graph
+    >>> sum(node.op_type == "Attention" for node in graph.node)
+    1
+    """
+    if opset < FIRST_OPSET:
+        raise ArgumentError(
+            f"the Attention operator came with opset {FIRST_OPSET}, but opset={opset}: give {FIRST_OPSET} or more, or "
+            "use torch.onnx.export, which then writes plain operators"
+        )
+    modes = {part: part.training for part in model.modules()}
+    try:
+        model.eval()
+        with warnings.catch_warnings(), torch.no_grad():
+            # the exporter warns of its own deprecations
+            warnings.simplefilter("ignore")
+            with Operators():
+                program = torch.export.export(model, tuple(args), dynamic_shapes=dynamic_shapes, strict=False)
+            written = torch.onnx.export(program, dynamo=True, opset_version=opset, verbose=False)
+    finally:
+        for part, was_training in modes.items():
+            part.training = was_training
+    if written is None:
+        raise ArgumentError(f"torch.onnx.export gave no program for opset={opset}")
+    written.save(path)
+
+
+class Operators(TorchFunctionMode):
+    """Makes each call of `hw.attention` that fits an Attention operator, while a model is traced for ONNX."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func is attention and given.get("backend", "auto") == "auto":
+            call = checked(*args, **{name: value for name, value in given.items() if name != "backend"})
+            if call.dropout:
+                raise ArgumentError(f"a program for ONNX draws no numbers, but dropout={call.dropout}: leave it out")
+            if call.sink is None:
+                return _operator(call)
+        return func(*args, **given)
+
+
+def _operator(call: Call) -> Tensor:
+    """One Attention operator of a traced program, with zeros where a query may attend to nothing."""
+    # it brings sympy, which takes a second to import
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    q, k, v, attn_mask, is_causal = call.q, call.k, call.v, None, False
+    if type(call.mask) is Causal and call.attn_bias is None and statically_known_true(q.shape[2] == k.shape[2]):
+        # as many queries as keys: the frontier of every version of the operator
+        is_causal = True
+    elif call.mask is not None:
+        k, v = call.without_hidden_keys()
+        attn_mask = call.allowed
+    seen, dtype = attn_mask, q.dtype
+    if call.attn_bias is not None:
+        bias = call.attn_bias if call.attn_bias.ndim == 4 else call.attn_bias[None, None]
+        # the operator adds a bias of the queries' dtype, and a wider one must not be narrowed
+        dtype = dtype if bias.dtype is dtype else torch.promote_types(dtype, torch.float32)
+        bias = bias.to(dtype)
+        attn_mask = bias if seen is None else torch.where(seen, bias, float("-inf"))
+        seen = ~attn_mask.isneginf()
+    # the operator takes the square root of the scale
+    q, scale = (q, call.multiplier) if call.multiplier > 0 else (q * call.multiplier, 1.0)
+    inputs = [q.to(dtype), k.to(dtype), v.to(dtype)]
+    if attn_mask is not None:
+        # a last axis of one is a short mask from opset 24 on, and onnxruntime 1.31 repeats no axis of queries
+        inputs.append(attn_mask.expand(*attn_mask.shape[:2], q.shape[2], k.shape[2]))
+    mixed: Tensor = torch.onnx.ops.symbolic(
+        "Attention",
+        inputs,
+        {"is_causal": int(is_causal), "scale": scale, "softcap": call.softcap or 0.0},
+        dtype=dtype,
+        shape=(*q.shape[:3], v.shape[3]),
+    )
+    mixed = mixed if seen is None else mixed.masked_fill(~seen.any(dim=-1, keepdim=True), 0.0)
+    return mixed.to(q.dtype)
