@@ -1,0 +1,199 @@
+"""Hugging Face: `attn_implementation="headwise"` for the models of transformers.
+
+Found by running 135 kinds of text model of transformers 5.23 and some 15 kinds of vision model: those that ask it for
+their attention function run here, T5 too. Those that write a softmax of their own do not, in one of three ways.
+* Refused here, since they would add the bool mask to their scores: BigBird, BigBird-Pegasus, Bloom, CANINE, CodeGen,
+  ConvBERT, Doge, I-BERT, ImageGPT, LED, Longformer, Megatron-BERT, MPNet, MPT, MVP, Nystromformer, RemBERT, RoFormer,
+  SqueezeBERT, TAPAS, VisualBERT, XGLM and others.
+* Refused by transformers by a KeyError, since they list the implementations that they have: Data2Vec vision, Falcon,
+  GPT-J, GPT-Neo.
+* Left as they are by transformers, with their own attention: CPM-Ant, DeBERTa, FlauBERT, FSMT, GPT, XLM, YOSO.
+Inkling 2, whose sinks differ from query to query, and sparse attention by indices are refused by the keyword.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.compat.huggingface_masks import HandedMask, handed
+from headwise.errors import ArgumentError, ConversionError, MaskError
+from headwise.masks import Mask, allowed, causal
+from headwise.ops import attention
+
+__all__ = ["register", "unregister"]
+
+# keywords that models hand to every attention function and that change no number of this one, each with the reason
+HARMLESS = {
+    "deterministic": "a wish of flash-attention",
+    "encoder_hidden_states": "keys and values have been made of it",
+    "logits_to_keep": "read after the last layer",
+    "num_items_in_batch": "read by the loss",
+    "output_attentions": "refused where it is true",
+    "output_hidden_states": "read by the model",
+    "output_router_logits": "read by the model",
+    "position_ids": "the rotation has been applied, and packed sequences are in the mask",
+    "return_dict": "read by the model",
+    "sliding_window": "the window is in the mask",
+    "use_cache": "the keys and values that come are those of the cache",
+}
+# names that transformers reads as something else than a registered function
+TAKEN = ("eager", "flash", "flex", "kernel", "paged", "sdpa")
+
+
+def register(name: str = "headwise") -> None:
+    """Let models of transformers run on `hw.attention`: `attn_implementation="headwise"`.
+
+    name: what the implementation is called, an identifier. Registering twice is harmless. Models may be loaded with it
+    (`from_pretrained(..., attn_implementation="headwise")`) or switched to it (`model.set_attn_implementation`).
+
+    Padding, causal and window masks, softcap, sinks (s_aux), position_bias, grouped heads, caches and dropout are
+    those of the model. Logits equal those of eager attention; a query that may attend to nothing, which is padding,
+    gets zeros where eager gives it the mean of all values. Weights are not returned: `hw.watch` gives maps, and
+    output_attentions=True is refused, as is every keyword that is not known to be harmless. A model of transformers
+    that writes its own softmax keeps it where it takes no mask from transformers, and is refused where it does.
+    For `transformers` 5.23: AttentionInterface and AttentionMaskInterface.
+
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> register()
+    >>> sizes = dict(hidden_size=8, intermediate_size=5, num_hidden_layers=2, num_attention_heads=4, vocab_size=11)
+    >>> model = LlamaModel._from_config(LlamaConfig(**sizes), attn_implementation="headwise")
+    >>> model(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
+    torch.Size([1, 3, 8])
+    """
+    if not name.isidentifier() or any(word in name for word in TAKEN):
+        raise ArgumentError(
+            f"name must be an identifier without {', '.join(TAKEN)} in it, which transformers reads as implementations "
+            f'of its own, but {name!r} came: give another, such as "headwise"'
+        )
+    attentions, masks = _interfaces()
+    attentions.register(name, _attention)
+    masks.register(name, handed)
+
+
+def unregister(name: str = "headwise") -> None:
+    """Take the implementation out again, if it is there; a model that still asks for it gets transformers' KeyError.
+
+    >>> register("mine")
+    >>> unregister("mine")
+    """
+    attentions, masks = _interfaces()
+    for interface, ours in ((attentions, _attention), (masks, handed)):
+        # transformers 5.23 has no method for it
+        if interface._global_mapping.get(name) is ours:
+            del interface._global_mapping[name]
+
+
+def _interfaces() -> tuple[Any, Any]:
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+    except ImportError as error:
+        raise ConversionError(
+            "attention of Hugging Face models needs transformers 5.23 or newer, which cannot be imported here: "
+            "pip install 'headwise[models]'"
+        ) from error
+    return AttentionInterface, AttentionMaskInterface
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | HandedMask | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    # what families hand over besides; all of it is known, or refused
+    **beside: Any,
+) -> tuple[Tensor, None]:
+    """The attention function of transformers: q, k, v (B, H, L, D) -> ((B, Lq, Hq, Dv), None).
+
+    attention_mask says all of who may attend to whom; where there is none, is_causal does.
+    """
+    _refuse_unread(beside)
+    mask, bias = _read(attention_mask)
+    if attention_mask is None:
+        mask = _by_flag(module, query, key, is_causal, beside.get("sliding_window"))
+    if position_bias is not None:
+        bias = position_bias if bias is None else position_bias + bias
+    if query.shape[0] == 1 < key.shape[0]:
+        # learned queries, the same for all samples
+        query = query.expand(key.shape[0], -1, -1, -1)
+    out = attention(
+        query,
+        key,
+        value,
+        mask=mask,
+        attn_bias=bias,
+        scale=scaling,
+        softcap=softcap,
+        sink=None if s_aux is None else s_aux.reshape(-1),
+        dropout=dropout if module.training else 0.0,
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _refuse_unread(beside: dict[str, Any]) -> None:
+    """Refuse what would change the numbers, or ask for weights."""
+    if beside.get("output_attentions") or _weights_are_collected():
+        raise ArgumentError(
+            "headwise returns no attention weights, but output_attentions=True came: run the model inside "
+            "`with hw.watch(model) as seen:`, and take seen.to_attentions()"
+        )
+    unread = [name for name, value in beside.items() if value is not None and name not in HARMLESS]
+    if unread:
+        raise ArgumentError(
+            f"every keyword of an attention function must be used, but {', '.join(sorted(unread))} came, which "
+            'headwise does not know: leave it out, or load the model with attn_implementation="eager"'
+        )
+
+
+def _weights_are_collected() -> bool:
+    """Whether the model was asked for weights and did not say so to its layers, as GPT-2."""
+    if torch.compiler.is_compiling():
+        return False
+    from transformers.utils import output_capturing
+
+    collected = getattr(output_capturing, "_active_collector", None)
+    return collected is not None and "attentions" in (collected.get() or ())
+
+
+def _read(attention_mask: Tensor | HandedMask | None) -> tuple[Mask | None, Tensor | None]:
+    """A mask and scores to add, of what a model hands over."""
+    if attention_mask is None:
+        return None, None
+    if isinstance(attention_mask, HandedMask):
+        return attention_mask.mask, None
+    if attention_mask.ndim != 4 or not (attention_mask.dtype is torch.bool or attention_mask.is_floating_point()):
+        raise MaskError(
+            "attention_mask must be 4-D when it reaches attention, bool (True = may attend) or floating (scores to "
+            f"add), but {attention_mask.dtype} {tuple(attention_mask.shape)} came: give the model a 2-D mask of 0 and "
+            "1, or such a 4-D one"
+        )
+    if attention_mask.dtype is torch.bool:
+        return allowed(attention_mask), None
+    # the least number of the dtype stands for a blocked key, also in a row that has no other
+    blocked = attention_mask <= torch.finfo(attention_mask.dtype).min
+    return allowed(~blocked), attention_mask.masked_fill(blocked, 0.0)
+
+
+def _by_flag(module: nn.Module, query: Tensor, key: Tensor, is_causal: bool | None, reach: int | None) -> Mask | None:
+    """The mask where the model made none."""
+    Lq, Lk = query.shape[2], key.shape[2]
+    if Lq == 1 or is_causal is False:
+        return None
+    if is_causal is None and not getattr(module, "is_causal", False):
+        return None
+    if is_causal is None or Lq != Lk or reach is not None:
+        raise MaskError(
+            f"{type(module).__name__} must say who may attend to whom, but no attention_mask came for Lq={Lq} and "
+            f"Lk={Lk} with is_causal={is_causal} and sliding_window={reach}, which eager reads as all pairs and sdpa "
+            "as causal: give it a mask, or is_causal=False"
+        )
+    return causal()
