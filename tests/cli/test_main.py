@@ -10,7 +10,7 @@ import headwise as package
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("command", [[], ["look"]])
+@pytest.mark.parametrize("command", [[], ["look"], ["convert"]])
 def test_help_is_in_the_language_asked_for_wherever_it_is_asked(headwise, lang, command):
     before = headwise(*command, "--help", "--lang", lang)
     after = headwise(*command, "--lang", lang, "--help")
@@ -18,7 +18,7 @@ def test_help_is_in_the_language_asked_for_wherever_it_is_asked(headwise, lang, 
     rows = before.stdout.partition("\n  --")[2]
     assert bool(re.search("[\u4e00-\u9fff]", rows)) == (lang == "zh")
     # nothing is left that is still a key
-    assert not re.search(r"\b(cli|look)\.[a-z]+", before.stdout)
+    assert not re.search(r"\b(cli|look|convert)\.[a-z]+", before.stdout)
 
 
 def test_every_option_has_a_row_in_the_help(headwise):
@@ -35,7 +35,10 @@ def test_the_version_is_that_of_the_package(headwise):
 
 @pytest.mark.parametrize(
     ("lang", "said"),
-    [("en", "There is no command lok; there are: look.\n"), ("zh", "没有 lok 这个命令；现有：look。\n")],
+    [
+        ("en", "There is no command lok; there are: convert, look.\n"),
+        ("zh", "没有 lok 这个命令；现有：convert, look。\n"),
+    ],
 )
 def test_an_unknown_command_is_refused_with_those_that_exist(headwise, lang, said):
     done = headwise("--lang", lang, "lok", "text")

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from headwise.compat.mapping import Account, Ignored, Row, Table, fill
+from headwise.compat.mapping import Account, Ignored, Layout, Row, Step, Table, fill
 from headwise.errors import ConversionError
+from headwise.layer.widths import make_widths
 
 TABLE = Table(
     "demo",
@@ -58,6 +59,61 @@ def test_a_layer_is_filled_with_every_weight():
     weights = TABLE.to_headwise(theirs())
     fill(layer, weights)
     assert all(torch.equal(layer.state_dict()[name], weights[name]) for name in weights)
+
+
+HALVES = Step("cut in two", lambda parts, _: parts[0].chunk(2), lambda parts, _: (torch.cat(parts),))
+MORE = Step("add one", lambda parts, _: (parts[0] + 1,), lambda parts, _: (parts[0] - 1,), shifts=True)
+STEPPED = Table(
+    "stepped",
+    rows=(
+        Row("pair.weight", ("k_proj.weight", "v_proj.weight"), (MORE, HALVES)),
+        Row("pair.bias", ("k_proj.bias", "v_proj.bias"), (HALVES,), group="bias"),
+        Row("more.bias", "out_proj.bias", group="bias"),
+    ),
+    refused=(Ignored("memory", "the layer has none"),),
+)
+SIX = {"num_kv_heads": None, "head_dim": None, "v_head_dim": None, "kdim": None, "vdim": None, "out_dim": None}
+LAYOUT = Layout(make_widths(6, 3, **SIX))
+
+
+def stepped() -> dict[str, torch.Tensor]:
+    return {"pair.weight": torch.randn(4, 3), "pair.bias": torch.randn(4), "more.bias": torch.randn(5)}
+
+
+def test_steps_are_taken_in_order_and_undone_in_reverse():
+    weights = stepped()
+    ours = STEPPED.to_headwise(weights, LAYOUT)
+    assert torch.equal(ours["v_proj.weight"], weights["pair.weight"][2:] + 1)
+    back = STEPPED.from_headwise(ours, LAYOUT)
+    assert back.keys() == weights.keys()
+    assert all(torch.allclose(back[name], weights[name]) for name in weights)
+
+
+def test_gradients_go_the_same_way_but_for_what_is_added():
+    gradients = stepped()
+    ours = STEPPED.to_headwise(gradients, LAYOUT, gradients=True)
+    assert torch.equal(ours["v_proj.weight"], gradients["pair.weight"][2:])
+
+
+def test_a_group_is_there_wholly_or_not_at_all():
+    weights = stepped()
+    alone = {"pair.weight": weights["pair.weight"]}
+    assert STEPPED.to_headwise(alone, LAYOUT).keys() == {"k_proj.weight", "v_proj.weight"}
+    assert STEPPED.from_headwise(STEPPED.to_headwise(alone, LAYOUT), LAYOUT).keys() == alone.keys()
+    with pytest.raises(ConversionError, match=r"1 are missing \(more\.bias\) and 0 are unexpected \(none\)"):
+        STEPPED.to_headwise({**alone, "pair.bias": weights["pair.bias"]}, LAYOUT)
+
+
+def test_a_weight_that_means_what_the_layer_cannot_do_is_refused_with_the_reason():
+    with pytest.raises(ConversionError, match=r"'stepped' has memory \(1, 2\), but the layer has none"):
+        STEPPED.to_headwise({**stepped(), "memory": torch.zeros(1, 2)}, LAYOUT)
+
+
+def test_a_step_that_does_not_fit_is_refused_by_the_row_and_its_shape():
+    uneven = Step("reshape", lambda parts, _: (parts[0].reshape(5, 3),), lambda parts, _: parts)
+    table = Table("uneven", rows=(Row("weight", "q_proj.weight", (uneven,)),))
+    with pytest.raises(ConversionError, match=r"weight of 'uneven' must have the shape .* came as \(4, 3\) where"):
+        table.to_headwise({"weight": torch.zeros(4, 3)}, LAYOUT)
 
 
 @pytest.mark.parametrize(

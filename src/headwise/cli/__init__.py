@@ -8,7 +8,7 @@ from headwise.cli.worded import WordedGroup, WordedOption, lang_option
 __all__ = ["main"]
 
 # each command, and where it is
-COMMANDS = {"look": "headwise.cli.look:look"}
+COMMANDS = {"convert": "headwise.cli.convert:convert", "look": "headwise.cli.look:look"}
 
 
 @click.group(cls=WordedGroup, commands_at=COMMANDS, about="cli.about")

@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=nn.Module)
 _NOT_ATTENTION = "it stays in the model: the norm and the residual come after attention"
 
 ATTENTION = Table(
-    "bert attention",
+    "bert",
     rows=(
         Row("self.query.weight", "q_proj.weight"),
         Row("self.query.bias", "q_proj.bias"),
@@ -148,7 +148,8 @@ def _layer(block: Any) -> MultiHeadAttention:
     fill(layer, ATTENTION.to_headwise(block.state_dict()))
     frozen = {name for name, weight in block.named_parameters() if not weight.requires_grad}
     for row in ATTENTION.rows:
-        layer.get_parameter(row.ours).requires_grad_(row.theirs not in frozen)
+        for name in row.names:
+            layer.get_parameter(name).requires_grad_(row.theirs not in frozen)
     return layer.train(theirs.training)
 
 

@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from headwise.errors import ConversionError
+from headwise.layer.widths import Widths
 
-__all__ = ["Account", "Ignored", "Row", "Table", "fill"]
+__all__ = ["Account", "Ignored", "Layout", "Row", "Step", "Table", "fill"]
+
+
+class Layout(NamedTuple):
+    """What a step must know of the layer: its widths, and which of `turned` features of a head turn together."""
+
+    widths: Widths
+    # None: no rotation
+    pairing: str | None = None
+    turned: int = 0
+
+
+Parts = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A named change of weights and its inverse.
+
+    read: theirs to ours, write: ours to theirs; each takes and gives a tuple, as many as the row has of them. said:
+    what it does, as the report words it. shifts: whether it adds a constant, which gradients do not see.
+    """
+
+    said: str
+    read: Callable[[Parts, Layout], Parts]
+    write: Callable[[Parts, Layout], Parts]
+    shifts: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
-    """One weight under two names."""
+    """One weight of theirs and what it is of ours, after `steps`; several of ours where theirs packs them.
+
+    group: rows of one group are there together or not at all; "": the row must be there.
+    """
 
     theirs: str
-    ours: str
+    ours: str | tuple[str, ...]
+    steps: tuple[Step, ...] = ()
+    group: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Our names, as a tuple."""
+        return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
 @dataclass(frozen=True)
@@ -42,6 +80,8 @@ class Account:
 class Table:
     """A convention: which of their names is which of ours.
 
+    refused: weights that mean something the layer cannot do, with the reason, told instead of "unexpected".
+
     >>> table = Table("demo", rows=(Row("query.weight", "q_proj.weight"),), ignored=(Ignored("norm", "not attention"),))
     >>> table.to_headwise({"query.weight": 1, "norm": 2})
     {'q_proj.weight': 1}
@@ -54,28 +94,79 @@ class Table:
     name: str
     rows: tuple[Row, ...]
     ignored: tuple[Ignored, ...] = ()
+    refused: tuple[Ignored, ...] = ()
 
     def account(self, theirs: Mapping[str, Tensor]) -> Account:
         """What becomes of every key of `theirs`, without converting."""
-        return _account(theirs, [(row.theirs, row) for row in self.rows], self.ignored)
+        known = {row.theirs for row in self.rows} | {leave.theirs for leave in self.ignored}
+        wanted = self._rows({row.group for row in self.rows if row.theirs in theirs})
+        return Account(
+            used=tuple(row for row in self.rows if row.theirs in theirs),
+            ignored=tuple(leave for leave in self.ignored if leave.theirs in theirs),
+            missing=tuple(row.theirs for row in wanted if row.theirs not in theirs),
+            unexpected=tuple(name for name in theirs if name not in known),
+        )
 
-    def to_headwise(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Their weights under our names. A missing or unexpected key raises ConversionError, naming all of them."""
-        self._refuse_unless_complete(self.account(theirs), theirs)
-        return {row.ours: theirs[row.theirs] for row in self.rows}
+    def to_headwise(
+        self, theirs: Mapping[str, Tensor], layout: Layout | None = None, *, gradients: bool = False
+    ) -> dict[str, Tensor]:
+        """Their weights under our names. A missing or unexpected key raises ConversionError, naming all of them.
 
-    def from_headwise(self, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        layout: needed where a row has steps. gradients: what came are gradients of the weights, not weights.
+        """
+        account = self.account(theirs)
+        for leave in self.refused:
+            if leave.theirs in account.unexpected:
+                raise ConversionError(
+                    f"{self.name!r} has {leave.theirs} {_shape(theirs[leave.theirs])}, but {leave.why}"
+                )
+        self._refuse_unless_complete(account.missing, account.unexpected, theirs)
+        found: dict[str, Tensor] = {}
+        for row in account.used:
+            parts: Parts = (theirs[row.theirs],)
+            for step in row.steps:
+                if layout is not None and not (gradients and step.shifts):
+                    parts = self._stepped(step.read, parts, layout, row)
+            found |= zip(row.names, parts, strict=True)
+        return found
+
+    def from_headwise(self, ours: Mapping[str, Tensor], layout: Layout | None = None) -> dict[str, Tensor]:
         """Our weights under their names; what is ignored on the way in is not there on the way out."""
-        self._refuse_unless_complete(_account(ours, [(row.ours, row) for row in self.rows], ()), ours)
-        return {row.theirs: ours[row.ours] for row in self.rows}
+        rows = self._rows({row.group for row in self.rows if any(name in ours for name in row.names)})
+        known = {name for row in rows for name in row.names}
+        missing = tuple(name for row in rows for name in row.names if name not in ours)
+        self._refuse_unless_complete(missing, tuple(name for name in ours if name not in known), ours)
+        found = {}
+        for row in rows:
+            parts = tuple(ours[name] for name in row.names)
+            for step in reversed(row.steps):
+                if layout is not None:
+                    parts = self._stepped(step.write, parts, layout, row)
+            (found[row.theirs],) = parts
+        return found
 
-    def _refuse_unless_complete(self, account: Account, given: Mapping[str, Tensor]) -> None:
-        if account.missing or account.unexpected:
-            unexpected = [f"{key} {_shape(given[key])}" for key in account.unexpected]
+    def _rows(self, groups: set[str]) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if not row.group or row.group in groups)
+
+    def _stepped(self, change: Callable[[Parts, Layout], Parts], parts: Parts, layout: Layout, row: Row) -> Parts:
+        try:
+            return change(parts, layout)
+        except (RuntimeError, IndexError) as error:
+            shapes = ", ".join(str(_shape(part)) for part in parts)
+            raise ConversionError(
+                f"{row.theirs} of {self.name!r} must have the shape that the other weights and the heads ask for, but "
+                f"came as {shapes} where {layout.widths}: give weights and heads of one layer"
+            ) from error
+
+    def _refuse_unless_complete(
+        self, missing: tuple[str, ...], unexpected: tuple[str, ...], given: Mapping[str, Tensor]
+    ) -> None:
+        if missing or unexpected:
+            surplus = [f"{key} {_shape(given[key])}" for key in unexpected]
             raise ConversionError(
                 f"every key must be in the table {self.name!r} and every key of it must be given, but "
-                f"{len(account.missing)} are missing ({_listed(account.missing)}) and {len(unexpected)} are unexpected "
-                f"({_listed(unexpected)}): give the weights of exactly one attention layer of this convention"
+                f"{len(missing)} are missing ({_listed(missing)}) and {len(surplus)} are unexpected "
+                f"({_listed(surplus)}): give the weights of exactly one attention layer of this convention"
             )
 
 
@@ -99,19 +190,10 @@ def fill(layer: nn.Module, weights: Mapping[str, Tensor]) -> None:
     layer.load_state_dict(dict(weights))
 
 
-def _account(given: Mapping[str, Tensor], rows: list[tuple[str, Row]], ignored: tuple[Ignored, ...]) -> Account:
-    known = {name for name, _ in rows} | {leave.theirs for leave in ignored}
-    return Account(
-        used=tuple(row for name, row in rows if name in given),
-        ignored=tuple(leave for leave in ignored if leave.theirs in given),
-        missing=tuple(name for name, _ in rows if name not in given),
-        unexpected=tuple(name for name in given if name not in known),
-    )
-
-
 def _shape(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(names) if names else "none"
+    shown = ", ".join(names[:12]) + (f", and {len(names) - 12} more" if len(names) > 12 else "")
+    return shown or "none"

@@ -21,6 +21,15 @@ ENGLISH: dict[str, str] = {
     "look.help.head": "The head to draw, from 0 (may be repeated).",
     "look.help.output": "Also write a file; its suffix chooses the form: {suffixes}.",
     "look.help.force": "Replace the output file if it exists.",
+    "convert.help": "Give the weights of one attention layer the names of another library, and prove it.",
+    "convert.help.from": "Whose names the weights have; found out by the names where it is left out.",
+    "convert.help.to": "Whose names to write; headwise's own where it is left out.",
+    "convert.help.layer": "The layer whose name has this number in it.",
+    "convert.help.block": "What the names of the layer begin with, where a number does not tell.",
+    "convert.help.heads": "Query heads, where no configuration tells them.",
+    "convert.help.config": "The model's configuration; config.json beside the weights where it is left out.",
+    "convert.help.out": "The file to write: .safetensors, .pt, .pth or .bin.",
+    "convert.help.list": "List the conventions that are known.",
     # progress
     "step.starting": "starting PyTorch",
     "step.checking": "checking the weights of {model}",
@@ -29,6 +38,8 @@ ENGLISH: dict[str, str] = {
     "step.watched": "running it again, watched",
     "step.links": "looking for the strongest links",
     "step.writing": "writing {file}",
+    "step.reading": "reading {file}",
+    "step.proving": "converting the layer and comparing it with its source",
     # what look shows
     "look.model": "{model}: {layers} layers × {heads} heads, {tokens} tokens",
     "look.proof": "The untouched model ran, watched: every output is bit for bit that of a run without headwise "
@@ -52,6 +63,8 @@ ENGLISH: dict[str, str] = {
     "look.wrote": "Written: {file}",
     "look.no_glyph": "No font on this machine has {characters}: the picture shows □ in their place; install a font "
     "that has them, such as Noto Sans CJK, and write it again.",
+    "convert.list": "The conventions that --from and --to take, each with its other names:",
+    "convert.unwritten": "Nothing was written: give --out to keep the weights.",
     "picture.title": "{model} · layer {layer}, head {head}",
     "picture.query": "the token that looks (query)",
     "picture.key": "the tokens it looks at (key)",
@@ -100,4 +113,18 @@ ENGLISH: dict[str, str] = {
     "refuse.output_folder": "The output must go to a folder that exists, but {folder} does not: make it first.",
     "refuse.is_folder": "The output must be a file, but {file} is a folder: add a file name.",
     "refuse.unwritable": "{file} could not be written ({reason}): choose a place where you may write.",
+    "refuse.no_weights_file": "A file of weights must be given, but nothing came: name one, or add --list.",
+    "refuse.no_file": "The weights must be in a file that exists, but there is no file {file}: check the path.",
+    "refuse.weights_suffix": "A file of weights must end in one of {suffixes}, but came as {file}: change its suffix.",
+    "refuse.unreadable": "{file} must hold weights, but could not be read ({reason}): save it again.",
+    "refuse.pickle": "{file} must hold tensors only, but it is a pickle that would run code: save its state_dict as "
+    "safetensors.",
+    "refuse.no_state_dict": "{file} must hold tensors by their names, but it holds a {kind} of something else: save a "
+    "state_dict.",
+    "refuse.config": "A configuration must be one json object, but {file} is not ({reason}): give the model's "
+    "config.json.",
+    "refuse.no_block": "--block must begin the names of a layer, but none begins with {prefix}: the names are like "
+    "{names}.",
+    "refuse.blocks": "Exactly one layer of attention must be chosen, but {count} are of --layer {layer}: give --layer "
+    "or --block for one of {candidates}.",
 }

@@ -1,0 +1,87 @@
+"""headwise convert: one attention layer's weights from one library's names to another's, proved on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headwise.cli.progress import told
+from headwise.cli.worded import WordedCommand, WordedOption, lang_option, language
+from headwise.wording import refusal, say
+from headwise.wording.screen import visible
+
+__all__ = ["convert"]
+
+# the layer's own names
+OURS = "headwise"
+
+
+@click.command(cls=WordedCommand, about="convert.help")
+@click.argument("weights", required=False, type=click.Path(path_type=Path))
+@click.option("--from", "source", metavar="NAME", cls=WordedOption, help="convert.help.from")
+@click.option("--to", "target", metavar="NAME", default=OURS, cls=WordedOption, help="convert.help.to")
+@click.option("--layer", metavar="N", type=int, cls=WordedOption, help="convert.help.layer")
+@click.option("--block", metavar="PREFIX", cls=WordedOption, help="convert.help.block")
+@click.option("--heads", metavar="N", type=int, cls=WordedOption, help="convert.help.heads")
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="convert.help.config")
+@click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="convert.help.out")
+@click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
+@click.option("--list", "listed", is_flag=True, cls=WordedOption, help="convert.help.list")
+@lang_option
+@click.pass_context
+def convert(
+    ctx: click.Context,
+    *,
+    weights: Path | None,
+    source: str | None,
+    target: str,
+    layer: int | None,
+    block: str | None,
+    heads: int | None,
+    config: Path | None,
+    out: Path | None,
+    force: bool,
+    listed: bool,
+) -> None:
+    """Convert one attention layer."""
+    lang = language(ctx)
+    if listed:
+        _list(lang)
+        return
+    if weights is None:
+        raise refusal("refuse.no_weights_file")
+    with told(lang) as tell:
+        from headwise.compat.conversion import convert as converted
+        from headwise.compat.conversion import to_state_dict
+        from headwise.compat.conversion.files import check_output, one_block, read_config, read_weights, write_weights
+        from headwise.compat.conversion.known import named
+
+        if target != OURS:
+            named(target)
+        if out is not None:
+            check_output(out, force=force)
+        tell("step.reading", {"file": weights})
+        chosen = one_block(read_weights(weights), source, layer, block)
+        tell("step.proving", {})
+        done = converted(chosen, convention=source, num_heads=heads, config=read_config(config, weights))
+        wanted = done.layer.state_dict() if target == OURS else to_state_dict(done.layer, target)
+        if out is not None:
+            tell("step.writing", {"file": out})
+            write_weights(wanted, out, force=force)
+    click.echo("\n".join(map(visible, str(done.report).split("\n"))))
+    click.echo()
+    if out is None:
+        click.echo(say("convert.unwritten", lang=lang))
+    else:
+        click.echo(visible(say("look.wrote", lang=lang, file=out)))
+
+
+def _list(lang: str) -> None:
+    from headwise.compat.conversion.known import conventions
+
+    click.echo(say("convert.list", lang=lang))
+    width = max(len(each.name) for each in conventions())
+    for each in conventions():
+        others = f" ({', '.join(each.aliases)})" if each.aliases else ""
+        click.echo(f"  {each.name:{width}}  {each.about}{others}")

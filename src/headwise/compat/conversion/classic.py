@@ -1,0 +1,133 @@
+"""torch's nn.MultiheadAttention, d2l, the Annotated Transformer, and plain q, k, v, o projections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from headwise.compat.conversion.calling import Question
+from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.plain import heads, joined, mixed
+from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
+from headwise.compat.conversion.steps import PACKED
+from headwise.compat.mapping import Ignored, Row, Table
+from headwise.layer import DotProduct
+
+__all__ = ["CONVENTIONS"]
+
+_QKV = ("q_proj", "k_proj", "v_proj")
+_APPENDED = "a learned key and value that every query sees is nothing the layer has: it cannot be converted"
+_TORCH_OUT = (Row("out_proj.weight", "out_proj.weight"), Row("out_proj.bias", "out_proj.bias", group="bias"))
+_TORCH_BIAS = Row("in_proj_bias", tuple(f"{name}.bias" for name in _QKV), (PACKED,), group="bias")
+_REFUSED = (Ignored("bias_k", _APPENDED), Ignored("bias_v", _APPENDED))
+
+TORCH = Table(
+    "torch",
+    (Row("in_proj_weight", tuple(f"{name}.weight" for name in _QKV), (PACKED,)), _TORCH_BIAS, *_TORCH_OUT),
+    refused=_REFUSED,
+)
+TORCH_SEPARATE = Table(
+    "torch_separate",
+    (*(Row(f"{name}_weight", f"{name}.weight") for name in _QKV), _TORCH_BIAS, *_TORCH_OUT),
+    refused=_REFUSED,
+)
+
+
+def linears(name: str, q: str, k: str, v: str, out: str, *, biased: str = "bias", ignored: Any = ()) -> Table:
+    """A table of four Linears under their names. biased: the group of the biases, "": they are always there."""
+    pairs = list(zip((q, k, v, out), (*_QKV, "out_proj"), strict=True))
+    rows = tuple(Row(f"{theirs}.weight", f"{ours}.weight") for theirs, ours in pairs)
+    return Table(
+        name, rows + tuple(Row(f"{theirs}.bias", f"{ours}.bias", group=biased) for theirs, ours in pairs), ignored
+    )
+
+
+def _torch_plan(source: Source) -> Plan:
+    count = source.heads(*HEADS)
+    out = source.shape("out_proj.weight")
+    if "in_proj_weight" in source.weights:
+        rows, width = source.shape("in_proj_weight")
+        q = k = v = (rows // 3, width)
+    else:
+        q, k, v = (source.shape(f"{name}_weight") for name in _QKV)
+    score = DotProduct(sink="zero") if source.says("add_zero_attn", otherwise=False) else DotProduct()
+    notes = () if score.sink is None else ("add_zero_attn became the sink of logit 0",)
+    if source.module is None:
+        notes = ("weights do not tell add_zero_attn, which is taken as off",)
+    bias = "out_proj.bias" in source.weights
+    return plan_for(Shapes(q, k, v, out), count, bias=bias, dropout=source.dropout, score=score, notes=notes)
+
+
+def _torch_ask(module: Any, plan: Plan, question: Question) -> Tensor:
+    allowed = question.allowed
+    blocked = None if allowed is None else ~allowed.expand(-1, plan.num_heads, -1, -1).flatten(0, 1)
+    given = question[1:4] if module.batch_first else tuple(t.transpose(0, 1) for t in question[1:4])
+    out: Tensor = module(*given, attn_mask=blocked, need_weights=False)[0]
+    return out if module.batch_first else out.transpose(0, 1)
+
+
+def _torch_formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+    weights = w["in_proj_weight"].chunk(3) if "in_proj_weight" in w else [w[f"{name}_weight"] for name in _QKV]
+    biases = w["in_proj_bias"].chunk(3) if "in_proj_bias" in w else (None, None, None)
+    q, k, v = (heads(x, m, b, plan.num_heads) for x, m, b in zip(question[1:4], weights, biases, strict=True))
+    out = mixed(q, k, v, question.allowed, zero_sink=plan.score.sink == "zero")
+    return joined(out, w["out_proj.weight"], w.get("out_proj.bias"))
+
+
+def four_linears(table: Table) -> tuple[Any, Any]:
+    """The plan and the formula of four Linears in the order query, key, value, output, biased or not."""
+    names = [row.theirs.removesuffix(".weight") for row in table.rows if row.theirs.endswith(".weight")]
+
+    def plan(source: Source) -> Plan:
+        shapes = Shapes.of_linears(source, *(f"{name}.weight" for name in names))
+        bias = any(row.theirs in source.weights for row in table.rows if row.theirs.endswith(".bias"))
+        return plan_for(shapes, source.heads(*HEADS), bias=bias, dropout=source.dropout)
+
+    def formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+        counts = (plan.num_heads, plan.num_kv_heads, plan.num_kv_heads)
+        q, k, v = (
+            heads(x, w[f"{name}.weight"], w.get(f"{name}.bias"), count)
+            for x, name, count in zip(question[1:4], names, counts, strict=False)
+        )
+        out = mixed(q, k, v, question.allowed)
+        return joined(out, w[f"{names[3]}.weight"], w.get(f"{names[3]}.bias"))
+
+    return plan, formula
+
+
+D2L = linears("d2l", "W_q", "W_k", "W_v", "W_o")
+ANNOTATED = linears("annotated", *(f"linears.{n}" for n in range(4)))
+VIT = Table(
+    "vit",
+    (
+        *(Row(f"{name}.weight", f"{name}.weight") for name in _QKV),
+        Row("o_proj.weight", "out_proj.weight"),
+        *(Row(f"{name}.bias", f"{name}.bias", group="bias of q, k, v") for name in _QKV),
+        Row("o_proj.bias", "out_proj.bias"),
+    ),
+)
+
+
+def of_four_linears(table: Table, about: str, **more: Any) -> Convention:
+    plan, formula = four_linears(table)
+    return Convention(table.name, about, table, plan, formula, **more)
+
+
+CONVENTIONS = (
+    Convention(
+        "torch", "nn.MultiheadAttention with one packed weight", TORCH, _torch_plan, _torch_formula,
+        fits=frozenset({"sink zero"}), modules=("MultiheadAttention",), ask=_torch_ask,
+    ),
+    Convention(
+        "torch_separate", "nn.MultiheadAttention with kdim or vdim", TORCH_SEPARATE, _torch_plan, _torch_formula,
+        fits=frozenset({"sink zero", "kdim", "vdim"}), modules=("MultiheadAttention",), ask=_torch_ask,
+    ),
+    of_four_linears(D2L, "d2l's MultiHeadAttention, and the second and third note", aliases=("note_002", "note_003"),
+                fits=frozenset({"kdim", "vdim", "head_dim", "out_dim"})),
+    of_four_linears(ANNOTATED, "the Annotated Transformer's MultiHeadedAttention, and the fourth note",
+                aliases=("note_004",), modules=("MultiHeadedAttention",)),
+    of_four_linears(VIT, "Hugging Face's ViT as a module of transformers 5, and the first note", aliases=("note_000",),
+                    fits=frozenset({"head_dim"}), modules=("ViTAttention",)),
+)  # fmt: skip

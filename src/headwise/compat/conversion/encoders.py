@@ -1,0 +1,61 @@
+"""Hugging Face's BERT and its kin, ViT's files, CLIP, BART and Whisper: scaled dot products and nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from headwise.compat.bert import ATTENTION as BERT
+from headwise.compat.conversion.calling import CannotAskError, Question, additive
+from headwise.compat.conversion.classic import linears, of_four_linears
+from headwise.compat.conversion.source import Plan
+from headwise.compat.mapping import Row, Table
+
+__all__ = ["CONVENTIONS"]
+
+VIT_FILES = linears(
+    "vit_files", "attention.query", "attention.key", "attention.value", "output.dense", biased="bias of q, k, v"
+)
+# in the files of ViT only the biases of q, k and v are a choice
+VIT_FILES = Table(
+    VIT_FILES.name,
+    tuple(Row(row.theirs, row.ours) if row.theirs == "output.dense.bias" else row for row in VIT_FILES.rows),
+)
+# without biases these are the names of GPT-J, which turns its queries
+BART = linears("bart", "q_proj", "k_proj", "v_proj", "out_proj", biased="")
+WHISPER = Table("whisper", tuple(Row(row.theirs, row.ours) for row in BART.rows if row.theirs != "k_proj.bias"))
+
+
+def _ask_bert(module: Any, _: Plan, question: Question) -> Tensor:
+    if not question.is_self:
+        if not getattr(module, "is_cross_attention", False):
+            raise CannotAskError("BERT's self-attention takes no other keys")
+        # its mask is the padding of the other keys
+        mixed = module.self(question.query, question.keys, additive(question))[0]
+    else:
+        if getattr(module, "is_cross_attention", False):
+            raise CannotAskError("BERT's cross-attention needs other keys")
+        mixed = module.self(question.query, attention_mask=additive(question))[0]
+    # what follows in `output`, a residual and a norm, is not attention
+    dense: nn.Module = module.output.dense
+    answer: Tensor = dense(mixed)
+    return answer
+
+
+CONVENTIONS = (
+    of_four_linears(
+        BERT, "Hugging Face's BERT, RoBERTa and their kin", ask=_ask_bert,
+        aliases=("roberta", "xlm-roberta", "camembert", "electra", "ernie"), fits=frozenset({"head_dim"}),
+        modules=("BertAttention", "RobertaAttention", "XLMRobertaAttention", "CamembertAttention", "ElectraAttention",
+                 "ErnieAttention"),
+    ),
+    of_four_linears(VIT_FILES, "Hugging Face's ViT as its files name it", fits=frozenset({"head_dim"})),
+    of_four_linears(
+        BART, "Hugging Face's BART and CLIP", aliases=("clip",),
+        modules=("BartAttention", "CLIPAttention"),
+    ),
+    of_four_linears(
+        WHISPER, "Hugging Face's Whisper, whose keys have no bias", modules=("WhisperAttention",),
+    ),
+)  # fmt: skip

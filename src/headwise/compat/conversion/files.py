@@ -1,0 +1,147 @@
+"""Files of weights: read without running what is in them, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.compat.conversion.known import blocks, conventions, named
+from headwise.wording import refusal
+
+__all__ = ["check_output", "one_block", "read_config", "read_weights", "write_weights"]
+
+PICKLES = (".pt", ".pth", ".bin")
+SUFFIXES = (".safetensors", *PICKLES)
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file of weights, by their names; what is not one, or would run code, raises a Refusal."""
+    if not file.is_file():
+        raise refusal("refuse.no_file", file=file)
+    _check_suffix(file)
+    found = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
+    if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
+        raise refusal("refuse.no_state_dict", file=file, kind=type(found).__name__)
+    return dict(found)
+
+
+def read_config(file: Path | None, weights: Path) -> Any:
+    """The configuration in a json file; None: that beside the weights, or none."""
+    beside = weights.with_name("config.json")
+    place = beside if file is None and beside.is_file() else file
+    if place is None:
+        return None
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise refusal("refuse.config", file=place, reason=f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, dict):
+        raise refusal("refuse.config", file=place, reason=type(found).__name__)
+    return found
+
+
+def one_block(
+    weights: Mapping[str, Tensor], convention: str | None, layer: int | None, prefix: str | None
+) -> dict[str, Tensor]:
+    """The weights of one attention layer of a file, under their full names.
+
+    layer: a number among the dotted parts of its name; prefix: the beginning of its name. A choice that is not one
+    raises a Refusal that lists the candidates.
+    """
+    if prefix is not None:
+        begins = prefix if not prefix or prefix[-1] in "./" else f"{prefix}."
+        found = {name: t for name, t in weights.items() if name.startswith(begins)}
+        if not found:
+            raise refusal("refuse.no_block", prefix=prefix, names=", ".join(sorted(weights)[:4]))
+        return found
+    inside = blocks(weights, conventions() if convention is None else named(convention))
+    fitting = [each for each in inside if layer is None or str(layer) in each.split(".")]
+    if not inside or fitting == [""]:
+        # no layer can be told from another: the names as a whole are right, or the reason why not is told later
+        return dict(weights)
+    if len(fitting) != 1:
+        listed = [each.rstrip("./") for each in (fitting or inside)]
+        shown = ", ".join(listed[:8]) + (f" (+ {len(listed) - 8})" if len(listed) > 8 else "")
+        asked = "-" if layer is None else layer
+        raise refusal("refuse.blocks", count=len(fitting), layer=asked, candidates=shown)
+    return {name: t for name, t in weights.items() if name.startswith(fitting[0])}
+
+
+def check_output(file: Path, *, force: bool) -> Path:
+    """The file, if it may be written; else a Refusal."""
+    _check_suffix(file)
+    if not file.parent.is_dir():
+        raise refusal("refuse.output_folder", folder=file.parent)
+    if file.is_dir():
+        raise refusal("refuse.is_folder", file=file)
+    if file.exists() and not force:
+        raise refusal("refuse.exists", file=file)
+    return file
+
+
+def write_weights(weights: Mapping[str, Tensor], file: Path, *, force: bool) -> None:
+    """Write tensors to a file under another name, then give it its own."""
+    check_output(file, force=force)
+    own = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        if file.suffix == ".safetensors":
+            _needs_safetensors()
+            from safetensors.torch import save_file
+
+            save_file(own, unfinished, metadata={"format": "pt"})
+        else:
+            torch.save(own, unfinished)
+        check_output(file, force=force)
+        unfinished.replace(file)
+    except OSError as error:
+        raise refusal("refuse.unwritable", file=file, reason=error.strerror or type(error).__name__) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _check_suffix(file: Path) -> None:
+    if file.suffix not in SUFFIXES:
+        raise refusal("refuse.weights_suffix", suffixes=", ".join(SUFFIXES), file=file)
+
+
+def _needs_safetensors() -> None:
+    if find_spec("safetensors") is None:
+        raise refusal("refuse.extra", package="safetensors", extra="models")
+
+
+def _read_safetensors(file: Path) -> dict[str, Tensor]:
+    _needs_safetensors()
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        found: dict[str, Tensor] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise refusal("refuse.unreadable", file=file, reason=_first_line(error)) from error
+    return found
+
+
+def _read_pickle(file: Path) -> Any:
+    try:
+        with warnings.catch_warnings():
+            # of what is refused in a moment, or was read all the same
+            warnings.simplefilter("ignore")
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise refusal("refuse.pickle", file=file) from error
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        raise refusal("refuse.unreadable", file=file, reason=_first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().split(chr(10))[0][:200]}"

@@ -1,0 +1,126 @@
+"""Keras' MultiHeadAttention and GroupQueryAttention: kernels (in, heads, width)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.compat.conversion.calling import CannotAskError, Question
+from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.plain import mixed
+from headwise.compat.conversion.source import Plan, Shapes, Source, plan_for
+from headwise.compat.conversion.steps import EINSUM_BIAS, EINSUM_KEY, EINSUM_OUT, EINSUM_QUERY, EINSUM_VALUE
+from headwise.compat.mapping import Ignored, Row, Table
+from headwise.errors import ConversionError
+
+__all__ = ["CONVENTIONS", "is_keras", "keras_weights", "widened_keras"]
+
+_GATE = "the gate multiplies the output by a function of the query, which the layer has not: it cannot be converted"
+KERAS = Table(
+    "keras",
+    (
+        Row("query/kernel", "q_proj.weight", (EINSUM_QUERY,)),
+        Row("key/kernel", "k_proj.weight", (EINSUM_KEY,)),
+        Row("value/kernel", "v_proj.weight", (EINSUM_VALUE,)),
+        Row("attention_output/kernel", "out_proj.weight", (EINSUM_OUT,)),
+        *(Row(f"{name}/bias", f"{name[0]}_proj.bias", (step,), group="bias") for name, step in EINSUM_BIAS.items()),
+        Row("attention_output/bias", "out_proj.bias", group="bias"),
+    ),
+    refused=(Ignored("gate/kernel", _GATE), Ignored("gate/bias", _GATE)),
+)
+
+
+def is_keras(module: Any) -> bool:
+    """Whether a module is a layer of Keras, which under its torch backend is an nn.Module too."""
+    return any(kind.__module__.partition(".")[0] == "keras" for kind in type(module).__mro__)
+
+
+def keras_weights(layer: Any) -> dict[str, Tensor]:
+    """The weights of a built layer as tensors, named as from the layer itself: query/kernel."""
+    if not layer.built:
+        raise ConversionError("a Keras layer must have weights, but this one was never built: call it once")
+    return {_own_name(layer, weight): _tensor(weight.value) for weight in layer.weights if "seed" not in weight.path}
+
+
+def widened_keras(layer: Any, widths: tuple[int, int, int]) -> tuple[Any, dict[str, Tensor]]:
+    """A float64 copy of a layer for inputs of these widths (query, keys, values), and its variables by their names.
+
+    Only under Keras' torch backend, where gradients can be asked for; else CannotAskError.
+    """
+    backend = import_module("keras").backend
+
+    if backend.backend() != "torch":
+        raise CannotAskError(f"Keras runs on {backend.backend()}, and only on torch can gradients be asked for")
+    twin = type(layer).from_config({**layer.get_config(), "dtype": "float64"})
+    query, keys, values = ((None, None, width) for width in widths)
+    twin.build(query, values, keys)
+    for theirs, ours in zip(layer.weights, twin.weights, strict=True):
+        ours.assign(theirs.value)
+    return twin, {_own_name(twin, weight): weight.value for weight in twin.weights if "seed" not in weight.path}
+
+
+def _own_name(layer: Any, weight: Any) -> str:
+    name: str = weight.path.removeprefix(f"{layer.path or layer.name}/")
+    return "/".join(name.split("/")[-2:])
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    import numpy
+
+    return torch.from_numpy(numpy.array(value))
+
+
+def _plan(source: Source) -> Plan:
+    kernels = [source.weights[f"{name}/kernel"] for name in ("query", "key", "value", "attention_output")]
+    if any(kernel.ndim != 3 for kernel in kernels):
+        came = ", ".join(str(tuple(kernel.shape)) for kernel in kernels)
+        raise ConversionError(
+            f"kernels of Keras must be (in, heads, width) and (heads, width, out), but {came} came: attention over "
+            "several axes is not known"
+        )
+    q, k, v = ((kernel[0].numel(), kernel.shape[0]) for kernel in kernels[:3])
+    out = kernels[3]
+    shapes = Shapes(q, k, v, (out.shape[2], out.shape[0] * out.shape[1]))
+    count = kernels[0].shape[1]
+    if source.num_heads not in (None, count):
+        raise ConversionError(
+            f"num_heads must be the {count} of query/kernel, but {source.num_heads} came: leave it out"
+        )
+    dropout = source.says("_dropout", "dropout", otherwise=0.0)
+    bias = "query/bias" in source.weights
+    window = source.says("_sliding_window", "sliding_window", otherwise=None)
+    mask = f"hw.window(before={window - 1}, after={window - 1})" if window else ""
+    return plan_for(shapes, count, bias=bias, dropout=dropout, mask=mask)
+
+
+def _ask(module: Any, plan: Plan, question: Question) -> Tensor:
+    if plan.mask:
+        raise CannotAskError("its window cannot be turned off")
+    mask = None if question.allowed is None else question.allowed[:, 0]
+    answer: Tensor = module(question.query, question.values, question.keys, attention_mask=mask)
+    return answer
+
+
+def _formula(w: Mapping[str, Tensor], _: Plan, question: Question) -> Tensor:
+    q, k, v = (
+        torch.einsum("bli,ihd->bhld", x, w[f"{name}/kernel"])
+        for x, name in zip(question[1:4], ("query", "key", "value"), strict=True)
+    )
+    if "query/bias" in w:
+        q, k, v = (t + w[f"{name}/bias"][:, None] for t, name in ((q, "query"), (k, "key"), (v, "value")))
+    out = torch.einsum("bhld,hdo->blo", mixed(q, k, v, question.allowed), w["attention_output/kernel"])
+    return out + w["attention_output/bias"] if "attention_output/bias" in w else out
+
+
+CONVENTIONS = (
+    Convention(
+        "keras", "Keras' MultiHeadAttention and GroupQueryAttention", KERAS, _plan, _formula, ask=_ask,
+        fits=frozenset({"grouped", "head_dim", "v_head_dim", "kdim", "vdim", "out_dim"}),
+    ),
+)  # fmt: skip

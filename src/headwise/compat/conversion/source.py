@@ -1,0 +1,253 @@
+"""Source: what is to be converted, and what it says of itself; Plan: the layer that it asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from headwise.compat.mapping import Layout
+from headwise.errors import ConversionError
+from headwise.layer import DotProduct, MultiHeadAttention
+from headwise.layer.widths import make_widths
+from headwise.positions import RelativeBias, Rotary, RotaryEmbedding
+
+# what libraries call the number of query heads
+HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "h")
+
+__all__ = ["HEADS", "Plan", "Shapes", "Source", "layout_of", "plan_for"]
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights under the names of a convention, with all that is known beside them.
+
+    weights: without the prefix that all keys had. module: where they came from, None: from a state_dict. config: the
+    model's configuration, a mapping or an object. num_heads: as given to `convert`.
+    """
+
+    weights: Mapping[str, Tensor]
+    module: Any = None
+    config: Any = None
+    num_heads: int | None = None
+    prefix: str = ""
+
+    def says(self, *names: str, otherwise: Any = _ABSENT, why: str = "weights alone do not tell it") -> Any:
+        """The value that the module, its config or the config given has under one of these names.
+
+        Where none has it, `otherwise`, or a ConversionError that says what to give.
+        """
+        for place in self._places():
+            for name in names:
+                value = _look_up(place, name)
+                if value is not None:
+                    return value
+        if otherwise is _ABSENT:
+            raise ConversionError(
+                f"{names[0]} must be known, but {why}: give config= with {names[0]!r} in it, or the module itself"
+            )
+        return otherwise
+
+    def heads(self, *names: str) -> int:
+        """The number of query heads; what was given must agree with what the module and config say."""
+        found = self._heads_of_side() or self.says(*names, otherwise=None)
+        if self.num_heads is not None and found is not None and self.num_heads != found:
+            raise ConversionError(
+                f"num_heads must be what the source says, but num_heads={self.num_heads} came and {names[0]}={found}: "
+                "leave num_heads out"
+            )
+        count = found if self.num_heads is None else self.num_heads
+        if count is None:
+            raise ConversionError(
+                "the number of heads must be known, but weights alone do not tell it: give num_heads=, config= or the "
+                "module itself"
+            )
+        if not isinstance(count, int) or count < 1:
+            raise ConversionError(
+                f"num_heads must be a whole number from 1, but came as {count!r}: give the query heads"
+            )
+        return count
+
+    def _heads_of_side(self) -> int | None:
+        """The heads of the encoder or the decoder, where a configuration has both and the weights are of one."""
+        found = [_look_up(self.config, f"{side}_attention_heads") for side in ("encoder", "decoder")]
+        if self.module is not None or None in found:
+            return None
+        parts = self.prefix.split(".")
+        inside = ["encoder" in parts, "decoder" in parts]
+        if found[0] != found[1] and sum(inside) != 1:
+            if self.num_heads in found:
+                return self.num_heads
+            raise ConversionError(
+                f"the side must be known, since the encoder has {found[0]} heads and the decoder {found[1]}: keep it "
+                "in the keys, as in decoder.layers.3.self_attn.q_proj.weight, or give num_heads="
+            )
+        return int(found[inside.index(True)] if True in inside else found[0])
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """(rows, columns) of a matrix."""
+        sizes = tuple(self.weights[name].shape)
+        if len(sizes) != 2:
+            raise ConversionError(f"{name} must be a matrix, but came as {sizes}: give the weight of a linear layer")
+        return sizes
+
+    @property
+    def dropout(self) -> float:
+        """The dropout of the weights that the module has, 0 where there is none."""
+        for place in (getattr(self.module, "attention", None), getattr(self.module, "self", None), self.module):
+            for name in ("attn_dropout", "attention_dropout", "dropout"):
+                found = getattr(place, name, None)
+                found = getattr(found, "p", found)
+                if isinstance(found, float):
+                    return found
+        return 0.0
+
+    def _places(self) -> tuple[Any, ...]:
+        inner = getattr(self.module, "self", None)
+        own = [place for place in (self.module, inner) if place is not None]
+        return (*own, *(getattr(place, "config", None) for place in own), self.config)
+
+    @property
+    def layer(self) -> int | None:
+        """Which layer of its model this is, if that can be known."""
+        index = getattr(self.module, "layer_idx", None)
+        if index is not None:
+            return int(index)
+        numbers: list[str] = re.findall(r"(?:^|\.)(\d+)(?=\.|$)", self.prefix)
+        return int(numbers[0]) if len(numbers) == 1 else None
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """(rows, columns) of the four projections as Linears, whatever the source stores."""
+
+    q: tuple[int, int]
+    k: tuple[int, int]
+    v: tuple[int, int]
+    out: tuple[int, int]
+
+    @classmethod
+    def of_linears(cls, source: Source, q: str, k: str, v: str, out: str) -> Shapes:
+        """Those of four weights (out, in)."""
+        return cls(*(source.shape(name) for name in (q, k, v, out)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The layer to build: the arguments of `MultiHeadAttention`, and what a report should say of it.
+
+    eps: of the norm of queries and keys. mask: what the source hides by itself, as the code to give the layer, "":
+    nothing. notes: sentences for the report.
+    """
+
+    embed_dim: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    kdim: int
+    vdim: int
+    out_dim: int
+    bias: bool = True
+    dropout: float = 0.0
+    score: DotProduct = DotProduct()  # noqa: RUF009  frozen, so it is safe to share
+    position: Rotary | RelativeBias | None = None
+    qk_norm: Literal["rms", "layer", "l2"] | None = None
+    eps: float | None = None
+    mask: str = ""
+    notes: tuple[str, ...] = ()
+
+    def build(self, device: torch.device, dtype: torch.dtype) -> MultiHeadAttention:
+        """An untrained layer."""
+        layer = MultiHeadAttention(
+            self.embed_dim,
+            self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            v_head_dim=self.v_head_dim,
+            kdim=self.kdim,
+            vdim=self.vdim,
+            out_dim=self.out_dim,
+            bias=self.bias,
+            dropout=self.dropout,
+            score=self.score,
+            position=self.position,
+            qk_norm=self.qk_norm,
+            device=device,
+            dtype=dtype,
+        )
+        for norm in (layer.q_norm, layer.k_norm):
+            if isinstance(norm, nn.RMSNorm | nn.LayerNorm) and self.eps is not None:
+                norm.eps = self.eps
+        return layer
+
+    @property
+    def code(self) -> str:
+        """The code that builds such a layer."""
+        given = {
+            "num_kv_heads": (self.num_kv_heads, self.num_heads),
+            "head_dim": (self.head_dim, self.embed_dim / self.num_heads),
+            "v_head_dim": (self.v_head_dim, self.head_dim),
+            "kdim": (self.kdim, self.embed_dim),
+            "vdim": (self.vdim, self.kdim),
+            "out_dim": (self.out_dim, self.embed_dim),
+            "bias": (self.bias, True),
+            "dropout": (self.dropout, 0.0),
+            "score": (self.score, DotProduct()),
+            "position": (self.position, None),
+            "qk_norm": (self.qk_norm, None),
+        }
+        said = [f"{name}={value!r}" for name, (value, usual) in given.items() if value != usual]
+        return f"MultiHeadAttention({', '.join([str(self.embed_dim), str(self.num_heads), *said])})"
+
+    @property
+    def layout(self) -> Layout:
+        """What the steps of a table must know."""
+        widths = make_widths(
+            self.embed_dim, self.num_heads, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim,
+            v_head_dim=self.v_head_dim, kdim=self.kdim, vdim=self.vdim, out_dim=self.out_dim,
+        )  # fmt: skip
+        if isinstance(self.position, Rotary):
+            return Layout(widths, self.position.pairing, self.position.width(self.head_dim))
+        return Layout(widths)
+
+
+def layout_of(layer: MultiHeadAttention) -> Layout:
+    """What the steps of a table must know of a layer."""
+    if isinstance(layer.position, RotaryEmbedding):
+        return Layout(layer.widths, layer.position.spec.pairing, layer.position.dim)
+    return Layout(layer.widths)
+
+
+def plan_for(shapes: Shapes, num_heads: int, *, head_dim: int | None = None, **more: Any) -> Plan:
+    """A plan whose widths follow from the shapes; ConversionError where heads do not divide them."""
+    q, k, v, out = shapes.q, shapes.k, shapes.v, shapes.out
+    if q[0] % num_heads or (head_dim is not None and head_dim * num_heads != q[0]):
+        width = "" if head_dim is None else f" of head_dim={head_dim}"
+        raise ConversionError(
+            f"num_heads={num_heads}{width} must divide the {q[0]} rows of the query projection into equal heads: "
+            "give the number of query heads"
+        )
+    D = q[0] // num_heads
+    Hk, left = divmod(k[0], D)
+    if left or Hk == 0 or num_heads % Hk or v[0] % Hk or out[1] != num_heads * (v[0] // Hk):
+        raise ConversionError(
+            f"num_heads={num_heads} must fit all four projections, but queries have {q[0]} rows, keys {k[0]}, values "
+            f"{v[0]} and the output {out[1]} columns: give the weights of one layer and its query heads"
+        )
+    return Plan(
+        embed_dim=q[1], num_heads=num_heads, num_kv_heads=Hk, head_dim=D, v_head_dim=v[0] // Hk, kdim=k[1], vdim=v[1],
+        out_dim=out[0], **more,
+    )  # fmt: skip
+
+
+def _look_up(place: Any, name: str) -> Any:
+    """place.name or place[name] as a plain value; None where there is none."""
+    value = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
+    return None if isinstance(value, nn.Module | Tensor) or callable(value) else value

@@ -1,0 +1,113 @@
+"""Steps: what lies between their weights and ours, each by its name and with its inverse."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.compat.mapping import Layout, Parts, Step
+
+__all__ = [
+    "BLOCK_COLUMNS", "BLOCK_ROWS", "EINSUM_BIAS", "EINSUM_KEY", "EINSUM_OUT", "EINSUM_QUERY", "EINSUM_VALUE",
+    "ONE_MORE", "PACKED", "PACKED_PAIR", "TRANSPOSED", "paired",
+]  # fmt: skip
+
+
+def _rows(layout: Layout) -> list[int]:
+    w = layout.widths
+    return [w.Hq * w.D, w.Hk * w.D, w.Hk * w.Dv]
+
+
+PACKED = Step(
+    "unpack queries, keys and values",
+    lambda parts, layout: parts[0].split(_rows(layout)),
+    lambda parts, layout: (torch.cat(parts),),
+)
+PACKED_PAIR = Step(
+    "unpack keys and values",
+    lambda parts, layout: parts[0].split(_rows(layout)[1:]),
+    lambda parts, layout: (torch.cat(parts),),
+)
+TRANSPOSED = Step(
+    "transpose to (out, in)", lambda parts, layout: (parts[0].mT,), lambda parts, layout: (parts[0].mT.contiguous(),)
+)
+ONE_MORE = Step(
+    "add 1 to the norm's weight",
+    lambda parts, layout: (parts[0] + 1,),
+    lambda parts, layout: (parts[0] - 1,),
+    shifts=True,
+)
+
+
+def _einsum(heads: str, width: str) -> Step:
+    """A kernel (in, heads, width) as the (heads · width, in) of a Linear."""
+
+    def write(parts: Parts, layout: Layout) -> Parts:
+        sizes = layout.widths._asdict()
+        return (parts[0].mT.reshape(-1, sizes[heads], sizes[width]).contiguous(),)
+
+    return Step(
+        f"(in, {heads}, {width}) to ({heads}·{width}, in)", lambda parts, layout: (parts[0].flatten(1).mT,), write
+    )
+
+
+EINSUM_QUERY, EINSUM_KEY, EINSUM_VALUE = _einsum("Hq", "D"), _einsum("Hk", "D"), _einsum("Hk", "Dv")
+EINSUM_OUT = Step(
+    "(Hq, Dv, out) to (out, Hq·Dv)",
+    lambda parts, layout: (parts[0].flatten(0, 1).mT,),
+    lambda parts, layout: (parts[0].mT.reshape(layout.widths.Hq, layout.widths.Dv, -1).contiguous(),),
+)
+
+
+def _einsum_bias(heads: str, width: str) -> Step:
+    def write(parts: Parts, layout: Layout) -> Parts:
+        sizes = layout.widths._asdict()
+        return (parts[0].reshape(sizes[heads], sizes[width]),)
+
+    return Step(f"({heads}, {width}) to ({heads}·{width})", lambda parts, layout: (parts[0].flatten(),), write)
+
+
+EINSUM_BIAS = {"query": _einsum_bias("Hq", "D"), "key": _einsum_bias("Hk", "D"), "value": _einsum_bias("Hk", "Dv")}
+
+
+def _order(layout: Layout) -> Tensor:
+    """Which of their query heads, in tile order (head h reads h % Hk), is our head h' (reads h' // group)."""
+    w = layout.widths
+    return torch.arange(w.Hq, device="cpu").view(w.Hq // w.Hk, w.Hk).T.flatten()
+
+
+def _heads_moved(t: Tensor, order: Tensor, heads: int) -> Tensor:
+    moved: Tensor = t.unflatten(0, (heads, -1)).index_select(0, order.to(t.device)).flatten(0, 1)
+    return moved
+
+
+BLOCK_ROWS = Step(
+    "query heads from tile order (h % Hk) to block order (h // group)",
+    lambda parts, layout: (_heads_moved(parts[0], _order(layout), layout.widths.Hq),),
+    lambda parts, layout: (_heads_moved(parts[0], _order(layout).argsort(), layout.widths.Hq),),
+)
+BLOCK_COLUMNS = Step(
+    "columns of the output from tile order (h % Hk) to block order (h // group)",
+    lambda parts, layout: (_heads_moved(parts[0].mT, _order(layout), layout.widths.Hq).mT,),
+    lambda parts, layout: (_heads_moved(parts[0].mT, _order(layout).argsort(), layout.widths.Hq).mT.contiguous(),),
+)
+
+
+def paired(pairing: str) -> Step:
+    """Features of each head put so that rotation pairs them as `pairing` does.
+
+    The layer that is read into pairs as the convention does, so reading moves nothing; writing moves the features of a
+    layer that pairs otherwise.
+    """
+
+    def write(parts: Parts, layout: Layout) -> Parts:
+        if layout.pairing in (None, pairing):
+            return parts
+        D, turned = layout.widths.D, layout.turned
+        # where the features of half pairing lie among interleaved ones: 0, 2, 4, ..., 1, 3, 5, ...
+        order = torch.arange(turned, device="cpu").view(-1, 2).T.flatten()
+        order = order if pairing == "half" else order.argsort()
+        order = torch.cat([order, torch.arange(turned, D, device="cpu")])
+        return tuple(part.unflatten(0, (-1, D)).index_select(1, order.to(part.device)).flatten(0, 1) for part in parts)
+
+    return Step(f"features paired as {pairing}", lambda parts, layout: parts, write)

@@ -1,0 +1,78 @@
+"""Hugging Face's T5: no scale, an inner width, and a learned bias of distances in the first layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from headwise.compat.conversion.calling import Question
+from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.plain import heads, joined, mixed
+from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
+from headwise.compat.mapping import Row, Table
+from headwise.layer import DotProduct
+from headwise.positions import RelativeBias, relative_buckets
+
+__all__ = ["CONVENTIONS"]
+
+T5 = Table(
+    "t5",
+    (
+        Row("q.weight", "q_proj.weight"),
+        Row("k.weight", "k_proj.weight"),
+        Row("v.weight", "v_proj.weight"),
+        Row("o.weight", "out_proj.weight"),
+        Row("relative_attention_bias.weight", "position.weight", group="bias of distances"),
+    ),
+)
+_BIAS = "relative_attention_bias.weight"
+_SHARED = "in its model this layer adds the bias of the first one, if it is self-attention: give it as attn_bias"
+
+
+def _plan(source: Source) -> Plan:
+    shapes = Shapes.of_linears(source, "q.weight", "k.weight", "v.weight", "o.weight")
+    plan = plan_for(shapes, source.heads(*HEADS), bias=False, score=DotProduct(scale=1.0), dropout=source.dropout)
+    if _BIAS not in source.weights:
+        return replace(plan, notes=(_SHARED,))
+    decodes = _decodes(source)
+    position = RelativeBias(
+        num_buckets=source.shape(_BIAS)[0],
+        max_distance=source.says("relative_attention_max_distance"),
+        bidirectional=not decodes,
+    )
+    return replace(plan, position=position, mask="hw.causal()" if decodes else "")
+
+
+def _decodes(source: Source) -> bool:
+    """Whether this is a layer of a decoder; the configuration of a whole model does not say which of its two."""
+    parts = source.prefix.split(".")
+    if source.module is None and ("decoder" in parts) != ("encoder" in parts):
+        return "decoder" in parts
+    return bool(source.says("is_decoder", why="the buckets of a decoder differ from those of an encoder"))
+
+
+def _formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+    q, k, v = (
+        heads(x, w[f"{name}.weight"], None, plan.num_heads) for x, name in zip(question[1:4], "qkv", strict=True)
+    )
+    bias = None
+    if isinstance(plan.position, RelativeBias):
+        spec = plan.position
+        i, j = (torch.arange(x.shape[2], device=q.device) for x in (q, k))
+        buckets = relative_buckets(
+            j - i[:, None], num_buckets=spec.num_buckets, max_distance=spec.max_distance,
+            bidirectional=spec.bidirectional,
+        )  # fmt: skip
+        bias = w[_BIAS][buckets].permute(2, 0, 1)
+    return joined(mixed(q, k, v, question.allowed, scale=1.0, bias=bias), w["o.weight"], None)
+
+
+CONVENTIONS = (
+    Convention(
+        "t5", "Hugging Face's T5 and its kin", T5, _plan, _formula, fits=frozenset({"head_dim", "relative"}),
+        aliases=("mt5",), modules=("T5Attention", "MT5Attention"), scale=1.0,
+    ),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Tests of conversions, convention by convention and of what they share."""
