@@ -7,7 +7,7 @@ from importlib import import_module as _import_module
 _HOME = {
     "Conversion": "conversion",
     "convert": "conversion",
-    "replace": "replacing",
+    "replace": "torch.replacing",
     "to_state_dict": "conversion",
 }
 # the libraries that have a file of their own: hw.compat.torch.MultiheadAttention
@@ -26,7 +26,7 @@ if _typing.TYPE_CHECKING:
     from headwise.compat.conversion import Conversion as Conversion
     from headwise.compat.conversion import convert as convert
     from headwise.compat.conversion import to_state_dict as to_state_dict
-    from headwise.compat.replacing import replace as replace
+    from headwise.compat.torch.replacing import replace as replace
 else:
     # hidden from type checkers, which would otherwise accept any misspelt name
 

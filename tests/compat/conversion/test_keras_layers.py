@@ -5,7 +5,7 @@ import torch
 
 import headwise as hw
 from headwise.errors import ConversionError
-from tests.compat.keras_oracle import keras_on_torch
+from tests.compat.keras.oracle import keras_on_torch
 
 pytestmark = pytest.mark.needs("keras")
 

@@ -5,7 +5,7 @@ import torch
 
 from headwise.compat.conversion import steps
 from headwise.compat.conversion.known import conventions
-from headwise.compat.mapping import Layout
+from headwise.compat.conversion.mapping import Layout
 from headwise.layer.widths import make_widths
 from tests.sizes import SIZES
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from headwise.compat.conversion.calling import Question
 from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.mapping import Ignored, Row, Table
 from headwise.compat.conversion.plain import heads, joined, mixed
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import PACKED
-from headwise.compat.mapping import Ignored, Row, Table
 from headwise.layer import DotProduct
 
 __all__ = ["CONVENTIONS"]

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.compat.conversion.calling import Question, ask
+from headwise.compat.conversion.mapping import Table
 from headwise.compat.conversion.source import Plan, Source
-from headwise.compat.mapping import Table
 from headwise.layer import DotProduct, MultiHeadAttention
 from headwise.positions import AlibiBias, RelativeBiasTable, RotaryEmbedding
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.keras_layers import is_keras, keras_weights
 from headwise.compat.conversion.known import named, recognised
+from headwise.compat.conversion.mapping import Table, fill
 from headwise.compat.conversion.proof import prove
 from headwise.compat.conversion.report import Check, Report, Used
 from headwise.compat.conversion.source import Plan, Source, layout_of
-from headwise.compat.mapping import Table, fill
 from headwise.errors import ConversionError
 from headwise.layer import MultiHeadAttention
 

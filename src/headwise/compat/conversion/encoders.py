@@ -6,13 +6,32 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.compat.bert import ATTENTION as BERT
 from headwise.compat.conversion.calling import CannotAskError, Question, additive
 from headwise.compat.conversion.classic import linears, of_four_linears
+from headwise.compat.conversion.mapping import Ignored, Row, Table
 from headwise.compat.conversion.source import Plan
-from headwise.compat.mapping import Row, Table
 
 __all__ = ["CONVENTIONS"]
+
+_NOT_ATTENTION = "it stays in the model: the norm and the residual come after attention"
+
+BERT = Table(
+    "bert",
+    rows=(
+        Row("self.query.weight", "q_proj.weight"),
+        Row("self.query.bias", "q_proj.bias"),
+        Row("self.key.weight", "k_proj.weight"),
+        Row("self.key.bias", "k_proj.bias"),
+        Row("self.value.weight", "v_proj.weight"),
+        Row("self.value.bias", "v_proj.bias"),
+        Row("output.dense.weight", "out_proj.weight"),
+        Row("output.dense.bias", "out_proj.bias"),
+    ),
+    ignored=(
+        Ignored("output.LayerNorm.weight", _NOT_ATTENTION),
+        Ignored("output.LayerNorm.bias", _NOT_ATTENTION),
+    ),
+)
 
 VIT_FILES = linears(
     "vit_files", "attention.query", "attention.key", "attention.value", "output.dense", biased="bias of q, k, v"

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from headwise.compat.conversion.calling import CannotAskError, Question
 from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.mapping import Ignored, Row, Table
 from headwise.compat.conversion.plain import mixed
 from headwise.compat.conversion.source import Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import EINSUM_BIAS, EINSUM_KEY, EINSUM_OUT, EINSUM_QUERY, EINSUM_VALUE
-from headwise.compat.mapping import Ignored, Row, Table
 from headwise.errors import ConversionError
 
 __all__ = ["CONVENTIONS", "is_keras", "keras_weights", "widened_keras"]

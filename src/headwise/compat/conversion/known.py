@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.compat.conversion import classic, encoders, gpt2, keras_layers, libraries, llama, t5
 from headwise.compat.conversion.convention import Convention
-from headwise.compat.mapping import Account, Table
+from headwise.compat.conversion.mapping import Account, Table
 from headwise.errors import ConversionError
 
 __all__ = ["blocks", "conventions", "named", "recognised"]

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from headwise.compat.conversion.calling import CannotAskError, Question
 from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.mapping import Ignored, Row, Table
 from headwise.compat.conversion.plain import heads, joined, mixed, turned
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import BLOCK_COLUMNS, BLOCK_ROWS, PACKED, paired
-from headwise.compat.mapping import Ignored, Row, Table
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct
 from headwise.positions import Llama3Scaling, Rotary

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from headwise.compat.conversion.calling import CannotAskError, Question, additive
 from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.mapping import Row, Step, Table
 from headwise.compat.conversion.plain import heads, joined, mixed, turned
 from headwise.compat.conversion.rope import kind_of_layer, rotary
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import ONE_MORE, paired
-from headwise.compat.mapping import Row, Step, Table
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct
 from headwise.positions import Rotary

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.mapping import Layout
+from headwise.compat.conversion.mapping import Layout
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct, MultiHeadAttention
 from headwise.layer.widths import make_widths

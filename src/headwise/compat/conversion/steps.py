@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.compat.mapping import Layout, Parts, Step
+from headwise.compat.conversion.mapping import Layout, Parts, Step
 
 __all__ = [
     "BLOCK_COLUMNS", "BLOCK_ROWS", "EINSUM_BIAS", "EINSUM_KEY", "EINSUM_OUT", "EINSUM_QUERY", "EINSUM_VALUE",

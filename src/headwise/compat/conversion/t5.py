@@ -10,9 +10,9 @@ from torch import Tensor
 
 from headwise.compat.conversion.calling import Question
 from headwise.compat.conversion.convention import Convention
+from headwise.compat.conversion.mapping import Row, Table
 from headwise.compat.conversion.plain import heads, joined, mixed
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
-from headwise.compat.mapping import Row, Table
 from headwise.layer import DotProduct
 from headwise.positions import RelativeBias, relative_buckets
 

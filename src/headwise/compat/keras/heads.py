@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.compat.flags import as_flags
-from headwise.compat.keras_axes import Axes
-from headwise.compat.keras_masks import Rows, joined
-from headwise.compat.keras_weights import Projection, all_or_none
+from headwise.compat.keras.axes import Axes
+from headwise.compat.keras.masks import Rows, joined
+from headwise.compat.keras.weights import Projection, all_or_none
 from headwise.compat.signatures import chance
 from headwise.errors import ArgumentError, ShapeError
 from headwise.maps import attention_map

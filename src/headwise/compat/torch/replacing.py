@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from headwise.compat.torch import MultiheadAttention
+from headwise.compat.torch.multi_head import MultiheadAttention
 from headwise.errors import ArgumentError
 
 __all__ = ["Left", "Replaced", "replace"]

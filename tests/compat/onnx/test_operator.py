@@ -8,7 +8,7 @@ import headwise as hw
 from headwise.compat import onnx as ours
 from headwise.errors import ArgumentError, MaskError, ShapeError
 from headwise.testing import assert_within_budget, exact_attention
-from tests.compat.onnx_runs import PAST, B, D, Dv, Given, Hk, Hq, assert_agrees, drawn
+from tests.compat.onnx.runs import PAST, B, D, Dv, Given, Hk, Hq, assert_agrees, drawn
 from tests.sizes import SIZES
 
 Lq, Lk = SIZES["Lq"], SIZES["Lk"]

@@ -10,7 +10,7 @@ from torch import nn
 
 from headwise.compat.torch import MultiheadAttention
 from headwise.errors import ShapeError
-from tests.compat.torch_pairs import FLAGS, LK, LQ, B, E, H, assert_same, called, inputs, masks, pair
+from tests.compat.torch.pairs import FLAGS, LK, LQ, B, E, H, assert_same, called, inputs, masks, pair
 
 
 @pytest.mark.parametrize("wanted", ["averaged weights", "a head's weights", "no weights"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from headwise.testing import BudgetError
-from tests.compat.onnx_runs import PAST, B, D, Dv, Given, Hk, Hq, assert_agrees, drawn
+from tests.compat.onnx.runs import PAST, B, D, Dv, Given, Hk, Hq, assert_agrees, drawn
 from tests.sizes import SIZES
 
 pytestmark = pytest.mark.needs("onnx")

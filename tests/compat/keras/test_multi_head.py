@@ -14,7 +14,7 @@ from headwise.compat.keras import from_keras
 from headwise.errors import ArgumentError, ConversionError, MaskError, ShapeError
 from headwise.testing import assert_within_budget
 from tests.compat.agreement import randn
-from tests.compat.keras_oracle import assert_is_keras, built, keras_on_torch
+from tests.compat.keras.oracle import assert_is_keras, built, keras_on_torch
 
 # keras 3.15.1 reads its own weights in a way that numpy 2 warns of
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.replacing import replace
+from headwise.compat.torch.replacing import replace
 from headwise.testing import assert_within_budget
 from tests.compat.agreement import randn
-from tests.compat.torch_pairs import LQ, B, E
+from tests.compat.torch.pairs import LQ, B, E
 
 WIDE = 16
 SQUARE = nn.Transformer.generate_square_subsequent_mask(LQ)

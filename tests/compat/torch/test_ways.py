@@ -15,7 +15,7 @@ from headwise.compat.torch import MultiheadAttention
 from headwise.errors import ConversionError
 from headwise.testing import assert_within_budget
 from tests.compat.agreement import randn
-from tests.compat.torch_pairs import LQ, B, E, H, pair
+from tests.compat.torch.pairs import LQ, B, E, H, pair
 
 PADDING = torch.arange(LQ) >= torch.tensor([5, 3, 0])[:, None]
 BLOCKED = torch.ones(LQ, LQ, dtype=torch.bool).triu(1)

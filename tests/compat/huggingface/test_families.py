@@ -7,7 +7,7 @@ from headwise.compat.huggingface import register
 from headwise.pages.models import embedded_folder, quiet
 from headwise.testing import assert_within_budget
 from headwise.watching import watch
-from tests.compat.huggingface_models import DECODERS, FAMILIES, copied, exactly, padded, run, three
+from tests.compat.huggingface.models import DECODERS, FAMILIES, copied, exactly, padded, run, three
 from tests.watching.families import GROUPED, first, own_weights, pixels, twin
 
 pytestmark = pytest.mark.needs("transformers")

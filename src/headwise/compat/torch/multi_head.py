@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.compat.torch_masks import fits, rules_of, say_what_torch_says, weights_of, with_open_keys
-from headwise.compat.torch_nested import Padded
+from headwise.compat.torch.masks import fits, rules_of, say_what_torch_says, weights_of, with_open_keys
+from headwise.compat.torch.nested import Padded
 from headwise.errors import ConversionError, ShapeError
 from headwise.ops import attention
 

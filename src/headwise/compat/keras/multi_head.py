@@ -1,9 +1,4 @@
-"""Keras' attention layers as torch modules: MultiHeadAttention, GroupQueryAttention, Attention, AdditiveAttention.
-
-The constructors, calls and weights of keras 3.15.1, without Keras. A mask's True, or 1, means may attend;
-use_causal_mask aligns at the upper left, as there. Where a query may attend to nothing, Keras gives zeros if scores
-are returned and a mean of the values if not; here it is zeros, before the output projection.
-"""
+"""Keras' layers of several heads, MultiHeadAttention and GroupQueryAttention, and layers made from Keras' own."""
 
 from __future__ import annotations
 
@@ -13,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from headwise.compat.keras_heads import Heads, KerasHeads
-from headwise.compat.keras_single import AdditiveAttention, Attention, refuse_seed
+from headwise.compat.keras.heads import Heads, KerasHeads
+from headwise.compat.keras.single import AdditiveAttention, Attention, refuse_seed
 from headwise.errors import ArgumentError, ConversionError
 
-__all__ = ["AdditiveAttention", "Attention", "GroupQueryAttention", "MultiHeadAttention", "from_keras"]
+__all__ = ["GroupQueryAttention", "MultiHeadAttention", "from_keras"]
 
 # what belongs to training by Keras, or to layers that are made anew by it
 OF_TRAINING = (

@@ -1,4 +1,4 @@
-"""ONNX: the Attention operator of opsets 23, 24 and 25 by its own names, and layers exported to it."""
+"""Operator: the Attention operator of opsets 23, 24 and 25, by its own names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.compat.onnx_export import export
 from headwise.errors import ArgumentError, MaskError, ShapeError
 from headwise.masks import Mask, allowed, causal, lengths, window
 from headwise.ops import attention as headwise_attention
 from headwise.ops import reference
 from headwise.ops.call import Rules, checked
 
-__all__ = ["Outputs", "attention", "export"]
+__all__ = ["Outputs", "attention"]
 
 OPSETS = (23, 24, 25)
 # the numbers of onnx.TensorProto for the precisions that the operator may take its softmax in

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from headwise.compat.huggingface_masks import HandedMask, handed
+from headwise.compat.huggingface.masks import HandedMask, handed
 from headwise.errors import ConversionError, MaskError
 from headwise.masks import causal, keys, lengths, window
 from headwise.testing import assert_within_budget
-from tests.compat.huggingface_models import padded, run, three
+from tests.compat.huggingface.models import padded, run, three
 
 pytestmark = pytest.mark.needs("transformers")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headwise.compat.mapping import Account, Ignored, Layout, Row, Step, Table, fill
+from headwise.compat.conversion.mapping import Account, Ignored, Layout, Row, Step, Table, fill
 from headwise.errors import ConversionError
 from headwise.layer.widths import make_widths
 

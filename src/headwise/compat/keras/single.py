@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.keras_masks import Rows, joined, row_flags
+from headwise.compat.keras.masks import Rows, joined, row_flags
 from headwise.compat.signatures import chance
 from headwise.errors import ArgumentError, ConversionError, ShapeError
 from headwise.maps import AttentionMap, attention_map

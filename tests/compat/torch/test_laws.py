@@ -10,7 +10,7 @@ import headwise as hw
 from headwise.errors import ShapeError
 from headwise.testing import assert_within_budget
 from tests.compat.agreement import randn
-from tests.compat.torch_pairs import FLAGS, LK, LQ, B, E, H, called, inputs, masks, pair
+from tests.compat.torch.pairs import FLAGS, LK, LQ, B, E, H, called, inputs, masks, pair
 
 # torch says at the first nested tensor of a process that they are a prototype
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

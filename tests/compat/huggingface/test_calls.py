@@ -5,13 +5,14 @@ import sys
 import pytest
 import torch
 
-from headwise.compat.huggingface import HARMLESS, register, unregister
-from headwise.compat.huggingface_masks import HandedMask
+from headwise.compat.huggingface import register, unregister
+from headwise.compat.huggingface.masks import HandedMask
+from headwise.compat.huggingface.registering import HARMLESS
 from headwise.errors import ArgumentError, ConversionError, MaskError
 from headwise.masks import causal
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import tensors
-from tests.compat.huggingface_models import FAMILIES, copied, exactly, padded, run, three
+from tests.compat.huggingface.models import FAMILIES, copied, exactly, padded, run, three
 from tests.sizes import SIZES
 from tests.watching.families import first, tokens
 

@@ -5,7 +5,7 @@ import torch
 
 from headwise.testing import assert_within_budget
 from headwise.watching import watch
-from tests.compat.huggingface_models import DECODERS, FAMILIES, SEQ2SEQ, padded, run, three
+from tests.compat.huggingface.models import DECODERS, FAMILIES, SEQ2SEQ, padded, run, three
 
 pytestmark = pytest.mark.needs("transformers")
 

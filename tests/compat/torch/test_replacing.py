@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from headwise.compat.replacing import Left, Replaced, replace
 from headwise.compat.torch import MultiheadAttention
+from headwise.compat.torch.replacing import Left, Replaced, replace
 from headwise.errors import ArgumentError
 from tests.compat.agreement import randn
 
@@ -38,14 +38,14 @@ def test_it_names_what_it_swapped_and_what_it_left() -> None:
     assert told.swapped == ("first", "blocks.0", "blocks.1")
     (left,) = told.left
     assert left.name == "other"
-    assert left.why == "is a subclass, tests.compat.test_replacing.Own, which may compute something else"
+    assert left.why == "is a subclass, tests.compat.torch.test_replacing.Own, which may compute something else"
     assert str(told).splitlines() == [
         "swapped 3 of 4",
         "  first",
         "  blocks.0",
         "  blocks.1",
         "left 1",
-        "  other: is a subclass, tests.compat.test_replacing.Own, which may compute something else",
+        "  other: is a subclass, tests.compat.torch.test_replacing.Own, which may compute something else",
     ]
 
 
