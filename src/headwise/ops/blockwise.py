@@ -13,7 +13,7 @@ from headwise.ops import kernel, reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.drops import Drops, drawn_seed
 from headwise.ops.strips import Strip, share_left, strips
-from headwise.ops.workspace import Gradients, Workspace, product_dtype
+from headwise.ops.workspace import Gradients, Workspace, fits_torch, product_dtype
 
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
@@ -83,7 +83,7 @@ def outputs(call: Call, drops: Drops | None) -> Tensor:
 def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple[Tensor, Tensor | None]:
     """Outputs (B, Hq, Lq, Dv) and, where it is wanted, lse (B, Hq, Lq), without their graph."""
     with torch.no_grad():
-        room = Workspace.of(call, _strips(call))
+        room = Workspace.of(call, _strips(call), is_dropped=drops is not None)
         B, Hq, Lq, _ = call.q.shape
         out = call.q.new_zeros(B, Hq, Lq, call.v.shape[-1])
         lse = _lse_of_nothing(call) if with_lse else None
@@ -94,8 +94,13 @@ def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple
     return out, lse
 
 
-def backward(call: Call, drops: Drops | None, gradient: Tensor, wanted: list[str]) -> dict[str, Tensor]:
-    """The gradients of the tensors named, given that of the outputs, without their graph."""
+def backward(
+    call: Call, drops: Drops | None, gradient: Tensor, wanted: list[str], *, made: tuple[Tensor, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """The gradients of the tensors named, given that of the outputs, without their graph.
+
+    made: the outputs and their lse (B, Hq, Lq), None: not kept, so they are computed again where they are needed.
+    """
     with torch.no_grad():
         into = {name: _zeros(getattr(call, name)) for name in wanted}
         views = dict(into)
@@ -104,10 +109,13 @@ def backward(call: Call, drops: Drops | None, gradient: Tensor, wanted: list[str
                 views[name] = t.unflatten(1, (-1, call.groups))
             if name == "attn_bias" and t.ndim == 2:
                 views[name] = t[None, None]
-        room = Workspace.of(call, _strips(call))
+        room = Workspace.of(call, _strips(call), is_dropped=drops is not None)
+        kept = None
+        if made is not None and gradient.numel():
+            kept = kernel.Made(*(t.unflatten(1, (-1, call.groups)) for t in made))
         grouped = gradient.unflatten(1, (-1, call.groups)) if gradient.numel() else gradient
         for number, strip in enumerate(_strips(call)):
-            kernel.backward(room, drops, number, strip, grouped, Gradients(**views))
+            kernel.backward(room, drops, number, strip, grouped, Gradients(**views), kept)
         return {name: t.to(getattr(call, name).dtype) for name, t in into.items()}
 
 
@@ -143,12 +151,13 @@ class Tiled(torch.autograd.Function):
         ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
         ctx.rules["prepared"] = {"strips": _strips(call)}
         ctx.drops = drops
-        ctx.save_for_backward(*tensors)
-        return forward(call, drops)[0]
+        out, lse = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
+        ctx.save_for_backward(*tensors, *(() if lse is None else (out, lse)))
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        given = dict(zip(TENSORS, ctx.saved_tensors, strict=True))
+        given, made = dict(zip(TENSORS, ctx.saved_tensors, strict=False)), ctx.saved_tensors[len(TENSORS) :]
         wanted = [name for name, needed in zip(TENSORS, ctx.needs_input_grad[2:], strict=True) if needed]
         with torch.autocast("cpu", enabled=False):
             if torch.is_grad_enabled():
@@ -160,7 +169,8 @@ class Tiled(torch.autograd.Function):
                     zip(wanted, torch.autograd.grad(again, inputs, gradients[0], create_graph=True), strict=True)
                 )
             else:
-                found = backward(Call(**given, **ctx.rules), ctx.drops, gradients[0], wanted)
+                call = Call(**given, **ctx.rules)
+                found = backward(call, ctx.drops, gradients[0], wanted, made=made or None)
         return None, None, *(found.get(name) for name in TENSORS)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.ops import scoring
+from headwise.ops import fused, scoring
 from headwise.ops.call import block_of
 from headwise.ops.drops import Drops
 from headwise.ops.strips import Strip
@@ -52,9 +52,23 @@ class Task:
         return flat.view(*self.heads, -1).masked_fill(self.empty, 0.0).view(flat.shape)
 
 
+@dataclass(eq=False)
+class Made:
+    """What a forward pass made: out (B, Hk, groups, Lq, Dv) and lse (B, Hk, groups, Lq)."""
+
+    out: Tensor
+    lse: Tensor
+
+
 def forward(room: Workspace, drops: Drops | None, number: int, at: Strip, out: Tensor, lse: Tensor | None) -> None:
     """Write the strip's rows of out (B, Hk, groups, Lq, Dv) and, where wanted, lse (B, Hk, groups, Lq)."""
     task = _task(room, drops, number, at)
+    if room.is_fused:
+        mixed, found = fused.forward(task)
+        out[task.place] = task.without_empty_rows(mixed).view(out[task.place].shape)
+        if lse is not None:
+            lse[task.place] = _with_empty_rows(task, task.by_head(found[..., None])).view(lse[task.place].shape)
+        return
     logits, _ = _logits(task)
     if lse is not None:
         lse[task.place] = _lse(task, logits.to(lse.dtype)).view(lse[task.place].shape)
@@ -67,12 +81,20 @@ def forward(room: Workspace, drops: Drops | None, number: int, at: Strip, out: T
     out[task.place] = task.without_empty_rows(mixed).view(out[task.place].shape)
 
 
-def backward(room: Workspace, drops: Drops | None, number: int, at: Strip, gradient: Tensor, into: Gradients) -> None:
-    """Add the strip's share of every gradient, given that of out (B, Hk, groups, Lq, Dv)."""
+def backward(
+    room: Workspace, drops: Drops | None, number: int, at: Strip, gradient: Tensor, into: Gradients, made: Made | None
+) -> None:
+    """Add the strip's share of every gradient, given that of out (B, Hk, groups, Lq, Dv).
+
+    made: what the forward pass made, None: not kept, so it is computed again.
+    """
     task = _task(room, drops, number, at)
     # a gradient that is expanded, as that of a sum is, would be multiplied head by head
     incoming = gradient[task.place].to(task.v.dtype).reshape(*task.q.shape[:2], -1).contiguous()
     incoming = task.without_empty_rows(incoming)
+    if made is not None and room.is_fused:
+        _add_fused(task, incoming, made, into)
+        return
     logits, capped = _logits(task)
     weights = torch.softmax(logits, -1, out=logits)
     if drops is not None:
@@ -92,6 +114,19 @@ def backward(room: Workspace, drops: Drops | None, number: int, at: Strip, gradi
     slopes[..., at.width :] = 0.0
     torch.ops.aten._softmax_backward_data.out(slopes, weights, -1, slopes.dtype, grad_input=slopes)
     _add_gradients_of_scores(task, slopes, capped, into)
+
+
+def _add_fused(task: Task, incoming: Tensor, made: Made, into: Gradients) -> None:
+    shape = task.q.shape[:2]
+    # a row that sees nothing was computed as if it saw all, and its lse of -inf would make NaN of zeros
+    lse = task.without_empty_rows(made.lse[task.place].reshape(*shape, 1))[..., 0]
+    found = fused.backward(task, incoming, made.out[task.place].reshape(*shape, -1), lse)
+    if into.q is not None:
+        _add_rows(into.q, task, found[0])
+    if into.k is not None:
+        _add_columns(into.k, task.at, found[1])
+    if into.v is not None:
+        _add_columns(into.v, task.at, found[2])
 
 
 def _add_gradients_of_scores(task: Task, slopes: Tensor, capped: Tensor | None, into: Gradients) -> None:
@@ -173,7 +208,11 @@ def _logits(task: Task) -> tuple[Tensor, Tensor | None]:
 
 
 def _lse(task: Task, logits: Tensor) -> Tensor:
-    found = task.by_head(torch.logsumexp(logits, dim=-1, keepdim=True))
+    return _with_empty_rows(task, task.by_head(torch.logsumexp(logits, dim=-1, keepdim=True)))
+
+
+def _with_empty_rows(task: Task, found: Tensor) -> Tensor:
+    """The lse (samples, query heads, rows, 1), with that of nothing in the rows that may attend to nothing."""
     if task.empty is not None:
         sink = task.room.call.sink
         nothing = -math.inf if sink is None else sink[task.at.heads(task.room.call.groups), None, None].to(found.dtype)

@@ -19,8 +19,9 @@ class Workspace:
     """A call, its tensors in the dtype of the products, and buffers by name.
 
     q (B, Hk, groups, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv). closed: whether the bias holds -inf, which hides a
-    pair as a mask does. noisy: whether it holds NaN, which a hidden pair must not show. grid: every place of the map,
-    to ask the mask about. most: the scores of the largest strip.
+    pair as a mask does. noisy: whether it holds NaN, which a hidden pair must not show. is_fused: whether torch's own
+    kernel computes the strips exactly. grid: every place of the map, to ask the mask about. most: the scores of the
+    largest strip.
     """
 
     call: Call
@@ -29,12 +30,13 @@ class Workspace:
     v: Tensor
     closed: bool
     noisy: bool
+    is_fused: bool
     grid: Grid
     most: int
     buffers: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
-    def of(call: Call, found: Iterable[Strip]) -> Workspace:
+    def of(call: Call, found: Iterable[Strip], *, is_dropped: bool = False) -> Workspace:
         """The workspace of a checked call and its strips; what is computed in it has no graph."""
         dtype = product_dtype(call)
         k, v = _without_noise(call)
@@ -44,7 +46,8 @@ class Workspace:
         q = q.unflatten(1, (call.k.shape[1], call.groups))
         # one column more, for a sink beside the scores
         most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in found), default=0)
-        return Workspace(call, q, k, v, closed, noisy, Grid.whole(call.sizes, call.q.device), most)
+        fused = fits_torch(call, is_dropped=is_dropped) and all(math.isfinite(float(t.sum())) for t in (q, k, v))
+        return Workspace(call, q, k, v, closed, noisy, fused, Grid.whole(call.sizes, call.q.device), most)
 
     @property
     def score_dtype(self) -> torch.dtype:
@@ -115,6 +118,13 @@ def product_dtype(call: Call) -> torch.dtype:
     if call.weight is None and dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return dtype
     return torch.promote_types(dtype, torch.float32)
+
+
+def fits_torch(call: Call, *, is_dropped: bool) -> bool:
+    """Whether torch's fused kernel has all the rules of a call; of halves, strips make more."""
+    rules = (call.weight, call.attn_bias, call.softcap, call.sink)
+    is_plain = not is_dropped and all(rule is None for rule in rules) and call.q.shape[-1] == call.v.shape[-1]
+    return is_plain and call.q.dtype in (torch.float32, torch.float64)
 
 
 def _oddities(bias: Tensor | None) -> tuple[bool, bool]:
