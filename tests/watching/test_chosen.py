@@ -7,7 +7,7 @@ from torch import nn
 
 from headwise.errors import ArgumentError
 from headwise.watching import watch
-from tests.watching.models import Block, Handmade, heads, made, x
+from tests.watching.models import Attend, Block, Handmade, heads, made, x
 
 NAMES = ["layers.0.attn", "layers.1.attn", ""]
 CHOICES = {
@@ -61,6 +61,26 @@ def test_a_call_outside_of_what_is_chosen_is_not_seen():
             other.out_proj.weight, other.out_proj.bias,
         )  # fmt: skip
     assert list(seen) == []
+
+
+def test_a_function_that_takes_a_parent_does_not_take_what_its_children_call():
+    class Parent(nn.Module):
+        def __init__(self, attends):
+            super().__init__()
+            self.a, self.b, self.attends = made(Attend), made(Block), attends
+
+        def forward(self, y):
+            y = self.b(self.a(y))
+            q = heads(y)
+            return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).flatten(2) if self.attends else y
+
+    model = nn.Sequential(Parent(attends=True), Parent(attends=False))
+    for names in (["0"], ["1"], ["0", "0.b.attn"], ["1.b"]):
+        with watch(model, only=lambda name, names=names: name in names) as seen:
+            model(x())
+        assert sorted(seen) == [name for name in names if name in ("0", "0.b.attn")]
+        assert all(len(seen.calls(name)) == 1 for name in seen)
+        assert dict(seen.unseen) == {}
 
 
 def test_torch_layers_are_chosen_by_the_name_of_their_attention():

@@ -8,7 +8,7 @@ import headwise as hw
 from headwise.errors import ArgumentError
 from headwise.testing import assert_within_budget
 from headwise.watching import flow, rollout, watch
-from tests.watching.models import Attend, made, x
+from tests.watching.models import Attend, Handmade, made, x
 
 
 class Causal(hw.MultiHeadAttention):
@@ -45,6 +45,16 @@ def test_rollout_is_a_row_of_the_product_of_all_layers(seen, token, strip, monke
     assert_within_budget(
         got, by_definition(seen, torch.float64)[:, token], by_definition(seen, torch.float32)[:, token]
     )
+
+
+def test_a_layer_that_could_not_be_watched_is_not_passed_over_in_silence():
+    model = nn.Sequential(made(Attend), made(Handmade), made(Attend))
+    with torch.no_grad(), watch(model) as found:
+        model(x())
+    with pytest.raises(ArgumentError, match=r'every layer, but 1 could not be watched: "1" computes a softmax'):
+        rollout(found, token=0)
+    exact, plain = (by_definition(found, dtype)[:, 0] for dtype in (torch.float64, torch.float32))
+    assert_within_budget(rollout(found, token=0, skip_unseen=True), exact, plain)
 
 
 def test_a_token_that_is_not_there_is_refused(seen):

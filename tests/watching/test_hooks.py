@@ -1,7 +1,10 @@
 """Where hooks end: threads, compiled and scripted modules, errors, other modes; all run as if they were not watched."""
 
 import copy
+import gc
+import pickle
 import threading
+import weakref
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwise.watching import watch
-from tests.watching.models import Attend, Block, Mixed, Model, heads, made, x
+from tests.watching.models import Attend, Block, Model, heads, made, x
 
 
 class Operations(TorchDispatchMode):
@@ -115,46 +118,48 @@ def test_a_scripted_module_is_listed():
     assert "ScriptModule" in seen.unseen["0"]
 
 
-@pytest.mark.parametrize("way", ["wrapper", "in place", "forward"])
-def test_a_compiled_module_runs_its_compiled_code_and_is_listed(way):
-    ran = []
-
-    def backend(graph, inputs):
-        ran.append("compiled")
-
-        def run(*args):
-            ran.append("run")
-            return graph(*args)
-
-        return run
-
-    torch._dynamo.reset()
-    block = made(Mixed)
-    if way == "wrapper":
-        block = torch.compile(block, backend=backend)
-    elif way == "in place":
-        block.compile(backend=backend)
-    else:
-        block.forward = torch.compile(block.forward, backend=backend)
-    model, y = nn.Sequential(block, made(Attend)), x()
-    wanted = model(y)
-    assert ran == ["compiled", "run"]
-    before = {name: vars(model[0]).get(name) for name in ("forward", "_compiled_call_impl")}
-    with watch(model) as seen:
-        got = model(y)
-    assert torch.equal(got, wanted)
-    assert ran == ["compiled", "run", "run"]
-    assert list(seen) == ["1"]
-    assert "is compiled" in seen.unseen["0"]
-    assert {name: vars(model[0]).get(name) for name in before} == before
-    assert torch.equal(model(y), wanted)
-    assert ran == ["compiled", "run", "run", "run"]
+def hooks_of(model):
+    return [
+        n for m in model.modules() for n in (*m._forward_hooks, *m._forward_pre_hooks, *m._forward_hooks_always_called)
+    ]
 
 
-def test_a_copy_made_in_the_block_works_by_itself():
+@pytest.mark.parametrize("way", ["copy", "pickle", "file"])
+def test_a_copy_made_in_the_block_works_by_itself(way, tmp_path):
+    def copied_by(way):
+        if way == "copy":
+            return copy.deepcopy(model)
+        if way == "pickle":
+            return pickle.loads(pickle.dumps(model))
+        torch.save(model, tmp_path / "model.pt")
+        return torch.load(tmp_path / "model.pt", weights_only=False)
+
     model, y = made(), x()
     wanted = model(y)
     with watch(model) as seen:
-        copied = copy.deepcopy(model)
+        copied = copied_by(way)
+        assert torch.equal(copied(y), wanted)
+        assert list(seen) == []
+        assert torch.equal(model(y), wanted)
+    assert [len(seen.calls(name)) for name in seen] == [1, 1, 1]
     assert torch.equal(copied(y), wanted)
-    assert list(seen) == []
+    assert hooks_of(model) == []
+    assert way != "copy" or hooks_of(copied) == []
+    torch.save(copied, tmp_path / "copied.pt")
+    assert b"headwise" not in pickle.dumps(copied)
+    with watch(copied) as seen:
+        copied(y)
+    assert len(seen) == 3
+
+
+def test_a_copy_outlives_the_watch_and_keeps_nothing_of_it():
+    model = made()
+    with watch(model) as seen:
+        model(x())
+        copied = copy.deepcopy(model)
+        shallow = copy.copy(model)
+    maps = weakref.ref(seen[""])
+    del seen
+    gc.collect()
+    assert maps() is None
+    assert torch.equal(copied(x()), shallow(x()))

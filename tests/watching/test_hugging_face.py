@@ -104,6 +104,63 @@ def test_a_query_of_padding_has_the_weights_that_the_model_gave_it():
         assert_within_budget(row, torch.full_like(row, wanted).double(), torch.full_like(row, wanted))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("padded", range(3))
+@pytest.mark.parametrize("loud", [False, True])
+def test_a_padded_sample_is_proved_wherever_it_stands_in_the_batch(loud, padded, dtype):
+    # of a row that is closed, float16 leaves even weights, unless its scores are large enough to count beside the least
+    model = build("llama", "eager").to(dtype)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if loud and ("q_proj" in name or "k_proj" in name):
+                weight.mul_(20.0)
+    inputs = {"input_ids": torch.cat([tokens(), tokens(9)[:1]]), "attention_mask": torch.ones(3, 9, dtype=torch.long)}
+    inputs["attention_mask"][padded, :4] = 0
+    with watch(model) as seen:
+        own = run(model, inputs, output_attentions=True).attentions
+    if loud and dtype is torch.float16:
+        assert f"away from softmax(q kᵀ) in sample {padded}" in seen.unseen["layers.0.self_attn"]
+        return
+    assert dict(seen.unseen) == {}
+    exact = own_weights(run(twin(model, torch.float64), inputs, output_attentions=True))
+    m = seen["layers.0.self_attn"]
+    closed = ~inputs["attention_mask"][padded].bool()
+    even = torch.full((4, 4, 9), 1 / 9, dtype=dtype)
+    assert_within_budget(m[padded, :, closed].to(dtype), even.double(), own[0][padded][:, closed])
+    there = [n for n in range(3) if n != padded]
+    assert_within_budget(m.dense()[there].to(dtype), exact[0][there], own[0][there])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_readings_of_a_batch_padded_on_the_left_agree_with_its_weights(implementation):
+    model, inputs = build("llama", implementation), FAMILIES["llama"].inputs()
+    inputs["attention_mask"] = inputs["attention_mask"].flip(1)
+    with watch(model) as seen:
+        run(model, inputs)
+    for m in seen.values():
+        plain = m.dense()
+        exact = plain.double()
+        assert m.check() < 1e-4
+        assert_within_budget(m.received(), exact.sum(dim=2), plain.sum(dim=2))
+        assert_within_budget(m.entropy(), torch.special.entr(exact).sum(-1), torch.special.entr(plain).sum(-1))
+        assert_within_budget(m[1, 0, 0], exact[1, 0, 0], plain[1, 0, 0])
+        assert_within_budget(m[1, 0, 0, :4], exact[1, 0, 0, :4], plain[1, 0, 0, :4])
+
+
+@pytest.mark.parametrize(("name", "implementation"), [("llama", "eager"), ("llama", "sdpa"), ("gpt_oss", "eager")])
+def test_a_call_takes_no_longer_for_those_before_it(name, implementation):
+    class Unread(list):
+        def __iter__(self):
+            raise RuntimeError("what was seen before has been looked through")
+
+    model, inputs = build(name, implementation), FAMILIES[name].inputs()
+    with watch(model) as seen:
+        seen._calls = Unread()
+        for _ in range(3):
+            run(model, inputs)
+    assert len(seen.calls("layers.0.self_attn")) == 3
+
+
 @pytest.mark.parametrize("wrong", ["scale", "mask", "sink", "no weights", "shape"])
 def test_an_eager_function_that_computes_something_else_is_listed_with_its_deviation(wrong, monkeypatch):
     from transformers.models.bert import modeling_bert

@@ -27,6 +27,8 @@ def state():
         nn.TransformerEncoderLayer.forward,
         nn.TransformerEncoder.forward,
         F.multi_head_attention_forward,
+        torch._dynamo.eval_frame.set_eval_frame,
+        torch._dynamo.eval_frame._maybe_set_eval_frame,
         hugging_face.AttentionInterface.get_interface,
     )
 
@@ -92,7 +94,7 @@ def test_watches_may_nest_and_end_in_any_order():
     assert [len(first.calls(name)) for name in NAMES] == [1, 1, 1]
     assert list(second) == ["layers.1.attn"]
     assert len(second.calls("layers.1.attn")) == 2
-    assert torch._C._len_torch_function_stack() == before[0]
+    assert state() == before
 
 
 def test_a_call_from_a_function_is_named_so_and_one_of_another_model_is_not_recorded():
@@ -136,6 +138,49 @@ def test_headwise_layers_are_seen_once_with_all_their_rules():
     exact = copy.deepcopy(layer).double()(y.double(), mask=hw.window(keys=2))
     out = layer.out_proj((weights @ v).transpose(1, 2).flatten(2))
     assert_within_budget(out.detach(), exact.detach(), wanted.detach())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_headwise_layers_with_additive_scores_are_seen(shared):
+    layer, y = hw.MultiHeadAttention(12, 2, num_kv_heads=1, score=hw.Additive(5)), x()
+    if shared:
+        layer.score_weight = nn.Parameter(layer.score_weight[0].detach().clone())
+    mask = hw.lengths([5, 3, 4])
+    wanted = layer(y, mask=mask)
+    with watch(layer) as seen:
+        assert torch.equal(layer(y, mask=mask), wanted)
+    assert dict(seen.unseen) == {}
+    m, wide = seen[""], copy.deepcopy(layer).double()
+    q, k = wide.q_proj(y.double()).unflatten(-1, (2, 5)).transpose(1, 2), wide.k_proj(y.double())[:, None]
+    scores = torch.tanh(q[..., None, :] + k[..., None, :, :])
+    scores = torch.einsum("bhqkd,hd->bhqk", scores, wide.score_weight.expand(2, 5))
+    hidden = ~mask.allowed(5, 5, batch=3)
+    exact = torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
+    assert_within_budget(m.dense().detach(), exact.detach(), exact.detach().float())
+    with watch(layer, grad=True) as seen:
+        layer(y, mask=mask)
+    seen[""].entropy().sum().backward()
+    assert layer.score_weight.grad.abs().max() > 0
+
+
+def test_an_interrupt_that_the_block_catches_leaves_no_module_running():
+    class Interrupted(Block):
+        def forward(self, y):
+            super().forward(y)
+            raise KeyboardInterrupt
+
+    model = nn.ModuleDict({"outer": nn.Sequential(made(Interrupted)), "other": made(Attend)})
+    q = heads(x())
+    for only in (None, "other"):
+        with watch(model, only=only) as seen:
+            with pytest.raises(KeyboardInterrupt):
+                model["outer"](x())
+            F.scaled_dot_product_attention(q, q, q)
+            model["other"](x())
+            F.scaled_dot_product_attention(q, q, q)
+        names = {None: ["outer.0.attn", "(no module)", "other"], "other": ["other"]}[only]
+        assert list(seen) == names
+        assert torch._C._len_torch_function_stack() == 0
 
 
 def test_activation_checkpointing_is_recorded_once():

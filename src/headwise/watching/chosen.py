@@ -47,15 +47,20 @@ def _takes(pattern: str, name: str) -> bool:
 
 def is_native_layer(module: nn.Module) -> bool:
     """Whether a module has torch's fast path, which a hook on it or inside of it would switch off."""
-    if not isinstance(module, nn.TransformerEncoderLayer):
+    if not isinstance(module, nn.TransformerEncoderLayer) or not isinstance(module.self_attn, nn.MultiheadAttention):
         return False
-    return isinstance(module.self_attn, nn.MultiheadAttention)
+    # a hook has switched it off already: compat.torch.MultiheadAttention has one
+    return not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
 def hookable(model: nn.Module, taken: frozenset[nn.Module], closed: Mapping[nn.Module, str]) -> Iterator[nn.Module]:
-    """The chosen modules that may call attention in their forward, outside of what is closed or torch's own."""
+    """The modules that may call attention in their forward, outside of what is closed or torch's own.
+
+    The chosen ones, and those inside of them, whose calls would otherwise be taken for theirs.
+    """
+    inside = {inner for module in taken for inner in module.modules()}
     for module in _outside(model, closed):
-        if module in taken and not type(module).__module__.startswith("torch.nn.modules."):
+        if module in inside and not type(module).__module__.startswith("torch.nn.modules."):
             yield module
 
 

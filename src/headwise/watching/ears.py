@@ -6,7 +6,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +17,21 @@ from headwise.errors import AttentionError
 from headwise.watching import stack
 from headwise.watching.record import Record
 from headwise.watching.seen import Seen
+from headwise.watching.softmaxes import Softmaxes
 
 __all__ = ["NO_MODULE", "UNREAD", "Ears"]
 
 NO_MODULE = "(no module)"
 # what a call of an unforeseen form may raise while it is read: the model has run, and must go on
-UNREAD = (AttentionError, RuntimeError, ValueError, TypeError, IndexError, KeyError)
+UNREAD = (AttentionError, RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
+
+
+class Running(NamedTuple):
+    """A module that runs, the frame that called its hook, and whether functions were heard around it."""
+
+    module: Any
+    frame: FrameType | None
+    before: bool
 
 
 class Ears:
@@ -35,21 +45,23 @@ class Ears:
     ) -> None:
         self.names, self.taken, self.seen = names, taken, seen
         self.hears_all, self.grad = hears_all, grad
-        # the names of the modules that are running, each with whether it was listened to around it
-        self.running: list[tuple[str, bool]] = []
+        # the modules that are running, also those inside of a chosen one that are not chosen
+        self.running: list[Running] = []
         # the queries that a Hugging Face model handed to its attention function, while that is running
         self.asked: Tensor | None = None
-        # every nn.MultiheadAttention that was called, in order
-        self.called: list[nn.Module] = []
+        # each nn.MultiheadAttention called in the nn.TransformerEncoderLayer that is running; None: in no such layer
+        self.called: list[nn.Module] | None = None
         # the arguments of each F.multi_head_attention_forward in the module that is running; None: in no such module
         self.functions: list[dict[str, Any]] | None = None
         # the length of the sequences that nn.TransformerEncoder is running on
         self.padded_length: int | None = None
-        self.softmaxes: dict[str, tuple[int, ...]] = {}
+        self.softmaxes = Softmaxes()
         self._elsewhere: dict[int, int] = {}
         self._thread = threading.get_ident()
         self._mode: TorchFunctionMode | None = None
         self._depth = 0
+        # whether compiled code is running, and whether functions were heard before
+        self._is_compiled = self._before_compiled = False
         # whether the mode is in the stack
         self.is_listening = False
 
@@ -61,13 +73,14 @@ class Ears:
         try:
             yield
         finally:
-            self.turn(False)
-            self._mode = None
-            for name, shape in self.softmaxes.items():
+            self._mode, self.is_listening = None, False
+            stack.remove(mode)
+            self.running.clear()
+            for name, shape in self.softmaxes.weighing.items():
                 self.seen._miss(
                     name,
-                    f"computes a softmax of its own over {shape}: if that is attention, its q and k never met a "
-                    "function that is known, such as F.scaled_dot_product_attention",
+                    f"computes a softmax of its own over {shape}, and multiplies by it: if that is attention, its q "
+                    "and k never met a function that is known, such as F.scaled_dot_product_attention",
                 )
 
     @property
@@ -79,8 +92,8 @@ class Ears:
         )
 
     def turn(self, on: bool) -> None:
-        """Start or stop to hear functions."""
-        if self._mode is None or on == self.is_listening:
+        """Start or stop to hear functions; in compiled code none are heard."""
+        if self._mode is None or on == self.is_listening or (on and self._is_compiled):
             return
         if on:
             stack.insert(self._mode, self._depth)
@@ -107,29 +120,45 @@ class Ears:
         finally:
             self.asked = before
 
-    def enter(self, name: str) -> None:
+    def enter(self, module: nn.Module, frame: FrameType | None = None) -> None:
         """A module starts to run."""
-        if threading.get_ident() == self._thread:
-            self.running.append((name, self.is_listening))
-            self.turn(True)
-            return
-        ident = threading.get_ident()
-        if not self._elsewhere.get(ident):
-            self.seen._miss(name, "ran in another thread than the one that watches, where it is not seen: watch there")
-        self._elsewhere[ident] = self._elsewhere.get(ident, 0) + 1
+        ident, is_taken = threading.get_ident(), module in self.taken
+        if ident == self._thread:
+            self.running.append(Running(module, frame, self.is_listening))
+            return self.turn(is_taken)
+        if is_taken:
+            if ident not in self._elsewhere:
+                why = "ran in another thread than the one that watches, where it is not seen: watch there"
+                self.seen._miss(self.names[module], why)
+            self._elsewhere[ident] = self._elsewhere.get(ident, 0) + 1
+        return None
 
-    def leave(self, name: str) -> None:
+    def leave(self, module: nn.Module) -> None:
         """A module has run, or has failed."""
         ident = threading.get_ident()
         if ident != self._thread:
-            self._elsewhere[ident] = max(0, self._elsewhere.get(ident, 0) - 1)
-        elif any(each == name for each, _ in self.running):
+            if module in self.taken and self._elsewhere.get(ident, 0) > 1:
+                self._elsewhere[ident] -= 1
+            elif module in self.taken:
+                self._elsewhere.pop(ident, None)
+        elif any(each.module is module for each in self.running):
             # what has been interrupted inside of it has not left
             while True:
-                left, before = self.running.pop()
-                if left == name:
-                    return self.turn(before)
+                left = self.running.pop()
+                if left.module is module:
+                    return self.turn(left.before)
         return None
+
+    def start_compiled(self) -> None:
+        """Compiled code starts to run in this thread, and nothing is heard."""
+        self._before_compiled = self.is_listening
+        self.turn(False)
+        self._is_compiled = True
+
+    def end_compiled(self) -> None:
+        """Compiled code has run, or calls what is not compiled."""
+        self._is_compiled = False
+        self.turn(self._before_compiled)
 
     @contextmanager
     def elsewhere(self, module: Any) -> Iterator[None]:
@@ -138,31 +167,41 @@ class Ears:
         if not is_ours or threading.get_ident() == self._thread:
             yield
             return
-        self.enter(self.names[module])
+        self.enter(module)
         try:
             yield
         finally:
-            self.leave(self.names[module])
+            self.leave(module)
 
     def where(self) -> str | None:
         """The name under which a call is recorded that is made now; None: it is not."""
-        if self.running:
-            return self.running[-1][0]
+        # an interrupt that the block has caught ended modules without a word to their hooks
+        while self.running and not _runs(self.running[-1].frame):
+            self.running.pop()
+        return self._innermost() if self.running else self.caller()
+
+    def caller(self) -> str | None:
+        """The name of the innermost module of which a method is running, with a hook or without."""
         # a method that was called past the module's __call__ has no hook, but its frame tells whose it is
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
             if isinstance(first, nn.Module):
-                return self.name_of(first)
-            frame = frame.f_back  # type: ignore[assignment]
+                # torch.compile makes a module around another
+                return self.name_of(first if first in self.names else first._modules.get("_orig_mod") or first)
+            frame = frame.f_back
         return NO_MODULE if self.hears_all else None
 
     def name_of(self, module: nn.Module) -> str | None:
         """The name under which a call of this module is recorded; None: it is not."""
         if module in self.names:
             return self.names[module] if module in self.taken else None
-        return self.running[-1][0] if self.running else None
+        return self._innermost() if self.running else None
+
+    def _innermost(self) -> str | None:
+        module = self.running[-1].module
+        return self.names[module] if module in self.taken else None
 
     def add(self, name: str, record: Record) -> None:
         """Take a call in, or say why it cannot be read."""
@@ -183,6 +222,14 @@ class Ears:
         except UNREAD as error:
             return self.seen._miss(name, no_map(error))
         return self.add(name, record)
+
+
+def _runs(frame: FrameType | None) -> bool:
+    """Whether a frame is among those that led here."""
+    each: FrameType | None = sys._getframe(1)
+    while each is not None and each is not frame:
+        each = each.f_back
+    return each is frame
 
 
 def no_map(error: Exception) -> str:

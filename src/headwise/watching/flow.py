@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
-from headwise.watching.seen import Seen
+from headwise.watching.seen import LONGEST_LIST, Seen
 
 __all__ = ["rollout"]
 
@@ -15,13 +15,14 @@ __all__ = ["rollout"]
 STRIP = 1 << 22
 
 
-def rollout(seen: Seen, *, token: int) -> Tensor:
+def rollout(seen: Seen, *, token: int, skip_unseen: bool = False) -> Tensor:
     """Attention rollout: the share of each input token in query `token` of the last layer, (B, L), rows summing to 1.
 
     Of each layer, the mean over heads plus the identity, for the residual path, its rows made to sum to 1; these are
     multiplied through all layers in running order. token: the query's index, from the end where negative. The maps are
     read in strips of rows, and no product of two is made: O(L) memory for O(L²) time a layer. Every map must be
-    (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others.
+    (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others. skip_unseen:
+    whether to go on without the attention that could not be watched, if seen.unseen lists some; else that is refused.
     Abnar & Zuidema 2020, arXiv:2005.00928, sec. 3.
 
     >>> import headwise as hw
@@ -29,9 +30,15 @@ def rollout(seen: Seen, *, token: int) -> Tensor:
     >>> model = torch.nn.Sequential(hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 4))
     >>> with torch.no_grad(), watch(model) as seen:
     ...     _ = model(torch.randn(3, 5, 8))
-    >>> rollout(seen, token=-1).sum(dim=-1)
-    tensor([1.0000, 1.0000, 1.0000])
+    >>> rollout(seen, token=-1).shape
+    torch.Size([3, 5])
     """
+    if seen.unseen and not skip_unseen:
+        missing = "; ".join(f'"{name}" {why}' for name, why in list(seen.unseen.items())[:LONGEST_LIST])
+        raise ArgumentError(
+            f"rollout must go through every layer, but {len(seen.unseen)} could not be watched: {missing}; give "
+            "skip_unseen=True if they are no layers of this stack, or may be left out"
+        )
     maps = [call for _, call in seen.in_order()]
     if not maps:
         raise ArgumentError(

@@ -1,73 +1,128 @@
-"""Hooks: which module is running, told by hooks on the watched model only; compiled modules run as if unwatched."""
+"""Hooks: which module is running, told by hooks on the watched model only, which no copy of it takes along."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
-from headwise.watching.chosen import hookable, is_compiled, unwatchable
+from headwise.watching.chosen import hookable, unwatchable
 from headwise.watching.ears import Ears
-from headwise.watching.patches import Patches
 
 __all__ = ["attached"]
 
+# takes anything, does nothing, and is written to a file without a word of headwise
+NOTHING = nullcontext().__exit__
+
 
 @contextmanager
-def attached(model: nn.Module, ears: Ears, patches: Patches) -> Iterator[None]:
+def attached(model: nn.Module, ears: Ears) -> Iterator[Hooks]:
     """A block in which `ears` know which module of the model is running; nothing stays behind."""
     closed = {module: why for module in ears.names if (why := unwatchable(module)) is not None}
+    for module, why in closed.items():
+        if any(inner in ears.taken for inner in module.modules()):
+            ears.seen._miss(ears.names[module], why)
+    made: list[Hook] = []
     with ExitStack() as stack:
         for module in hookable(model, ears.taken, closed):
-            _hook(stack, module, ears.names[module], ears)
-        for module, why in closed.items():
-            if not any(inner in ears.taken for inner in module.modules()):
-                continue
-            ears.seen._miss(ears.names[module], why)
-            if is_compiled(module) and not isinstance(module, torch.jit.ScriptModule):
-                _step_aside(stack, module, ears, patches)
-        yield
+            for kind in (Entering, Leaving):
+                made.append(kind(module, ears))
+                stack.callback(made[-1].remove)
+        yield Hooks(made)
 
 
-def _hook(stack: ExitStack, module: nn.Module, name: str, ears: Ears) -> None:
-    def enter(_: nn.Module, __: Any) -> None:
-        if not torch.compiler.is_compiling():
-            ears.enter(name)
+class Hooks:
+    """All hooks of a watch, which may be off for a while: code that is compiled with them is compiled anew without."""
 
-    def leave(_: nn.Module, __: Any, ___: Any) -> None:
-        if not torch.compiler.is_compiling():
-            ears.leave(name)
+    def __init__(self, made: list[Hook]) -> None:
+        self._made, self._are_off = made, False
 
-    first = module.register_forward_pre_hook(enter)
-    stack.callback(first.remove)
-    last = module.register_forward_hook(leave, always_call=True)
-    stack.callback(last.remove)
+    def take_off(self) -> None:
+        """Take all off."""
+        if not self._are_off:
+            self._are_off = True
+            for hook in self._made:
+                hook.take_off()
+
+    def put_back(self) -> None:
+        """Put all back."""
+        if self._are_off:
+            self._are_off = False
+            for hook in self._made:
+                hook.put_back()
 
 
-def _step_aside(stack: ExitStack, module: nn.Module, ears: Ears, patches: Patches) -> None:
-    """Run a compiled module as if it were not watched, so that it is neither compiled anew nor skipped."""
-    attribute = "forward" if module._compiled_call_impl is None else "_compiled_call_impl"
-    was_own = attribute in vars(module)
-    original: Callable[..., Any] = getattr(module, attribute)
+class Hook:
+    """A hook that serves one module and one watch: on a copy of the module, and in a file, it is nothing."""
 
-    def aside(*args: Any, **options: Any) -> Any:
-        if not ears.is_open:
-            return original(*args, **options)
-        with ears.deaf():
-            patches.remove()
-            try:
-                return original(*args, **options)
-            finally:
-                patches.install()
+    # where a module keeps such hooks
+    place = ""
 
-    def restore() -> None:
-        if was_own:
-            setattr(module, attribute, original)
-        else:
-            delattr(module, attribute)
+    def __init__(self, module: nn.Module, ears: Ears) -> None:
+        self.module: nn.Module | None = module
+        self.ears: Ears | None = ears
+        self.copies: list[weakref.ref[nn.Module]] = []
+        self.handle = self.register(module)
 
-    setattr(module, attribute, aside)
-    stack.callback(restore)
+    def register(self, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        """Put it on its module."""
+        raise NotImplementedError
+
+    def take_off(self) -> None:
+        """Take it off its module for a while."""
+        if self.module is not None:
+            vars(self.module)[self.place].pop(self.handle.id, None)
+
+    def put_back(self) -> None:
+        """Put it back under its number."""
+        if self.module is not None:
+            vars(self.module)[self.place][self.handle.id] = self
+
+    def remove(self) -> None:
+        """Take it off its module, and what stands for it off the copies."""
+        self.handle.remove()
+        for copied in self.copies:
+            if (module := copied()) is not None and vars(module)[self.place].get(self.handle.id) is NOTHING:
+                del vars(module)[self.place][self.handle.id]
+                module._forward_hooks_always_called.pop(self.handle.id, None)
+        # compiled code may keep the hook, and a call in another thread may have it in hand
+        self.module = self.ears = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if isinstance(copied := memo.get(id(self.module)), nn.Module):
+            self.copies.append(weakref.ref(copied))
+        return NOTHING
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
+
+
+class Entering(Hook):
+    """Says that the module starts to run."""
+
+    place = "_forward_pre_hooks"
+
+    def register(self, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        return module.register_forward_pre_hook(self)
+
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        if not torch.compiler.is_compiling() and module is self.module and (ears := self.ears) is not None:
+            ears.enter(module, sys._getframe(1))
+
+
+class Leaving(Hook):
+    """Says that the module has run, or has failed."""
+
+    place = "_forward_hooks"
+
+    def register(self, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        return module.register_forward_hook(self, always_call=True)
+
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        if not torch.compiler.is_compiling() and module is self.module and (ears := self.ears) is not None:
+            ears.leave(module)

@@ -18,6 +18,9 @@ from headwise.watching.record import Record
 
 __all__ = ["deviation", "given_to", "interface", "of_eager", "unpacked"]
 
+# a bias that half precision holds without losing much of what is added to it
+LEAST = -64.0
+
 # its first arguments are these in every family, but not by these names
 FIRST = ("module", "query", "key", "value", "attention_mask")
 
@@ -44,6 +47,8 @@ def of_eager(given: Mapping[str, Any]) -> Record:
             mask = allowed(hiding)
         else:
             bias = hiding if bias is None else bias + hiding
+    if bias is not None and bias.dtype is torch.float16:
+        bias = _swallowing(bias)
     sinks = given.get("s_aux", given.get("sinks", getattr(module, "sinks", None)))
     sink = sinks.reshape(-1) if isinstance(sinks, Tensor) and sinks.numel() == q.shape[1] else None
     return Record(q, k, mask, bias, None if scale is None else float(scale), given.get("softcap"), sink)
@@ -80,11 +85,25 @@ def _rows_as_heads(values: Tensor, record: Record) -> Tensor:
     return whole.flatten(1, 2)[:, :, None]
 
 
+def _swallowing(bias: Tensor) -> Tensor:
+    """A bias in float16 as one that leaves of a closed row what float16 leaves of it.
+
+    There, a number added to the least one is lost up to 16, so that a row that is closed by it has even weights.
+    """
+    largest = bias.amax(dim=-1, keepdim=True)
+    is_closed = largest.isfinite() & (largest <= torch.finfo(bias.dtype).min / 2)
+    if not bool(is_closed.any()):
+        return bias
+    even = torch.where(bias == largest, torch.finfo(torch.float32).min, float("-inf"))
+    return torch.where(is_closed, even, bias.float())
+
+
 def deviation(record: Record, weights: object, *, dropout: float) -> str:
     """Why the weights that a function gave are not those of its record; "" where sampled rows agree.
 
-    Rows of the first and last sample are compared, all heads, by total variation, against what rounding can do.
-    dropout: what the weights have been through; those it zeroed are left out.
+    Of every sample and head the first, the last and the middle row are compared, and those that a bias closes by a
+    number that half precision may round; by total variation, against what rounding can do. dropout: what the weights
+    have been through; those it zeroed are left out.
     """
     if not isinstance(weights, Tensor) or weights.ndim != 4:
         return "its attention function gave no weights to prove the map by"
@@ -97,18 +116,36 @@ def deviation(record: Record, weights: object, *, dropout: float) -> str:
         return f"its attention function gave weights {tuple(weights.shape)}, not {tuple(call.sizes)}"
     if weights.numel() == 0:
         return ""
-    samples = slice(0, None, max(1, call.sizes.B - 1))
-    rows = slice(0, None, max(1, (call.sizes.Lq - 1) // 2))
-    part = call.part(rows, samples=samples)
-    expected = reference.weights(part, reference.scores(part))
-    came = weights[samples, :, rows].to(expected.dtype)
-    difference = (came * (1.0 - dropout) - expected).abs()
-    if dropout:
-        difference = difference.masked_fill(came == 0, 0.0)
-    found, limit = float(difference.sum(-1).max()) / 2, _limit(record, part)
-    if found <= limit:
-        return ""
-    return f"its own weights are {found:.2g} away from softmax(q kᵀ), where rounding explains {limit:.2g}"
+    for rows in (slice(0, None, max(1, (call.sizes.Lq - 1) // 2)), _closed(record)):
+        part = call.part(rows)
+        expected = reference.weights(part, reference.scores(part))
+        if expected.numel() == 0:
+            continue
+        came = weights[:, :, rows].to(expected.dtype)
+        difference = (came * (1.0 - dropout) - expected).abs()
+        if dropout:
+            difference = difference.masked_fill(came == 0, 0.0)
+        found, limit = difference.sum(-1).amax(dim=(1, 2)) / 2, _limit(record, part)
+        # also where it is NaN
+        if not bool((found <= limit).all()):
+            sample = int(found.nan_to_num(float("inf")).argmax())
+            return (
+                f"its own weights are {float(found[sample]):.2g} away from softmax(q kᵀ) in sample {sample}, where "
+                f"rounding explains {limit:.2g}"
+            )
+    return ""
+
+
+def _closed(record: Record) -> slice:
+    """The rows, and those between them, that no key has but by a large negative bias, where it may be rounded."""
+    bias = record.attn_bias
+    if bias is None or record.q.dtype not in (torch.bfloat16, torch.float16):
+        return slice(0, 0)
+    largest = (
+        bias.expand(*bias.shape[:-2], record.q.shape[2], -1).amax(dim=-1).reshape(-1, record.q.shape[2]).amin(dim=0)
+    )
+    closed = (largest < LEAST).nonzero().flatten().tolist()
+    return slice(closed[0], closed[-1] + 1) if closed else slice(0, 0)
 
 
 def _limit(record: Record, part: Any) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -31,38 +32,91 @@ def joined(name: str, steps: list[Record]) -> Record:
     """
     if len(steps) == 1:
         return steps[0]
+    fewest = min(step.k.shape[1] for step in steps)
+    steps = [_grouped(step, fewest) for step in steps]
     last = steps[-1]
     keys = _keys(name, steps)
     lse = None if any(s.lse is None for s in steps) else torch.cat([s.lse for s in steps if s.lse is not None], dim=2)
     return Record(
         torch.cat([s.q for s in steps], dim=2), keys.k, _mask(steps, keys), _bias(steps, keys), last.scale,
-        last.softcap, last.sink, lse,
+        last.softcap, last.sink, lse, last.weight,
     )  # fmt: skip
+
+
+def _grouped(step: Record, heads: int) -> Record:
+    """The step with so many heads of keys, where it has more that repeat these, as Hugging Face does now and then."""
+    found = step.k.shape[1]
+    if found == heads or found % heads:
+        return step
+    groups = step.k.unflatten(1, (heads, found // heads))
+    return replace(step, k=groups[:, :, 0]) if bool((groups == groups[:, :, :1]).all()) else step
 
 
 def _keys(name: str, steps: list[Record]) -> Keys:
     """The keys that all steps agree on: those of the last one, or, of a cache that drops its oldest, all that came."""
-    last, faults = steps[-1], []
-    for n, step in enumerate(steps):
-        if (*step.q.shape[:2], *step.k.shape[:2]) != (*last.q.shape[:2], *last.k.shape[:2]):
-            faults.append(f"call {n} has q {tuple(step.q.shape)} and call {len(steps) - 1} {tuple(last.q.shape)}")
-        elif (step.scale, step.softcap) != (last.scale, last.softcap) or not _same(step.sink, last.sink):
-            faults.append(f"call {n} and call {len(steps) - 1} differ in scale, softcap or sink")
+    faults = [fault for n in range(len(steps)) if (fault := _unlike_the_last(steps, n))]
     if not faults:
-        found = [Keys(last.k, [0] * len(steps))]
+        found = [(Keys(steps[-1].k, [0] * len(steps)), _no_growth(steps))]
         # a step that sees no older key is no step of what came before
         if all(step.k.shape[2] > step.q.shape[2] for step in steps[1:]):
-            found.append(_sliding(steps))
-        for keys in found:
+            sliding = _sliding(steps)
+            found.append((sliding, _no_newest(steps, sliding)))
+        for keys, fault in found:
             bad = next((n for n, step in enumerate(steps) if not _agrees(step, keys, keys.starts[n])), None)
-            if bad is None:
+            if bad is None and not fault:
                 return keys
-            size = steps[bad].k.shape[2]
-            faults.append(f"the {size} keys of call {bad} are not among the {keys.k.shape[2]} of the whole")
+            if bad is not None:
+                size = steps[bad].k.shape[2]
+                fault = f"the {size} keys of call {bad} are not among the {keys.k.shape[2]} of the whole"
+            faults.append(fault)
     raise ArgumentError(
         f'the {len(steps)} calls of "{name}" must be steps of one sequence to be joined, but {faults[0]}: '
         f'take seen.calls("{name}")'
     )
+
+
+def _unlike_the_last(steps: list[Record], n: int) -> str:
+    """How a call differs from the last in what all steps of one sequence share; "" where it does not."""
+    step, last = steps[n], steps[-1]
+    if (*step.q.shape[:2], *step.k.shape[:2]) != (*last.q.shape[:2], *last.k.shape[:2]):
+        first, second = (f"q {tuple(s.q.shape)} and k {tuple(s.k.shape)}" for s in (step, last))
+        return f"call {n} has {first}, and call {len(steps) - 1} {second}"
+    is_same = _same(step.sink, last.sink) and _same(step.weight, last.weight)
+    if (step.scale, step.softcap) != (last.scale, last.softcap) or not is_same:
+        return f"call {n} and call {len(steps) - 1} differ in scale, softcap, sink or weight"
+    return ""
+
+
+def _no_growth(steps: list[Record]) -> str:
+    """Why the keys do not grow as steps make them grow, by one for each query; "" where they do.
+
+    In a buffer of one size it is the keys that can be seen that grow; those of another sequence stay the same.
+    """
+    grown = [after.k.shape[2] - before.k.shape[2] for before, after in pairwise(steps)]
+    what = "keys"
+    if not any(grown):
+        masks = [_visible(step) for step in steps]
+        # the keys of another sequence: all queries see the same
+        if all(_is_alike(mask, masks[0]) for mask in masks):
+            repeats = any(torch.equal(before.q, after.q) for before, after in pairwise(steps) if before.q.shape[2] > 1)
+            return "two calls have the same queries" if repeats else ""
+        ends = [_end(mask) for mask in masks]
+        grown, what = [after - before for before, after in pairwise(ends)], "visible keys"
+    for n, (more, step) in enumerate(zip(grown, steps[1:], strict=True), 1):
+        if more != step.q.shape[2]:
+            return f"call {n} has {step.q.shape[2]} queries, and {more} {what} more than call {n - 1}"
+    return ""
+
+
+def _is_alike(mask: Tensor, first: Tensor) -> bool:
+    """Whether all rows of a mask (B or 1, H or 1, rows, keys) are the first row of another."""
+    return bool((mask == first[:, :, :1]).all())
+
+
+def _end(mask: Tensor) -> int:
+    """After which key nothing can be seen, by any row of a mask."""
+    columns = mask.flatten(0, -2).any(dim=0).nonzero()
+    return int(columns.max()) + 1 if columns.numel() else 0
 
 
 def _sliding(steps: list[Record]) -> Keys:
@@ -74,6 +128,15 @@ def _sliding(steps: list[Record]) -> Keys:
     for step, end, start, size in zip(steps, ends, starts, rows, strict=True):
         newest.append(step.k[:, :, max(0, end - start - size) : end - start])
     return Keys(torch.cat(newest, dim=2), starts)
+
+
+def _no_newest(steps: list[Record], keys: Keys) -> str:
+    """Which call does not see the newest of the keys that it should have by then; "" where all do."""
+    ends = accumulate(step.q.shape[2] for step in steps)
+    for n, (step, end, start) in enumerate(zip(steps, ends, keys.starts, strict=True)):
+        if (found := _end(_visible(step))) != end - start:
+            return f"call {n} sees {found} keys where a step would see {end - start}"
+    return ""
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

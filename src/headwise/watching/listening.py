@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from headwise.masks import as_mask
+from headwise.ops.additive import additive_attention
 from headwise.ops.attention import attention
 from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
@@ -18,10 +19,9 @@ from headwise.watching.ears import UNREAD, Ears, no_map, unreadable
 from headwise.watching.hugging_face import unpacked
 from headwise.watching.kernels import FUSED, Kernels, of_fused, of_sdpa, sdpa_is_fused, with_lse
 from headwise.watching.record import Record
+from headwise.watching.softmaxes import SOFTMAXES
 
 __all__ = ["Listening"]
-
-SOFTMAXES = frozenset({F.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax})
 
 
 class Listening(TorchFunctionMode):
@@ -45,9 +45,9 @@ class Listening(TorchFunctionMode):
             return self._heard(func, args, options)
         if func in FUSED:
             return self._heard_fused(func, args, options)
-        if func in SOFTMAXES:
-            self._note_softmax(args, options)
-        return func(*args, **options)
+        result = func(*args, **options)
+        self._follow(func, args, options, result)
+        return result
 
     def _heard(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         ears = self._ears
@@ -82,15 +82,15 @@ class Listening(TorchFunctionMode):
             self._ears.read(name, lambda: of_fused(func, args, options, lse=result[1]))
         return result
 
-    def _note_softmax(self, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-        """Remember a softmax over the rows of what may be a map, outside of all that is known."""
+    def _follow(self, func: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
+        """Follow a softmax, outside of all that is known, to a product that it may enter."""
         ears = self._ears
-        scores = args[0] if args else options.get("input")
-        dim = options.get("dim", args[1] if len(args) > 1 else None)
-        if ears.asked is not None or not isinstance(scores, torch.Tensor) or scores.ndim not in (3, 4):
+        if ears.asked is not None:
             return
-        if dim in (-1, scores.ndim - 1) and ears.is_open and (name := ears.where()) is not None:
-            ears.softmaxes.setdefault(name, tuple(scores.shape))
+        if func not in SOFTMAXES:
+            ears.softmaxes.go_on(func, args, options, result)
+        elif ears.is_open and (name := ears.where()) is not None:
+            ears.softmaxes.begin(name, result)
 
 
 def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
@@ -98,6 +98,12 @@ def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
     q, k, _ = cast_by_autocast(given["q"], given["k"], given["v"])
     rules = {name: given.get(name) for name in ("attn_bias", "scale", "softcap", "sink")}
     return Record(q, k, as_mask(given.get("mask")), **rules)
+
+
+def _of_additive(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
+    given = dict(zip(("q", "k", "v", "weight"), args, strict=False)) | dict(options)
+    q, k, _ = cast_by_autocast(given["q"], given["k"], given["v"])
+    return Record(q, k, as_mask(given.get("mask")), weight=given["weight"])
 
 
 def _headwise_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
@@ -117,6 +123,7 @@ class Reader(NamedTuple):
 SDPA = Reader(lambda args, options: of_sdpa(*args, **options), sdpa_is_fused)
 READERS: dict[Any, Reader] = {
     attention: Reader(_of_headwise, _headwise_is_fused),
+    additive_attention: Reader(_of_additive, lambda args, options: False),
     F.scaled_dot_product_attention: SDPA,
     torch.ops.aten.scaled_dot_product_attention: SDPA,
     torch.ops.aten.scaled_dot_product_attention.default: SDPA,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,64 +11,78 @@ import torch.nn.functional as F
 from torch import nn
 
 from headwise.watching import hugging_face, native
-from headwise.watching.ears import Ears, unreadable
+from headwise.watching.chosen import is_native_layer
+from headwise.watching.ears import UNREAD, Ears, no_map, unreadable
+from headwise.watching.spots import Call, Spot, replaced
 
 __all__ = ["Patches"]
 
-# called with the function as it was, and its arguments
-Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+# what one watch does with a call
+Heard = Callable[[Ears, Call], Any]
 
 
 class Patches:
-    """The methods of classes that are replaced while a block runs; put back by `remove`, in any order of blocks."""
+    """The functions through which one watch hears those layers that have no hook and no function mode."""
 
     def __init__(self, ears: Ears) -> None:
         self._ears = ears
-        self._made: list[tuple[Any, str, Any, Any]] = []
+        self._made: list[tuple[Spot, Any]] = []
 
     def install(self) -> None:
-        """Replace the methods."""
-        ears = self._ears
-        self._replace(nn.MultiheadAttention, "forward", functools.partial(_multi_head, ears))
-        self._replace(F, "multi_head_attention_forward", functools.partial(_function, ears))
-        self._replace(nn.TransformerEncoderLayer, "forward", functools.partial(_encoder_layer, ears))
-        self._replace(nn.TransformerEncoder, "forward", functools.partial(_encoder, ears))
+        """Begin to hear them."""
+        self._listen(nn.MultiheadAttention, "forward", _multi_head)
+        self._listen(F, "multi_head_attention_forward", _function)
+        self._listen(nn.TransformerEncoderLayer, "forward", _encoder_layer)
+        self._listen(nn.TransformerEncoder, "forward", _encoder)
         if (interface := hugging_face.interface()) is not None:
-            self._replace(interface, "get_interface", functools.partial(_get_interface, ears))
+            self._listen(interface, "get_interface", _get_interface)
 
     def remove(self) -> None:
-        """Put the methods back; one that another has replaced since stays below it, and does nothing any more."""
+        """Hear them no more."""
         while self._made:
-            owner, name, original, ours = self._made.pop()
-            if vars(owner).get(name) is ours:
-                setattr(owner, name, original)
+            spot, listener = self._made.pop()
+            spot.remove(listener)
 
-    def _replace(self, owner: Any, name: str, around: Around) -> None:
-        original = vars(owner)[name]
+    def step_aside(self, name: str) -> None:
+        """Hear nothing, as a compiled function of this name is about to run, which else would be compiled anew."""
+        ears = self._ears
+        where = ears.caller() if ears.is_open else None
+        ears.start_compiled()
+        self.remove()
+        if where is not None:
+            ears.seen._miss(
+                where,
+                f"ran a function compiled by torch.compile ({name}), and what runs inside of one is not seen: run it "
+                "as it was written",
+            )
+
+    def come_back(self) -> None:
+        """Hear them again, as the compiled function has run."""
+        self.install()
+        self._ears.end_compiled()
+
+    def _listen(self, owner: Any, name: str, heard: Heard) -> None:
         ears = self._ears
 
-        @functools.wraps(original)
-        def replaced(*args: Any, **options: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(*args, **options)
-            if not ears.is_open:
-                with ears.elsewhere(args[0] if args else None):
-                    return original(*args, **options)
-            return around(original, args, options)
+        def listener(call: Call) -> Any:
+            if ears.is_open:
+                return heard(ears, call)
+            with ears.elsewhere(call.args[0] if call.args else None):
+                return call.result()
 
-        self._made.append((owner, name, original, replaced))
-        setattr(owner, name, replaced)
+        self._made.append((Spot.add(owner, name, listener, replaced), listener))
 
 
-def _multi_head(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _multi_head(ears: Ears, call: Call) -> Any:
     """nn.MultiheadAttention.forward, with no function mode that would stop its fast path."""
-    module = args[0]
-    ears.called.append(module)
+    module = call.args[0]
+    if ears.called is not None:
+        ears.called.append(module)
     name = ears.name_of(module)
     before, ears.functions = ears.functions, []
     try:
         with ears.deaf():
-            result = original(*args, **options)
+            result = call.result()
         functions = ears.functions
     finally:
         ears.functions = before
@@ -79,15 +92,15 @@ def _multi_head(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...],
             if functions:
                 ears.read(name, lambda: native.of_function(functions[0]))
             else:
-                ears.read(name, lambda: native.of_module(module, _given(original, args, options)))
+                ears.read(name, lambda: native.of_module(module, call.given()))
     return result
 
 
-def _function(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _function(ears: Ears, call: Call) -> Any:
     """F.multi_head_attention_forward: noted for the module that calls it, or heard where it has none."""
     with ears.deaf():
-        result = original(*args, **options)
-        given = _given(original, args, options)
+        result = call.result()
+        given = call.given()
         if ears.functions is not None:
             ears.functions.append(given)
         elif (name := ears.where()) is not None:
@@ -95,36 +108,41 @@ def _function(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...], o
     return result
 
 
-def _encoder_layer(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _encoder_layer(ears: Ears, call: Call) -> Any:
     """nn.TransformerEncoderLayer.forward: where its attention was not called, it ran as one kernel."""
-    layer, before = args[0], len(ears.called)
+    layer = call.args[0]
     attention = layer.self_attn
-    if not isinstance(attention, nn.MultiheadAttention):
-        return original(*args, **options)
-    with ears.deaf():
-        result = original(*args, **options)
-        name = ears.name_of(attention)
-        if name is not None and attention not in ears.called[before:]:
-            given = _given(original, args, options)
-            length = ears.padded_length
+    if not is_native_layer(layer):
+        return call.result()
+    before, ears.called = ears.called, []
+    try:
+        with ears.deaf():
+            result = call.result()
+        called = ears.called
+    finally:
+        ears.called = before
+    name = ears.name_of(attention)
+    if name is not None and attention not in called:
+        with ears.deaf():
+            given, length = call.given(), ears.padded_length
             ears.read(name, lambda: native.of_encoder_layer(layer, given, length=length))
     return result
 
 
-def _encoder(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _encoder(ears: Ears, call: Call) -> Any:
     """nn.TransformerEncoder.forward: it hands its layers a nested tensor where padding can be left out."""
-    src, before = _given(original, args, options)["src"], ears.padded_length
+    src, before = call.given()["src"], ears.padded_length
     ears.padded_length = src.shape[1] if not src.is_nested and src.ndim == 3 else None
     try:
         with ears.deaf():
-            return original(*args, **options)
+            return call.result()
     finally:
         ears.padded_length = before
 
 
-def _get_interface(ears: Ears, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _get_interface(ears: Ears, call: Call) -> Any:
     """AttentionInterface.get_interface: the function that it gives, heard."""
-    function = original(*args, **options)
+    function = call.result()
 
     @functools.wraps(function)
     def heard(*given: Any, **rules: Any) -> Any:
@@ -147,22 +165,20 @@ def _asked(ears: Ears, function: Callable[..., Any], args: tuple[Any, ...], opti
     if ears.seen._heard(name) > before:
         return result
     with ears.deaf():
-        why = unreadable(query)
-        if not why:
+        if why := unreadable(query):
+            ears.seen._miss(name, why)
+            return result
+        try:
             given = hugging_face.given_to(function, args, options)
             record = hugging_face.of_eager(given)
             dropout = float(given.get("dropout") or 0.0) if module.training else 0.0
             weights = result[1] if isinstance(result, tuple) and len(result) > 1 else None
             with torch.no_grad():
                 why = hugging_face.deviation(record, weights, dropout=dropout)
+        except UNREAD as error:
+            why = no_map(error)
         if why:
             ears.seen._miss(name, why)
         else:
             ears.add(name, record)
     return result
-
-
-def _given(original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    bound = inspect.signature(original).bind(*args, **options)
-    bound.apply_defaults()
-    return dict(bound.arguments)

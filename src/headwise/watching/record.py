@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.maps import AttentionMap, attention_map
+from headwise.maps.making import additive_map
 from headwise.masks import Mask
 
 __all__ = ["Record"]
@@ -15,7 +16,10 @@ __all__ = ["Record"]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them."""
+    """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them.
+
+    weight: (Hq, D) or (D,), of additive scores, None: scores are dot products.
+    """
 
     q: Tensor
     k: Tensor
@@ -25,9 +29,12 @@ class Record:
     softcap: float | None = None
     sink: Tensor | None = None
     lse: Tensor | None = None
+    weight: Tensor | None = None
 
     def map(self) -> AttentionMap:
         """The lazy weights of this call."""
+        if self.weight is not None:
+            return additive_map(self.q, self.k, self.weight, mask=self.mask, lse=self.lse)
         return attention_map(
             self.q, self.k, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
             sink=self.sink, lse=self.lse,
@@ -35,10 +42,11 @@ class Record:
 
     def held(self, *, grad: bool) -> Record:
         """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""
-        bias, sink = (t if t is None or grad else t.detach() for t in (self.attn_bias, self.sink))
+        others = (self.attn_bias, self.sink, self.weight)
+        bias, sink, weight = (t if t is None or grad else t.detach() for t in others)
         lse = None if self.lse is None else self.lse.detach()
         q, k = (_held(t, grad=grad) for t in (self.q, self.k))
-        return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse)
+        return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse, weight=weight)
 
 
 def _held(t: Tensor, *, grad: bool) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -45,7 +46,11 @@ class Seen(Mapping[str, Any]):
     def __init__(self, keep: Callable[[AttentionMap], Any] | None = None) -> None:
         self._keep = keep
         self._calls: list[_Call] = []
+        # the same by name
+        self._named: dict[str, list[_Call]] = {}
         self._unseen: dict[str, str] = {}
+        # how often each name was heard, seen or not
+        self._count: Counter[str] = Counter()
 
     @property
     def unseen(self) -> Mapping[str, str]:
@@ -54,10 +59,9 @@ class Seen(Mapping[str, Any]):
 
     def calls(self, name: str) -> list[Any]:
         """The maps of a module, one a call, in running order: several in generation and where weights are shared."""
-        found = [call.result for call in self._calls if call.name == name]
-        if not found:
+        if name not in self._named:
             raise UnseenError(self._nothing(name))
-        return found
+        return [call.result for call in self._named[name]]
 
     def __getitem__(self, name: str) -> Any:
         found = self.calls(name)
@@ -96,12 +100,11 @@ class Seen(Mapping[str, Any]):
         The rows of all steps stand below each other, over the keys of the last step; a key that came after a step is
         hidden from it.
         """
-        steps = [call.record for call in self._calls if call.name == name]
-        if not steps:
+        if name not in self._named:
             raise UnseenError(self._nothing(name))
         if self._keep is not None:
             raise ArgumentError(f'seen.joined("{name}") needs q and k, which keep= has let go: watch without keep=')
-        return joined(name, [step for step in steps if step is not None]).map()
+        return joined(name, [call.record for call in self._named[name] if call.record is not None]).map()
 
     def to_attentions(self, *, max_bytes: int = 1 << 30) -> tuple[Tensor, ...]:
         """Hugging Face's form: a dense (B, H, Lq, Lk) of each call, in running order.
@@ -123,8 +126,7 @@ class Seen(Mapping[str, Any]):
         tokens: kept beside the maps, see `load_maps`.
         """
         named: dict[str, AttentionMap] = {}
-        for name in self:
-            calls = [call for call in self._calls if call.name == name]
+        for name, calls in self._named.items():
             several = len(calls) > 1
             named |= {f"{name}[{n}]" if several else name: self._map(call) for n, call in enumerate(calls)}
         save_maps(path, named, tokens=tokens)
@@ -132,16 +134,17 @@ class Seen(Mapping[str, Any]):
     def clear(self) -> None:
         """Forget every map, and what could not be seen."""
         self._calls.clear()
+        self._named.clear()
         self._unseen.clear()
 
     def __contains__(self, name: object) -> bool:
-        return any(call.name == name for call in self._calls)
+        return name in self._named
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(call.name for call in self._calls))
+        return iter(self._named)
 
     def __len__(self) -> int:
-        return len({call.name for call in self._calls})
+        return len(self._named)
 
     def __repr__(self) -> str:
         lines = [f"Seen: {len(self)} modules, {len(self._calls)} calls"]
@@ -154,18 +157,19 @@ class Seen(Mapping[str, Any]):
 
     def _add(self, name: str, record: Record, made: AttentionMap) -> None:
         """Take one call in."""
-        if self._keep is None:
-            self._calls.append(_Call(name, made, record))
-        else:
-            self._calls.append(_Call(name, self._keep(made), None))
+        call = _Call(name, made, record) if self._keep is None else _Call(name, self._keep(made), None)
+        self._calls.append(call)
+        self._named.setdefault(name, []).append(call)
+        self._count[name] += 1
 
     def _heard(self, name: str) -> int:
         """How often a module has been heard, seen or not."""
-        return sum(call.name == name for call in self._calls) + (name in self._unseen)
+        return self._count[name]
 
     def _miss(self, name: str, reason: str) -> None:
         """Say why something could not be seen; the first reason stays."""
         self._unseen.setdefault(name, reason)
+        self._count[name] += 1
 
     def _map(self, call: _Call) -> AttentionMap:
         if call.record is None:

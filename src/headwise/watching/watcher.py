@@ -11,6 +11,7 @@ from torch import nn
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
 from headwise.watching.chosen import Only, chosen
+from headwise.watching.compiled import Compiled, compiled_calls
 from headwise.watching.ears import Ears
 from headwise.watching.hooks import attached
 from headwise.watching.listening import Listening
@@ -30,18 +31,20 @@ def watch(
 ) -> Iterator[Seen]:
     """The maps of every attention call of `model` in a block, by module name; its output stays bit-equal.
 
-    Seen are hw.attention and headwise layers; F.scaled_dot_product_attention wherever it is called;
-    nn.MultiheadAttention and nn.TransformerEncoderLayer, their fast path too; Hugging Face's attention functions,
-    eager ones where a few rows of their own weights prove the map. What was met and not seen is in `seen.unseen`, with
-    the reason. Weights are before dropout.
+    Seen are hw.attention, hw.additive_attention and headwise layers; F.scaled_dot_product_attention wherever it is
+    called; nn.MultiheadAttention and nn.TransformerEncoderLayer, their fast path too; Hugging Face's attention
+    functions, eager ones where a few rows of every sample of their own weights prove the map. Weights are before
+    dropout. What was met and not seen is in `seen.unseen`, with the reason. A softmax by hand is met where its result
+    enters a matrix product, as that of a classifier or a router does not; one that only scales values is not noticed.
 
     only: a name or glob, several of them, or a function of a name, None: everything. A name takes in all that is
-    inside of the module; what is not taken costs nothing. keep: called with each map as it is made, and its result kept
-    in place of the map, so that q and k are let go; None: the maps are kept. grad: whether maps lead back to q and k.
+    inside of the module, a function does not; what is not taken costs nothing. keep: called with each map as it is
+    made, and its result kept in place of the map, so that q and k are let go; None: the maps are kept. grad: whether
+    maps lead back to q and k.
 
     A call that the model's own forward makes is under "". A call from a function, outside of any module, is under
-    "(no module)". Calls of other models are not recorded. A function compiled by torch.compile, other than a module,
-    runs as it is; only the calls it leaves to torch's fused kernels are seen.
+    "(no module)". Calls of other models and of copies are not recorded. What torch.compile has made, flex_attention
+    too, runs as it does unwatched, and is listed as not seen.
 
     >>> import torch, headwise as hw
     >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(3, 5, 8)
@@ -60,10 +63,16 @@ def watch(
     taken = chosen(names, only)
     seen = Seen(keep)
     ears = Ears(names, taken, seen, hears_all=only is None, grad=grad)
-    patches, around = Patches(ears), ExitStack()
-    with around:
+    with ExitStack() as around:
+        patches = Patches(ears)
         around.callback(patches.remove)
         patches.install()
-        around.enter_context(attached(model, ears, patches))
+        hooks = around.enter_context(attached(model, ears))
+
+        def come_back() -> None:
+            hooks.put_back()
+            patches.come_back()
+
+        compiled_calls(around, Compiled(patches.step_aside, hooks.take_off, come_back))
         around.enter_context(ears.open(Listening(ears)))
         yield seen

@@ -218,6 +218,19 @@ def test_hooks_on_out_proj_run_and_it_may_be_replaced() -> None:
         ours(x, x[0], x)
 
 
+def test_watched_inside_an_encoder_layer_it_shows_the_weights_it_used() -> None:
+    layer = nn.TransformerEncoderLayer(E, H, 17, batch_first=True).eval()
+    model = nn.Sequential(layer)
+    hw.compat.replace(model)
+    x, bias = x_of(), randn(LQ, LQ, seed=3).float()
+    with torch.no_grad():
+        wanted = layer(x, src_mask=bias)
+        with hw.watch(model) as seen:
+            assert torch.equal(layer(x, src_mask=bias), wanted)
+        weights = layer.self_attn(x, x, x, attn_mask=bias, average_attn_weights=False)[1]
+    torch.testing.assert_close(seen["0.self_attn"].dense(), weights)
+
+
 def test_watched_it_computes_the_same_and_shows_its_weights() -> None:
     ours = pair(batch_first=True).ours
     x, bias = x_of(), randn(LQ, LQ, seed=3).float()
