@@ -128,3 +128,25 @@ def test_half_precision_gets_gradients_of_its_own_dtype_rounded_once(monkeypatch
     got, want = (gradients(made(g).entropy(), g, 5) for g in (case, wide))
     assert got.dtype is torch.bfloat16
     assert torch.equal(got, want.bfloat16())
+
+
+def test_without_keys_the_lse_is_the_sink_and_has_its_gradient():
+    case = leaves(inputs(Shape(Lk=0), sink=torch.arange(6.0)))
+    m = made(case)
+    assert torch.equal(m.lse, case["sink"][:, None].expand(2, 6, 5))
+    (found,) = torch.autograd.grad(m.lse.sum(), case["sink"])
+    assert torch.equal(found, torch.full((6,), 10.0))
+
+
+@pytest.mark.parametrize("name", [*READINGS, "one weight of a row"])
+def test_a_row_that_its_bias_closes_has_no_gradient_and_spoils_none(name):
+    bias = torch.zeros(5, 7).index_fill(0, torch.tensor([1, 3]), float("-inf"))
+    case = inputs(attn_bias=bias)
+    masked = inputs(mask=~bias.isneginf())
+    if name == "one weight of a row":
+        got, want = (gradients(made(g)[0, 0], g, 5) for g in (leaves(case), leaves(masked)))
+    else:
+        got, want = (gradients(READINGS[name][0](made(g)), g, 5) for g in (leaves(case), leaves(masked)))
+    assert bool((want != 0).any())
+    assert bool(got.isfinite().all())
+    assert torch.equal(got[: len(want)], want)

@@ -2,9 +2,10 @@
 
 from headwise.maps.files import load_maps, save_maps
 from headwise.maps.heads import HeadMean
+from headwise.maps.logits import Logits
 from headwise.maps.lse import natural_lse
 from headwise.maps.making import additive_map, attention_map
-from headwise.maps.map import AttentionMap, Logits
+from headwise.maps.map import AttentionMap
 
 __all__ = [
     "AttentionMap",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from headwise.maps.stored import Shelf, describe, restore
 from headwise.ops.call import Call
 
 SCHEMA = 1
+LONGEST_SHOWN = 60
 
 Tokens = list[str] | list[list[str]] | None
 
@@ -39,8 +40,12 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
         """Write the file."""
         if not _are_tokens(self.tokens):
             raise ArgumentError(
-                "tokens must be texts, or a list of texts to each sample, or None: pass tokens as lists"
+                f"tokens must be texts, or a list of texts to each sample, or None, but {_shown(self.tokens)} came: "
+                "pass tokens as lists"
             )
+        for name in self._calls:
+            if not isinstance(name, str):
+                raise ArgumentError(f"maps are kept by names, but {type(name).__name__} {name!r} came: give texts")
         shelf = Shelf()
         described = {name: describe(str(n), *pair, shelf) for n, (name, pair) in enumerate(self._calls.items())}
         text = json.dumps({"maps": described, "tokens": self.tokens}, allow_nan=False)
@@ -65,12 +70,15 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
 
 
 def as_lists(tokens: Sequence[str] | Sequence[Sequence[str]] | None) -> Any:
-    """Tokens as JSON knows them."""
-    return (
-        None
-        if tokens is None
-        else [list(t) if isinstance(t, Sequence) and not isinstance(t, str) else t for t in tokens]
-    )
+    """Tokens as JSON knows them; a text alone, and what holds none, stays as it is, to be refused."""
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        return tokens
+    return [list(t) if isinstance(t, Sequence) and not isinstance(t, str) else t for t in tokens]
+
+
+def _shown(tokens: Any) -> str:
+    text = repr(tokens)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _are_tokens(tokens: Any) -> bool:

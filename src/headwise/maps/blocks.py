@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.maps.indexing import Taken
+from headwise.maps.logsum import LogSum
 from headwise.masks.leaves import Allowed
 from headwise.masks.places import Point
 from headwise.ops import reference
@@ -61,18 +62,17 @@ def softmax(part: Call) -> Tensor:
     return reference.weights(part, scores(part))
 
 
-def weights(part: Call, lse: Tensor) -> Tensor:
-    """The weights of a block, (B, Hq, Lq, Lk), whose rows have these lse (B, Hq, Lq)."""
-    return exponentials(scores(part), reference.open_pairs(part), lse[..., None])
+def weights(part: Call, sums: LogSum) -> Tensor:
+    """The weights of a block, (B, Hq, Lq, Lk), whose rows have these log-sums (B, Hq, Lq)."""
+    return exponentials(scores(part), reference.open_pairs(part), sums)
 
 
-def exponentials(scores: Tensor, allowed: Tensor | None, lse: Tensor) -> Tensor:
-    """exp(score - lse) where a pair may attend, else 0; an lse of -inf is that of a row that has no such pair."""
-    base = lse.masked_fill(lse.isneginf(), 0.0)
+def exponentials(scores: Tensor, allowed: Tensor | None, sums: LogSum) -> Tensor:
+    """The weights of scores (..., Lk) in rows that have these log-sums (...), 0 where a pair may not attend."""
     if allowed is None:
-        return (scores - base).exp()
+        return sums.beside(scores).exp()
     # filled before the exponential too, so that no gradient is made of inf and 0
-    return torch.where(allowed, (torch.where(allowed, scores, float("-inf")) - base).exp(), 0.0)
+    return torch.where(allowed, sums.beside(torch.where(allowed, scores, float("-inf"))).exp(), 0.0)
 
 
 def pair_scores(call: Call, at: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
@@ -94,6 +94,12 @@ def pair_scores(call: Call, at: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | No
         by_bias = ~bias.isneginf()
         allowed = by_bias if allowed is None else allowed & by_bias
     return scores, allowed
+
+
+def pair_weights(call: Call, at: tuple[Tensor, ...], sums: LogSum) -> Tensor:
+    """The weights of single pairs, (n,), in rows that have these log-sums (n,)."""
+    found, allowed = pair_scores(call, at)
+    return exponentials(found[:, None], None if allowed is None else allowed[:, None], sums)[:, 0]
 
 
 def picked(values: Tensor, taken: tuple[Taken, ...]) -> Tensor:

@@ -24,7 +24,8 @@ DTYPES = {
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-LONGEST_HEADER = 1 << 25
+# what safetensors' own readers take at most
+LONGEST_HEADER = 100_000_000
 MOST_AXES = 8
 
 
@@ -53,6 +54,13 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
         header[name] = {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > LONGEST_HEADER:
+        raise ArgumentError(
+            f"the names, masks and tokens of a file may take {LONGEST_HEADER} bytes, the most that readers of "
+            f"safetensors accept, but take {len(text)}: write several files, or fewer tokens"
+        )
+    if not path.parent.is_dir():
+        raise ArgumentError(f"a file is written into a folder that is there, but {path.parent} is none: make it first")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         with unfinished.open("wb") as file:
@@ -66,10 +74,13 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and metadata of a file; InputError in one sentence where it is not whole and sound."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        entries, metadata, begin = _read_header(file, size)
-        return {name: _tensor(file, begin, entry) for name, entry in entries.items()}, metadata
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            entries, metadata, begin = _read_header(file, size)
+            return {name: _tensor(file, begin, entry) for name, entry in entries.items()}, metadata
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): give the file that save_maps wrote") from error
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Entry], dict[str, str], int]:

@@ -82,6 +82,22 @@ def count(taken: Taken, size: int) -> int:
     return taken.numel() if isinstance(taken, Tensor) else len(range(size)[taken])
 
 
+def run(taken: Taken, size: int) -> slice:
+    """The run of an axis of this size that holds all that is taken from it."""
+    if isinstance(taken, Tensor):
+        return slice(int(taken.min()), int(taken.max()) + 1) if taken.numel() else slice(0, 0)
+    entries = range(size)[taken]
+    return slice(entries[0], entries[-1] + 1) if entries else slice(0, 0)
+
+
+def whole(name: str, value: Any) -> int:
+    """A count that someone gave, as an int; ArgumentError where it is no whole number."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ArgumentError(f"{name} must be a whole number, but {value!r} came: give an int") from error
+
+
 def _entry(item: Any, device: torch.device) -> Any:
     """One item of an index as int, slice, Ellipsis or a tensor of int64 or bool."""
     if item is Ellipsis or isinstance(item, slice):

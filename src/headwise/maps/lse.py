@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.maps import blocks
-from headwise.maps.recompute import Reading, differentiable
-from headwise.maps.scan import finite, rows_without_keys
+from headwise.maps.logsum import LogSum, of_logits
+from headwise.maps.recompute import Reading, differentiable, of_rows
+from headwise.maps.scan import log_sums, rows_without_keys
 from headwise.maps.strips import strips
+from headwise.maps.tiling import Region
+from headwise.ops import reference
 from headwise.ops.call import Call
 
 # rows of each head that `deviation` computes
 SAMPLED = 16
+# the largest lse whose rounding leaves the weights alone, in roundings of float32: 256
+RESOLVED = 2.0**-15
+# how many roundings apart the lse of a kernel and of this map may be and still be of one row
+MISFIT = 64
 
 
 def natural_lse(lse: Tensor, *, base: float = 2.0) -> Tensor:
@@ -25,15 +33,18 @@ def natural_lse(lse: Tensor, *, base: float = 2.0) -> Tensor:
     >>> natural_lse(torch.tensor([3.0]), base=2).exp()
     tensor([8.])
     """
+    if not isinstance(lse, Tensor):
+        raise ArgumentError(f"lse must be a tensor, but {type(lse).__name__} came: pass what the kernel gave")
     if not base > 0 or base == 1 or not math.isfinite(base):
         raise ArgumentError(f"base= is that of a logarithm, so it must be greater than 0 and not 1; got {base}")
     return lse * math.log(base)
 
 
-def normalized(call: Call, lse: Tensor) -> Tensor:
-    """A kernel's lse (B, Hq, Lq) in the dtype of the map; kernels give 0.0, -inf or +inf on rows without a key.
+def normalized(call: Call, lse: Tensor) -> LogSum:
+    """The log-sums that a kernel's lse (B, Hq, Lq) stands for; kernels give 0.0, -inf or +inf on rows without a key.
 
-    -inf on such rows, or the sink's logit; NaN on any other row where it is +inf, which no softmax has.
+    On such rows -inf, or the sink's logit; NaN on any other row where it is +inf, which no softmax has. A row whose lse
+    is so large that its own rounding would show in the weights is computed anew, if the lse fits it at all.
     """
     dtype = torch.promote_types(call.q.dtype, torch.float32)
     natural = lse.detach().to(dtype)
@@ -41,35 +52,50 @@ def normalized(call: Call, lse: Tensor) -> Tensor:
         natural = torch.full_like(natural, float("-inf"))
     natural = natural.masked_fill(natural.isposinf(), float("nan"))
     without = rows_without_keys(call)
-    if without is None:
-        return natural.clone()
-    nothing = natural.new_tensor(float("-inf")) if call.sink is None else call.sink.detach().to(dtype)[:, None]
-    return torch.where(without, nothing, natural)
+    if without is not None:
+        nothing = natural.new_tensor(float("-inf")) if call.sink is None else call.sink.detach().to(dtype)[:, None]
+        natural = torch.where(without, nothing, natural)
+    told = LogSum(natural.clone(), torch.zeros_like(natural), natural)
+    # a half has no more digits than float32 gives it
+    step = max(torch.finfo(lse.dtype).eps, torch.finfo(dtype).eps)
+    blurred = natural.abs() > RESOLVED / min(step, torch.finfo(torch.float32).eps)
+    if without is not None:
+        blurred &= ~without
+    return _sharpened(call, told, blurred, MISFIT * step) if bool(blurred.any()) else told
 
 
-def differentiable_lse(call: Call, known: Tensor) -> Tensor:
-    """The lse of a call whose value is known, with the gradient that the log-sum-exp of its scores has."""
+def _sharpened(call: Call, told: LogSum, blurred: Tensor, rounding: float) -> LogSum:
+    """The log-sums that were told, with these rows computed anew; where what was told does not fit, it stays."""
+    places = blurred.nonzero()
+    runs = (slice(int(least), int(most) + 1) for least, most in zip(places.amin(0), places.amax(0), strict=True))
+    own = log_sums(call, Region(*runs)).sums
+    is_new = blurred & ((own.lse - told.lse).abs() <= rounding * own.lse.abs())
+    return LogSum(*(torch.where(is_new, new, old) for new, old in zip(own, told, strict=True)))
+
+
+def differentiable_sums(call: Call, known: Callable[[], LogSum], region: Region | None = None) -> LogSum:
+    """The log-sums of a call whose values are known, with the derivative that the log-sum-exp of its scores has.
+
+    region: the rows that are wanted; None: all.
+    """
     reading = Reading(
-        values=lambda: (known.clone(),),
-        strips=lambda whole: strips(whole),
-        of=lambda part, strip: (_of_rows(part),),
-        cut=lambda gradients, strip: tuple(None if g is None else strip.of_rows(g) for g in gradients),
+        values=lambda: tuple(t.clone() for t in known()),
+        shapes=(call.sizes[:3],) * 3,
+        strips=lambda whole: strips(whole, region=region),
+        of=lambda part, strip: of_logits(blocks.logits(part), part.sink),
+        cut=of_rows,
     )
-    return differentiable(call, reading)[0]
-
-
-def _of_rows(part: Call) -> Tensor:
-    """The lse of a block that holds whole rows."""
-    logits = blocks.logits(part)
-    if part.sink is not None:
-        column = part.sink.to(logits.dtype)[None, :, None, None].expand(*logits.shape[:-1], 1)
-        logits = torch.cat([logits, column], dim=-1)
-    return torch.logsumexp(logits, dim=-1)
+    return LogSum(*differentiable(call, reading))
 
 
 def check_lse(lse: Tensor, call: Call) -> None:
     """Raise unless an lse has one number for each row of a call."""
     B, Hq, Lq, _ = call.sizes
+    if not isinstance(lse, Tensor):
+        raise ArgumentError(
+            f"lse must be a tensor (B={B}, Hq={Hq}, Lq={Lq}), one number a row, or None, but {type(lse).__name__} "
+            "came: pass what the kernel gave"
+        )
     if lse.shape != (B, Hq, Lq):
         raise ShapeError(
             f"lse must be (B={B}, Hq={Hq}, Lq={Lq}), one number a row, but came as {tuple(lse.shape)}: cut off what a "
@@ -82,18 +108,20 @@ def check_lse(lse: Tensor, call: Call) -> None:
         )
 
 
-def deviation(call: Call, lse: Tensor) -> float:
-    """The largest distance of a sampled row's sum, the sink's share in it, from 1; 0.0 of a map without rows."""
-    B, Hq, Lq, _ = call.sizes
-    if 0 in (B, Hq, Lq):
+def deviation(call: Call, sums: LogSum) -> float:
+    """The largest distance of a sampled row's sum, the sink's share in it, from 1; 0.0 of a map without pairs."""
+    Lq = call.sizes.Lq
+    if 0 in call.sizes:
         return 0.0
-    worst = lse.new_zeros(())
+    worst = sums.base.new_zeros(())
     for row in torch.linspace(0, Lq - 1, min(SAMPLED, Lq)).long().tolist():
-        part, base = call.part(slice(row, row + 1)), lse[:, :, row]
-        total = blocks.weights(part, base[..., None]).sum(-1)[..., 0]
+        rows = slice(row, row + 1)
+        part, own = call.part(rows), sums.of(slice(None), slice(None), rows)
+        total = blocks.weights(part, own).sum(-1)
         if call.sink is not None:
-            total = total + (call.sink.to(lse.dtype) - finite(base)).exp()
-        is_empty = base.isneginf() & (total == 0)
+            total = total + own.beside(call.sink.to(total.dtype)[:, None, None])[..., 0].exp()
+        open_ = reference.open_pairs(part)
+        is_empty = (total == 0) & (False if open_ is None else ~open_.any(-1))
         # not torch.maximum of finite numbers only: NaN fits nothing
         worst = torch.maximum(worst, (total - 1).abs().masked_fill(is_empty, 0.0).amax())
     return float(worst)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from headwise.errors import ArgumentError
 from headwise.maps.map import AttentionMap
 from headwise.masks import Mask
 from headwise.ops.call import Rules, cast_by_autocast, checked
@@ -55,6 +56,10 @@ def additive_map(
     >>> additive_map(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 4, 8), torch.ones(8))[0, 1, 2]
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
+    if not isinstance(weight, Tensor):
+        raise ArgumentError(
+            f"weight must be a tensor (Hq, D), or (D,) for all heads, but {type(weight).__name__} came: pass a tensor"
+        )
     q, k, _ = cast_by_autocast(q, k, k)
     each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and q.ndim == 4 else weight
     return AttentionMap(checked(q, k, k, weight=each, mask=mask), lse)

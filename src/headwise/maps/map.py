@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -18,15 +18,17 @@ from headwise.maps.archive import Archive
 from headwise.maps.blocks import wants_gradient
 from headwise.maps.heads import HeadMean
 from headwise.maps.held import Held, lasting
-from headwise.maps.indexing import Taken, count
-from headwise.maps.lse import check_lse, deviation, differentiable_lse, normalized
-from headwise.maps.matrix import LazyMatrix
-from headwise.maps.recompute import Reading, differentiable
+from headwise.maps.indexing import Taken, count, run, whole
+from headwise.maps.logits import Logits
+from headwise.maps.logsum import LogSum
+from headwise.maps.lse import check_lse, deviation, differentiable_sums, normalized
+from headwise.maps.recompute import Reading, differentiable, of_rows
 from headwise.maps.strips import Strip, exact, strips
-from headwise.maps.tiling import wide_type
+from headwise.maps.tiling import Region, wide_type
+from headwise.maps.transforms import refuse_in_torch_func
 from headwise.maps.weights import Sums, WeightMap
 from headwise.masks.tiles import FULL
-from headwise.ops.call import Call
+from headwise.ops.call import Call, transformed
 
 LONGEST_MASK_SHOWN = 60
 # where the lse of some rows is not known, they are computed whole if they have at most so many entries
@@ -39,7 +41,8 @@ class AttentionMap(WeightMap):
     It holds q and k, and computes what is looked at from them: `m[0, 1, 10]` is one row, `m.entropy()` one pass in
     O(L) memory. float32, or float64 where q is. Everything but the given lse is differentiable with respect to q, k,
     attn_bias, sink and weight, by computing again on the way back; a second derivative holds the whole map. A given
-    lse is taken as a number that q and k have, so gradients are those of the softmax.
+    lse is taken as a number that q and k have, so gradients are those of the softmax; so is every number within
+    torch.func and where dual numbers carry a forward derivative, which take more memory.
 
     q and k are held by reference, not copied: a reading raises StaleMapError once one has been changed in place.
 
@@ -49,7 +52,7 @@ class AttentionMap(WeightMap):
     AttentionMap((1, 2, 3, 3), float32, cpu, mask=causal())
     >>> m[0, 1, 1]
     tensor([0.5000, 0.5000, 0.0000])
-    >>> m.entropy()[0, 1].exp()
+    >>> m.entropy()[0, 1].exp().round(decimals=3)
     tensor([1., 2., 3.])
     """
 
@@ -85,8 +88,7 @@ class AttentionMap(WeightMap):
         -inf on a row that may attend to nothing; with a sink, the sink's logit.
         """
         self._ready()
-        known = self._known_lse()
-        return differentiable_lse(self._call, known) if wants_gradient(self._call) else known.clone()
+        return self._log_sums().lse
 
     def max_logit(self) -> Tensor:
         """The largest score of each head that a query may see, (B, Hq); -inf where there is none.
@@ -94,16 +96,16 @@ class AttentionMap(WeightMap):
         After softcap and bias; the sink is no key's score, and does not count. What QK-clip watches (Kimi K2, 2025).
         """
         self._ready()
-        peak = self._summary().peak
-        if wants_gradient(self._call):
-            reading = Reading(
-                values=lambda: (peak.clone(),),
-                strips=lambda call: strips(call),
-                of=lambda part, strip: (blocks.logits(part).amax(-1),),
-                cut=lambda gradients, strip: tuple(None if g is None else strip.of_rows(g) for g in gradients),
-            )
-            (peak,) = differentiable(self._call, reading)
-        return peak.amax(-1) if self.shape[2] else peak.new_full(self.shape[:2], float("-inf"))
+        reading = Reading(
+            values=lambda: (self._summary().peak.clone(),),
+            shapes=(self.shape[:3],),
+            strips=lambda call: strips(call),
+            of=lambda part, strip: (blocks.logits(part).amax(-1),),
+            cut=of_rows,
+        )
+        if 0 in self.shape:
+            return self._call.q.new_full(self.shape[:2], float("-inf"), dtype=self.dtype)
+        return differentiable(self._call, reading)[0].amax(-1)
 
     def mean_heads(self) -> HeadMean:
         """The mean of all heads, (B, 1, Lq, Lk), lazy again."""
@@ -113,9 +115,14 @@ class AttentionMap(WeightMap):
     def tiles(self, *, block: tuple[int, int] = (128, 128)) -> Tensor:
         """What the mask makes of each tile: 0 empty, 1 mixed, 2 full; int8 (B|1, H|1, rows, columns)."""
         B, Hq, Lq, Lk = self.shape
+        if not isinstance(block, Sequence) or len(block) != 2:
+            raise ArgumentError(f"block counts the queries and keys of a tile, so it has two numbers; got {block!r}")
+        queries, keys = (whole("a number of block", n) for n in block)
+        if min(queries, keys) < 1:
+            raise ArgumentError(f"block counts the queries and keys of a tile, so both must be 1 or more; got {block}")
         if self._call.mask is not None:
-            return self._call.mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
-        counts = [-(-length // size) for length, size in zip((Lq, Lk), block, strict=True)]
+            return self._call.mask.tiles(Lq, Lk, block=(queries, keys), batch=B, heads=Hq)
+        counts = (-(-Lq // queries), -(-Lk // keys))
         return torch.full((1, 1, *counts), FULL, dtype=torch.int8, device=self.device)
 
     def check(self) -> float:
@@ -125,8 +132,9 @@ class AttentionMap(WeightMap):
         call. Some rows of every sample and head are computed; the lse comes from the kernel, or from this map.
         """
         self._ready()
+        refuse_in_torch_func("check()")
         with exact(self._call):
-            return deviation(self._call, self._known_lse())
+            return deviation(self._call, self._known_sums())
 
     def detach(self) -> AttentionMap:
         """The same map without a way back to q and k."""
@@ -155,7 +163,8 @@ class AttentionMap(WeightMap):
     def stored(self) -> tuple[Call, Tensor | None]:
         """What a file keeps of it: its call, and its lse where it is known."""
         self._held.check()
-        return self._call, self._known_lse() if self._is_lse_known() else None
+        refuse_in_torch_func("a file of maps")
+        return self._call, self._known_sums().lse if self._is_lse_known() else None
 
     def __repr__(self) -> str:
         call = self._call
@@ -184,16 +193,22 @@ class AttentionMap(WeightMap):
         return again
 
     def _is_lse_known(self) -> bool:
-        return self._given is not None or "lse" in self._kept
+        return self._given is not None or "sums" in self._kept
 
-    def _known_lse(self) -> Tensor:
-        """The lse without gradients, computed once."""
-        if "lse" not in self._kept:
+    def _known_sums(self) -> LogSum:
+        """The log-sums without gradients, computed once."""
+        if "sums" not in self._kept:
             with exact(self._call):
-                given = self._given
-                self._kept["lse"] = scan.log_sum_exp(self._call) if given is None else normalized(self._call, given)
-        known: Tensor = self._kept["lse"]
+                if self._given is None:
+                    self._kept["peak"], self._kept["sums"] = scan.log_sums(self._call)
+                else:
+                    self._kept["sums"] = normalized(self._call, self._given)
+        known: LogSum = self._kept["sums"]
         return known
+
+    def _log_sums(self) -> LogSum:
+        """The same with their derivatives where they are wanted; never the kept tensors themselves."""
+        return differentiable_sums(self._call, self._known_sums)
 
     def _ready(self) -> None:
         self._held.check()
@@ -207,26 +222,29 @@ class AttentionMap(WeightMap):
             return blocks.softmax(blocks.block(self._call, taken))
         rows = (*taken[:3], slice(None))
         is_small = math.prod(counts[:3]) * self.shape[3] <= ENTRIES
-        if is_small and (wants_gradient(self._call) or not self._is_lse_known()):
+        if is_small and (wants_gradient(self._call) or transformed(self._call) or not self._is_lse_known()):
             return blocks.softmax(blocks.block(self._call, rows)).index_select(3, self._columns(taken[3]))
-        return blocks.weights(blocks.block(self._call, taken), self._lse_of(rows))
+        return blocks.weights(blocks.block(self._call, taken), self._sums_of(taken))
 
     def _columns(self, taken: Taken) -> Tensor:
         return taken if isinstance(taken, Tensor) else torch.arange(self.shape[3], device=self.device)[taken]
 
     def _points(self, at: tuple[Tensor, ...]) -> Tensor:
-        scores, allowed = blocks.pair_scores(self._call, at)
-        return blocks.exponentials(scores, allowed, self.lse[at[0], at[1], at[2]])
+        return blocks.pair_weights(self._call, at, self._log_sums().of(*at[:3]))
 
-    def _lse_of(self, rows: tuple[Taken, ...]) -> Tensor:
-        """The lse of a block of whole rows, (b, h, rows); where nothing is known yet, from these rows only."""
-        is_whole = all(count(t, size) == size for t, size in zip(rows, self.shape, strict=True))
-        if is_whole or self._is_lse_known():
-            known = blocks.picked(self._known_lse(), rows[:3])
-        else:
+    def _sums_of(self, taken: tuple[Taken, ...]) -> LogSum:
+        """The log-sums of some rows; where nothing is known yet, from the tiles of these rows only."""
+        region = Region(*(run(t, size) for t, size in zip(taken[:3], self.shape[:3], strict=True)))
+        is_whole = region == Region.whole(self._call)
+
+        def known() -> LogSum:
+            if is_whole or self._is_lse_known():
+                return self._known_sums()
             with exact(self._call):
-                known = scan.log_sum_exp(blocks.block(self._call, rows))
-        return differentiable_lse(blocks.block(self._call, rows), known) if wants_gradient(self._call) else known
+                return scan.log_sums(self._call, region).sums
+
+        sums = differentiable_sums(self._call, known, None if is_whole else region)
+        return LogSum(*(blocks.picked(t, taken[:3]) for t in sums))
 
     def _mixed(self, weights: Tensor) -> Tensor:
         return weights
@@ -238,42 +256,11 @@ class AttentionMap(WeightMap):
         """What one pass gives, without gradients, kept."""
         if "summary" not in self._kept:
             with exact(self._call):
-                self._kept["summary"] = scan.summarize(self._call, self._known_lse())
+                known = self._known_sums()
+                self._kept["summary"] = scan.summarize(self._call, known, self._kept.get("peak"))
         found: scan.Summary = self._kept["summary"]
         return found
 
     def _sums(self) -> Sums:
         found = self._summary()
         return Sums(found.entropy, found.mass, found.received)
-
-
-class Logits(LazyMatrix):
-    """The masked scores of a map, (B, Hq, Lq, Lk), lazy as the map is; -inf where a pair may not attend."""
-
-    def __init__(self, source: AttentionMap) -> None:
-        self._source = source
-
-    @property
-    def shape(self) -> torch.Size:
-        return self._source.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._source.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._source.device
-
-    def __repr__(self) -> str:
-        return f"Logits(of={self._source!r})"
-
-    def _ready(self) -> None:
-        self._source._ready()
-
-    def _block(self, taken: tuple[Taken, ...]) -> Tensor:
-        return blocks.logits(blocks.block(self._source._call, taken))
-
-    def _points(self, at: tuple[Tensor, ...]) -> Tensor:
-        scores, allowed = blocks.pair_scores(self._source._call, at)
-        return scores if allowed is None else torch.where(allowed, scores, float("-inf"))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps.blocks import PAIRS
-from headwise.maps.indexing import Index, Taken, count
+from headwise.maps.indexing import Index, Taken, count, whole
 
 # a block may be this many times as large as what is picked from it, before its pairs are computed one by one
 WASTE = 4
@@ -84,7 +84,7 @@ class LazyMatrix(ABC):
         """
         self._ready()
         around = "index a part of it, reduce it (topk, pooled, entropy, received), or give a larger max_bytes"
-        self._check_bytes(self.shape, max_bytes, around)
+        self._check_bytes(self.shape, whole("max_bytes", max_bytes), around)
         with torch.autocast(self.device.type, enabled=False):
             return self._block((slice(None),) * 4)
 

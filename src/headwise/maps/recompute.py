@@ -9,30 +9,64 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.errors import ArgumentError
+from headwise.maps.blocks import wants_gradient
 from headwise.maps.strips import Strip
-from headwise.ops.call import Call
+from headwise.maps.tiling import wide_type
+from headwise.maps.transforms import in_torch_func
+from headwise.ops.call import Call, transformed
 
 LEAVES = ("q", "k", "attn_bias", "sink", "weight")
+
+
+Of = Callable[[Call, Strip], tuple[Tensor, ...]]
+Cut = Callable[[tuple[Tensor | None, ...], Strip], tuple[Tensor | None, ...]]
 
 
 @dataclass(frozen=True)
 class Reading:
     """Results of a map: how to compute them at once, and the same from a strip of it by differentiable steps.
 
-    values: all of them, without gradients. strips: blocks that cover the map. of: the results that a strip alone
-    gives. cut: for each result, the part of its gradient that a strip's result has.
+    values: all of them, without gradients. shapes: of each result. strips: blocks that cover the map. of: the results
+    that a strip alone gives. cut: for each result, the part of it, or of its gradient, that a strip's result is for.
     """
 
     values: Callable[[], tuple[Tensor, ...]]
+    shapes: tuple[tuple[int, ...], ...]
     strips: Callable[[Call], Sequence[Strip]]
-    of: Callable[[Call, Strip], tuple[Tensor, ...]]
-    cut: Callable[[tuple[Tensor | None, ...], Strip], tuple[Tensor | None, ...]]
+    of: Of
+    cut: Cut
 
 
 def differentiable(call: Call, reading: Reading) -> tuple[Tensor, ...]:
-    """The values of a reading, joined to the gradients of the call's q, k, attn_bias, sink and weight."""
+    """The values of a reading, joined to the derivatives of the call's q, k, attn_bias, sink and weight if wanted."""
+    if transformed(call):
+        with torch.autocast(call.q.device.type, enabled=False):
+            return assembled(call, reading.strips(call), reading.of, reading.cut, reading.shapes)
+    if not wants_gradient(call):
+        return reading.values()
     results: tuple[Tensor, ...] = Recomputed.apply(reading, call, *(getattr(call, name) for name in LEAVES))  # type: ignore[no-untyped-call]
     return results
+
+
+def assembled(
+    call: Call, strips: Sequence[Strip], of: Of, cut: Cut, shapes: tuple[tuple[int, ...], ...]
+) -> tuple[Tensor, ...]:
+    """The results of all strips, each added where it belongs, by plain operations that every transform follows."""
+    totals: tuple[Tensor, ...] = ()
+    for strip in strips:
+        results = of(strip.part(call), strip)
+        # made from what it shall hold, so that in vmap it has room for all of it
+        totals = totals or tuple(r.new_zeros(shape) for r, shape in zip(results, shapes, strict=True))
+        for place, result in zip(cut(totals, strip), results, strict=True):
+            if place is not None:
+                place.add_(result)
+    return totals or tuple(call.q.new_zeros(shape, dtype=wide_type(call)) for shape in shapes)
+
+
+def of_rows(values: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
+    """The cut of results that have a number, or some, for each row."""
+    return tuple(None if t is None else strip.of_rows(t) for t in values)
 
 
 class Recomputed(torch.autograd.Function):
@@ -47,6 +81,7 @@ class Recomputed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        _refuse_batches(gradients)
         leaves = dict(zip(LEAVES, ctx.saved_tensors, strict=True))
         kind = leaves["q"].device.type
         with torch.autocast(kind, enabled=False):
@@ -55,6 +90,15 @@ class Recomputed(torch.autograd.Function):
             else:
                 found = _streamed(ctx.reading, ctx.call, leaves, gradients)
         return None, None, *(found.get(name) for name in LEAVES)
+
+
+def _refuse_batches(gradients: tuple[Tensor | None, ...]) -> None:
+    """Raise where many gradients come as one, which sums that are kept outside have no room for."""
+    if in_torch_func() or any(g is not None and torch._C._functorch.is_legacy_batchedtensor(g) for g in gradients):
+        raise ArgumentError(
+            "a map read outside torch.func takes one gradient at a time, but a batch of them came: hand them back one "
+            "by one, or read the map inside torch.func.jacrev"
+        )
 
 
 Leaves = dict[str, Tensor | None]
@@ -101,7 +145,8 @@ def _graph(reading: Reading, call: Call, leaves: Leaves, gradients: Gradients) -
 def _pairs(reading: Reading, part: Call, strip: Strip, gradients: Gradients) -> list[tuple[Tensor, Tensor]]:
     """Each result of a strip with its part of the gradient, where there is one."""
     cuts = reading.cut(gradients, strip)
-    return [(r, g) for r, g in zip(reading.of(part, strip), cuts, strict=True) if g is not None]
+    results = reading.of(part, strip)
+    return [(r, g) for r, g in zip(results, cuts, strict=True) if g is not None and r.requires_grad]
 
 
 def _with(call: Call, tensors: Leaves) -> Call:

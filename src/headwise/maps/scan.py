@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headwise.maps.tiling import TileScores, tiles, wide_type
+from headwise.maps.logsum import LogSum, finite
+from headwise.maps.tiling import Region, TileScores, tiles, wide_type
 from headwise.ops.call import Call
 
 
@@ -24,61 +25,76 @@ class Summary(NamedTuple):
     received: Tensor
 
 
-def log_sum_exp(call: Call) -> Tensor:
-    """(B, Hq, Lq): natural log of each row's sum of exponentials, the sink's too; -inf where there is nothing."""
+class Peaks(NamedTuple):
+    """What one pass over the scores gives: peak (B, Hq, Lq), the largest open one, and the log-sum of each row."""
+
+    peak: Tensor
+    sums: LogSum
+
+
+def log_sums(call: Call, region: Region | None = None) -> Peaks:
+    """The log-sums of a call's rows and their largest scores, -inf where there is none.
+
+    region: the rows that are wanted, others hold what is not to be read; None: all.
+    """
     B, Hq, Lq, _ = call.sizes
     top = call.q.new_full((B, Hq, Lq), float("-inf"), dtype=wide_type(call))
     total = torch.zeros_like(top)
     scores = TileScores(call)
-    for tile in tiles(call):
+    for tile in tiles(call, region):
         t = scores.of(tile)
         if tile.closed is not None:
             t.masked_fill_(tile.closed, float("-inf"))
         place = (tile.samples, tile.heads, tile.rows)
         before, new = top[place], torch.maximum(top[place], t.amax(-1))
         # a row without an open key so far has no largest score to subtract
-        base = new.masked_fill(new.isneginf(), 0.0)
+        base = finite(new)
         t.sub_(base[..., None]).exp_()
         total[place] = total[place] * (before - base).exp_() + t.sum(-1)
         top[place] = new
-    lse = top.add_(total.log_())
-    return lse if call.sink is None else torch.logaddexp(lse, call.sink.detach().to(lse.dtype)[:, None])
+    log, is_empty = total.log_(), top.isneginf()
+    lse = torch.where(is_empty, top, top + log)
+    if call.sink is None:
+        return Peaks(top, LogSum(top, log.masked_fill_(is_empty, 0.0), lse))
+    sink = call.sink.detach().to(top.dtype)[:, None]
+    log = torch.logaddexp(log, sink - top).clamp_(max=torch.finfo(top.dtype).max)
+    base = torch.where(is_empty, sink, top)
+    return Peaks(top, LogSum(base, log.masked_fill_(is_empty, 0.0), torch.logaddexp(lse, sink)))
 
 
-def summarize(call: Call, lse: Tensor) -> Summary:
-    """The summary of the weights exp(score - lse); lse (B, Hq, Lq) as `log_sum_exp` gives it."""
+def summarize(call: Call, sums: LogSum, peak: Tensor | None = None) -> Summary:
+    """The summary of the weights that these log-sums give; peak: as `log_sums` gives it, None: not known."""
     B, Hq, _, Lk = call.sizes
-    lse = finite(lse)
-    entropy, mass = torch.zeros_like(lse), torch.zeros_like(lse)
-    peak = torch.full_like(lse, float("-inf"))
-    received = lse.new_zeros((B, Hq, Lk), dtype=torch.float64 if lse.device.type == "cpu" else lse.dtype)
-    scores = TileScores(call, lse)
+    base, share = finite(sums.base), sums.log.neg().exp_()
+    entropy, mass = torch.zeros_like(base), torch.zeros_like(base)
+    highest = torch.full_like(base, float("-inf"))
+    received = base.new_zeros((B, Hq, Lk), dtype=torch.float64 if base.device.type == "cpu" else base.dtype)
+    scores = TileScores(call, base)
     p = torch.empty_like(scores.buffer)
     for tile in tiles(call):
         t = scores.of(tile)
         if tile.closed is not None:
             t.masked_fill_(tile.closed, float("-inf"))
         place = (tile.samples, tile.heads, tile.rows)
-        torch.maximum(peak[place], t.amax(-1), out=peak[place])
+        if peak is None:
+            torch.maximum(highest[place], t.amax(-1), out=highest[place])
+        # weights are these times the row's share, which is left to the sums
         weights = torch.exp(t, out=p[: t.numel()].view(t.shape))
-        received[tile.samples, tile.heads, tile.columns] += _column_sums(weights)
+        received[tile.samples, tile.heads, tile.columns] += _column_sums(weights, share[place])
         mass[place] += weights.sum(-1)
-        if tile.closed is not None:
-            # 0·(-inf) is NaN, and a closed pair adds nothing
-            t.masked_fill_(tile.closed, 0.0)
+        if tile.closed is not None or call.attn_bias is not None:
+            # 0·(-inf) is NaN, and such a pair adds nothing
+            t.clamp_(min=torch.finfo(t.dtype).min)
         entropy[place] -= weights.mul_(t).sum(-1)
-    return Summary(entropy, peak.add_(lse), mass, received.to(lse.dtype))
+    mass.mul_(share)
+    # -sum p (t - log), of which both terms are positive
+    entropy.mul_(share).addcmul_(mass, sums.log)
+    return Summary(entropy, highest.add_(base) if peak is None else peak, mass, received.to(base.dtype))
 
 
-def finite(lse: Tensor) -> Tensor:
-    """lse with 0 in the place of -inf: what is subtracted from the scores of a row that has no open key."""
-    return lse.masked_fill(lse.isneginf(), 0.0)
-
-
-def _column_sums(weights: Tensor) -> Tensor:
-    """(b, h, rows, columns) -> (b, h, columns), by a matmul, which reads faster down the columns than a sum does."""
-    ones = weights.new_ones((1, 1, weights.shape[2])).expand(weights.shape[0] * weights.shape[1], -1, -1)
-    return torch.bmm(ones, weights.flatten(0, 1)).view(*weights.shape[:2], -1)
+def _column_sums(weights: Tensor, share: Tensor) -> Tensor:
+    """(b, h, rows, columns) · (b, h, rows) -> (b, h, columns), by a matmul: faster down the columns than a sum is."""
+    return torch.bmm(share.reshape(-1, 1, share.shape[-1]), weights.flatten(0, 1)).view(*weights.shape[:2], -1)
 
 
 def rows_without_keys(call: Call) -> Tensor | None:

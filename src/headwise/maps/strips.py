@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.maps.tiling import pieces
+from headwise.maps.tiling import Region, pieces
+from headwise.maps.transforms import in_torch_func
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
 
@@ -48,11 +49,18 @@ class Strip:
         return values[self.samples, self.heads, self.columns]
 
 
-def strips(call: Call, *, whole_heads: bool = False, rows: list[slice] | None = None) -> list[Strip]:
-    """Strips that cover a map; whole_heads: each holds all heads. rows: where to cut, None: where memory says."""
+def strips(
+    call: Call, *, whole_heads: bool = False, rows: list[slice] | None = None, region: Region | None = None
+) -> list[Strip]:
+    """Strips that cover a map; whole_heads: each holds all heads. rows: where to cut, None: where memory says.
+
+    region: they are cut to these rows, and to the heads that share a key head with its heads; None: the whole map.
+    A region and rows exclude each other.
+    """
     B, Hq, Lq, _ = call.sizes
     most = longest_run(call, whole_heads=whole_heads)
-    cuts = list(pieces(Lq, most)) if rows is None else rows
+    limits = (Region.whole(call) if region is None else region).grouped(call.groups)
+    cuts = list(pieces(Lq, most, limits.rows)) if rows is None else rows
     longest = max((cut.stop - cut.start for cut in cuts), default=1)
     # how many groups of heads, and then how many samples, fit beside each other
     groups = max(1, Hq // call.groups) if whole_heads else max(1, most // longest)
@@ -61,8 +69,8 @@ def strips(call: Call, *, whole_heads: bool = False, rows: list[slice] | None = 
     columns = [_open_columns(call, cut) for cut in cuts]
     return [
         Strip(b, h, cut, open_)
-        for b in pieces(B, samples)
-        for h in pieces(Hq, heads)
+        for b in pieces(B, samples, limits.samples)
+        for h in pieces(Hq, heads, limits.heads)
         for cut, open_ in zip(cuts, columns, strict=True)
     ]
 
@@ -70,7 +78,8 @@ def strips(call: Call, *, whole_heads: bool = False, rows: list[slice] | None = 
 def _open_columns(call: Call, rows: slice) -> slice:
     """The columns from the first to the last that some of these rows may attend to, in any sample and head."""
     B, Hq, Lq, Lk = call.sizes
-    if call.mask is None or 0 in (B, Hq, Lq, Lk):
+    # in torch.func a mask may have no numbers yet
+    if call.mask is None or 0 in (B, Hq, Lq, Lk) or in_torch_func():
         return slice(0, Lk)
     if "open" not in call.prepared:
         kinds = call.mask.tiles(Lq, Lk, block=(BLOCK, BLOCK), batch=B, heads=Hq)

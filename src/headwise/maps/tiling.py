@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from headwise.ops.call import Call
 
 # measured: 128 queries by 1024 keys of two heads, 1 MiB of float32, is where two threads with 1 MiB of L2 each are fast
 QUERIES, KEYS, ENTRIES = 128, 1024, 1 << 18
+EVERYTHING = slice(None)
 
 
 @dataclass(frozen=True)
@@ -27,30 +29,55 @@ class Tile:
     closed: Tensor | None
 
 
+class Region(NamedTuple):
+    """A run of samples, query heads and rows of a map; each slice has a start and a stop, and no step."""
+
+    samples: slice
+    heads: slice
+    rows: slice
+
+    @staticmethod
+    def whole(call: Call) -> Region:
+        """All of a call's rows."""
+        B, Hq, Lq, _ = call.sizes
+        return Region(slice(0, B), slice(0, Hq), slice(0, Lq))
+
+    def grouped(self, groups: int) -> Region:
+        """The same with all query heads that share a key head with one of it."""
+        heads = slice(self.heads.start // groups * groups, -(-self.heads.stop // groups) * groups)
+        return self._replace(heads=heads)
+
+
 def wide_type(call: Call) -> torch.dtype:
     """The dtype of a map: float32, or float64 where q is."""
     return torch.promote_types(call.q.dtype, torch.float32)
 
 
-def pieces(length: int, size: int) -> Iterator[slice]:
-    """0..length in runs of `size`; the last may be short."""
-    for start in range(0, length, size):
-        yield slice(start, min(start + size, length))
+def pieces(length: int, size: int, limits: slice = EVERYTHING) -> Iterator[slice]:
+    """0..length in runs of `size`, the last of which may be short, and what of them lies within the limits."""
+    within = range(length)[limits]
+    for start in range(within.start // size * size, within.stop, size):
+        yield slice(max(start, within.start), min(start + size, within.stop))
 
 
-def tiles(call: Call) -> Iterator[Tile]:
-    """The tiles that hold an open pair, those of one place together, so that a mask is asked once for all heads."""
+def tiles(call: Call, region: Region | None = None) -> Iterator[Tile]:
+    """The tiles that hold an open pair, those of one place together, so that a mask is asked once for all heads.
+
+    region: they are cut to these rows, and to the heads that share a key head with its heads; None: the whole map.
+    """
     B, Hq, Lq, Lk = call.sizes
     if 0 in call.sizes:
         return
     block = _block(call)
-    units = list(_units(call, block))
+    limits = (Region.whole(call) if region is None else region).grouped(call.groups)
+    units = list(_units(call, block, limits))
     kinds = None
     if call.mask is not None:
         kinds = call.mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
-    for row, rows in enumerate(pieces(Lq, block[0])):
+    for rows in pieces(Lq, block[0], limits.rows):
         for column, columns in enumerate(pieces(Lk, block[1])):
-            yield from _tiles_at(call, units, rows, columns, None if kinds is None else kinds[:, :, row, column])
+            own = None if kinds is None else kinds[:, :, rows.start // block[0], column]
+            yield from _tiles_at(call, units, rows, columns, own)
 
 
 def _tiles_at(
@@ -86,14 +113,16 @@ def _block(call: Call) -> tuple[int, int]:
     return queries, min(max(1, Lk), max(KEYS, ENTRIES // (queries * call.groups * 2)))
 
 
-def _units(call: Call, block: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+def _units(call: Call, block: tuple[int, int], limits: Region) -> Iterator[tuple[slice, slice]]:
     """Samples and query heads that make one tile: some heads of one sample, or all heads of some samples."""
     B, Hq, _, _ = call.sizes
     each = call.groups * block[0] * block[1]
     shared = max(1, min(ENTRIES // each, Hq // call.groups))
-    samples = max(1, ENTRIES // (each * (Hq // call.groups))) if shared == Hq // call.groups else 1
-    for taken in pieces(B, samples):
-        for heads in pieces(Hq, shared * call.groups):
+    samples = 1
+    if shared == Hq // call.groups and limits.heads == slice(0, Hq):
+        samples = max(1, ENTRIES // (each * shared))
+    for taken in pieces(B, samples, limits.samples):
+        for heads in pieces(Hq, shared * call.groups, limits.heads):
             yield taken, heads
 
 
@@ -112,15 +141,15 @@ def _cut_bias(bias: Tensor, rows: slice, columns: slice) -> Tensor:
 
 
 class TileScores:
-    """The scores of a call's tiles, less `lse` (B, Hq, Lq) where it is given, in a buffer that the next tile reuses.
+    """The scores of a call's tiles, less `base` (B, Hq, Lq) where it is given, in a buffer that the next tile reuses.
 
-    lse: finite or NaN. Without gradients; closed pairs hold any number.
+    base: finite or NaN. Without gradients; closed pairs hold any number.
     """
 
-    def __init__(self, call: Call, lse: Tensor | None = None) -> None:
+    def __init__(self, call: Call, base: Tensor | None = None) -> None:
         self.call = call
         self.dtype = wide_type(call)
-        self.lse = lse
+        self.base = base
         self.factor = call.multiplier if call.softcap is None else call.multiplier / call.softcap
         B, Hq, Lq, Lk = call.sizes
         q, k = call.q.detach().to(self.dtype), call.k.detach().to(self.dtype)
@@ -152,8 +181,8 @@ class TileScores:
         if call.attn_bias is not None:
             bias = _cut(_cut_bias(call.attn_bias.detach(), tile.rows, tile.columns), tile.samples, tile.heads)
             out.add_(bias)
-        if self.lse is not None:
-            out.sub_(self.lse[tile.samples, tile.heads, tile.rows, None])
+        if self.base is not None:
+            out.sub_(self.base[tile.samples, tile.heads, tile.rows, None])
         return out
 
     def _additive(self, q: Tensor, k: Tensor, tile: Tile, out: Tensor) -> None:

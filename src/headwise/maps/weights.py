@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
-from headwise.maps.blocks import softmax, wants_gradient
+from headwise.maps.blocks import softmax
+from headwise.maps.indexing import whole
 from headwise.maps.matrix import LazyMatrix
 from headwise.maps.pooling import bins, pool_columns, pool_rows, runs_of_bins
-from headwise.maps.recompute import Reading, differentiable
+from headwise.maps.recompute import Reading, assembled, differentiable, of_rows
 from headwise.maps.strips import Strip, exact
 from headwise.ops.call import Call
 
@@ -83,23 +84,25 @@ class WeightMap(LazyMatrix):
         equal weights comes first is open.
         """
         B, H, Lq, Lk = self.shape
+        k = whole("k", k)
         if not 0 <= k <= Lk:
             raise ArgumentError(f"k must lie in 0..Lk={Lk}, since a row has Lk keys; got {k}")
         self._ready()
-        values = torch.zeros((B, H, Lq, k), dtype=self.dtype, device=self.device)
-        places = torch.zeros((B, H, Lq, k), dtype=torch.int64, device=self.device)
+
+        def search(part: Call, strip: Strip) -> tuple[Tensor, ...]:
+            return largest(self._spread(part, strip), k)
+
+        shape = (B, H, Lq, k)
         with exact(self._call):
-            for strip in self._strips(self._call):
-                found = largest(self._spread(strip.part(self._call), strip), k)
-                strip.of_rows(values).copy_(found[0])
-                strip.of_rows(places).copy_(found[1])
-        if not wants_gradient(self._call):
-            return values, places
+            values, places = assembled(self._call, self._strips(self._call), search, of_rows, (shape, shape))
+        # of a map without rows there are no integers either
+        places = places.long()
         reading = Reading(
             values=lambda: (values,),
+            shapes=(shape,),
             strips=self._strips,
             of=lambda part, strip: (self._spread(part, strip).gather(-1, strip.of_rows(places)),),
-            cut=lambda gradients, strip: tuple(None if g is None else strip.of_rows(g) for g in gradients),
+            cut=of_rows,
         )
         return differentiable(self._call, reading)[0], places
 
@@ -110,50 +113,49 @@ class WeightMap(LazyMatrix):
         "max".
         """
         B, H, Lq, Lk = self.shape
+        h, w = whole("h", h), whole("w", w)
         if min(h, w) < 1 or 0 in (Lq, Lk):
             raise ArgumentError(f"a picture needs h, w, Lq and Lk of 1 or more, but got h={h}, w={w}, Lq={Lq}, Lk={Lk}")
         if how not in ("mean", "max"):
             raise ArgumentError(f'how must be "mean" or "max"; got "{how}"')
         self._ready()
         runs = runs_of_bins(bins(Lq, h), self._call)
-        found = torch.zeros((B, H, h, w), dtype=self.dtype, device=self.device)
 
         def picture(weights: Tensor, strip: Strip) -> Tensor:
             taken = runs[strip.rows.start, strip.rows.stop]
             own = [(start - strip.rows.start, stop - strip.rows.start) for start, stop in bins(Lq, h)[taken]]
             return pool_rows(pool_columns(weights, w, how), own, how)
 
-        def place(values: Tensor, strip: Strip) -> Tensor:
-            return values[strip.samples, strip.heads, runs[strip.rows.start, strip.rows.stop]]
+        def picture_of(part: Call, strip: Strip) -> tuple[Tensor, ...]:
+            return (picture(self._spread(part, strip), strip),)
 
-        rows = [slice(*run) for run in runs]
-        with exact(self._call):
-            for strip in self._strips(self._call, rows):
-                place(found, strip).copy_(picture(self._spread(strip.part(self._call), strip), strip))
-        if not wants_gradient(self._call):
-            return found
-        reading = Reading(
-            values=lambda: (found,),
-            strips=lambda call: self._strips(call, rows),
-            of=lambda part, strip: (picture(self._spread(part, strip), strip),),
-            cut=lambda gradients, strip: tuple(None if g is None else place(g, strip) for g in gradients),
-        )
-        return differentiable(self._call, reading)[0]
+        def place(values: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
+            taken = runs[strip.rows.start, strip.rows.stop]
+            return tuple(None if t is None else t[strip.samples, strip.heads, taken] for t in values)
+
+        shapes = ((B, H, h, w),)
+
+        def values() -> tuple[Tensor, ...]:
+            with exact(self._call):
+                return assembled(self._call, all_strips(self._call), picture_of, place, shapes)
+
+        def all_strips(call: Call) -> list[Strip]:
+            return self._strips(call, [slice(*run) for run in runs])
+
+        return differentiable(self._call, Reading(values, shapes, all_strips, picture_of, place))[0]
 
     def _read_sums(self) -> Sums:
         """The sums, with gradients where they are wanted; never the kept tensors themselves."""
         self._ready()
-        kept = self._sums()
-        if not wants_gradient(self._call):
-            return Sums(*(t.clone() for t in kept))
+        B, H, Lq, Lk = self.shape
 
-        def cut(gradients: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
-            entropy, mass, received = gradients
-            rows = [None if g is None else strip.of_rows(g) for g in (entropy, mass)]
-            return (*rows, None if received is None else strip.of_columns(received))
+        def cut(values: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
+            *rows, received = values
+            return (*of_rows(tuple(rows), strip), None if received is None else strip.of_columns(received))
 
         reading = Reading(
-            values=lambda: tuple(t.clone() for t in kept),
+            values=lambda: tuple(t.clone() for t in self._sums()),
+            shapes=((B, H, Lq), (B, H, Lq), (B, H, Lk)),
             strips=self._strips,
             of=lambda part, strip: sums_of(self._weights(part)),
             cut=cut,
