@@ -21,6 +21,8 @@ TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 # the most scores held at once: small enough for the last cache, large enough to pay for the calls; additive scores
 # are made a few rows at a time, so that more of them at once gain nothing
 SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
+# torch's fused kernel holds none of them, and is fastest from 768 rows on
+FUSED_SCORES, FUSED_ROWS = 1 << 24, 2048
 # from how many scores on strips are faster, by what they gain: measured against torch's kernels and the definition
 FEWEST_PAIRS = {"float16": 1 << 15, "bfloat16": 1 << 17, "dropout": 1 << 17, "unfused": 1 << 19, "skipped": 1 << 19}
 # the share of the scores below which skipping the rest outweighs torch's faster products, and the fewest rows
@@ -85,7 +87,9 @@ def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple
     with torch.no_grad():
         room = Workspace.of(call, _strips(call), is_dropped=drops is not None)
         B, Hq, Lq, _ = call.q.shape
-        out = call.q.new_zeros(B, Hq, Lq, call.v.shape[-1])
+        # rows in no strip see nothing
+        is_covered = sum(math.prod(strip.shape[:2]) for strip in _strips(call)) == B * Hq * Lq
+        out = (call.q.new_empty if is_covered else call.q.new_zeros)(B, Hq, Lq, call.v.shape[-1])
         lse = _lse_of_nothing(call) if with_lse else None
         grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
         grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
@@ -207,8 +211,10 @@ def _why_not_skip(call: Call) -> str:
 def _strips(call: Call) -> tuple[Strip, ...]:
     """The strips of a call, found once."""
     if "strips" not in call.prepared:
-        most = SCORES if call.weight is None else ADDITIVE_SCORES
-        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most)
+        most, rows = SCORES if call.weight is None else ADDITIVE_SCORES, None
+        if fits_torch(call, is_dropped=call.dropout > 0):
+            most, rows = FUSED_SCORES, FUSED_ROWS
+        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows)
     found: tuple[Strip, ...] = call.prepared["strips"]
     return found
 

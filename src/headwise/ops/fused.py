@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from headwise.masks import Mask
+from headwise.masks.places import Grid, Sizes
+from headwise.ops.strips import Runs, Strip, is_fixed
+from headwise.ops.workspace import Workspace, open_pairs
 
 if TYPE_CHECKING:
     from headwise.ops.kernel import Task
 
 aten = torch.ops.aten
 
+# the most pairs of a strip whose mask is kept for the next call: 64 of them take 32 MiB in float32
+LARGEST_REMEMBERED = 1 << 17
+
 
 def forward(task: Task) -> tuple[Tensor, Tensor]:
     """The strip's outputs (N, R, Dv) and lse (N, R), rows that may attend to nothing left to the caller."""
     q, k, v = _four(task)
     out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, attn_mask=_additive(task), scale=task.room.call.multiplier
+        q, k, v, attn_mask=task.limit, scale=task.room.call.multiplier
     )
     return out.reshape(task.q.shape), lse.reshape(task.q.shape[:2])
 
@@ -28,7 +38,7 @@ def backward(task: Task, gradient: Tensor, out: Tensor, lse: Tensor) -> tuple[Te
     q, k, v = _four(task)
     found = aten._scaled_dot_product_flash_attention_for_cpu_backward(
         gradient.view(q.shape), q, k, v, out.view(q.shape), lse.view(q.shape[:3]), 0.0, False,
-        attn_mask=_additive(task), scale=task.room.call.multiplier,
+        attn_mask=task.limit, scale=task.room.call.multiplier,
     )  # fmt: skip
     of_q, of_k, of_v = (t.reshape(like.shape) for t, like in zip(found, (task.q, task.k, task.v), strict=True))
     return of_q, of_k, of_v
@@ -41,19 +51,47 @@ def _four(task: Task) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def _additive(task: Task) -> Tensor | None:
-    """The strip's mask as scores to add, with an axis of 1 where samples or heads share it; None: it hides nothing."""
-    allowed, at = task.allowed, task.at
+def limits(room: Workspace, at: Strip) -> tuple[Tensor | None, Tensor | None]:
+    """The mask of a strip as scores to add, (b|1, shared|1, rows of all members, columns), and its empty rows.
+
+    None: it hides nothing, and no row is empty.
+    """
+    call = room.call
+    if call.mask is None or not at.mixed:
+        return None, None
+    rows, columns = at.shape[1:]
+    is_plain = _get_current_dispatch_mode() is None
+    made = _remembered if is_plain and is_fixed(call.mask) and rows * columns <= LARGEST_REMEMBERED else _made
+    return made(call.mask, call.sizes, at, call.groups, room.q.dtype)
+
+
+def _made(mask: Mask, sizes: Sizes, at: Strip, groups: int, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    found = open_pairs(mask, Grid.whole(sizes, torch.device("cpu")), at, at.mixed, groups)
+    allowed, empty = without_empty(found, at, at.mixed)
     if allowed is None:
-        return None
-    shared, members = (each.stop - each.start for each in (at.shared, at.members))
+        return None, empty
+    members = at.members.stop - at.members.start
     if members > 1:
         # the rows of the query heads that share a key/value head stand below each other
         is_shared = allowed.shape[1] == 1
-        by_group = allowed[:, :, None] if is_shared else allowed.unflatten(1, (shared, members))
+        by_group = allowed[:, :, None] if is_shared else allowed.unflatten(1, (-1, members))
         allowed = by_group.expand(-1, -1, members, -1, -1).flatten(2, 3)
-    asked, (first, *_) = task.room.asked(at), at.columns
-    start = asked[0].start - first.start
-    whole = torch.zeros(*allowed.shape[:3], at.width, dtype=task.q.dtype)
-    whole[..., start : start + allowed.shape[3]].masked_fill_(~allowed, -math.inf)
-    return whole
+    start = at.mixed[0].start - at.columns[0].start
+    limit = torch.zeros(*allowed.shape[:3], at.width, dtype=dtype)
+    limit[..., start : start + allowed.shape[3]].masked_fill_(~allowed, -math.inf)
+    return limit, empty
+
+
+# small masks of numbers only are the same each time, as those of a causal model
+_remembered = lru_cache(maxsize=64)(_made)
+
+
+def without_empty(allowed: Tensor | None, at: Strip, asked: Runs) -> tuple[Tensor | None, Tensor | None]:
+    """The pairs with every row that sees nothing open, and those rows (b|1, h|1, rows, 1); None: there is none.
+
+    Such a row is computed as if it saw all, and zeroed at the end: a softmax of nothing is NaN.
+    """
+    if allowed is None or sum(run.stop - run.start for run in asked) != at.width:
+        return allowed, None
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    return (allowed | empty, empty) if bool(empty.any()) else (allowed, None)

@@ -21,7 +21,8 @@ class Task:
 
     q (N, R, D), k (N, C, D), v (N, C, Dv), where N counts samples and key/value heads, R query heads and rows, and C
     columns; heads: the sizes (samples, query heads, rows) of the same. allowed: bool, broadcastable to (samples, query
-    heads, rows, columns that the mask was asked for); None: all. empty: rows that may attend to nothing, (samples|1,
+    heads, rows, columns that the mask was asked for); None: all. limit: the same as scores to add, where torch's kernel
+    computes the strip. empty: rows that may attend to nothing, (samples|1,
     heads|1, rows, 1); None: there is none. kept: what dropout keeps, (N, R, C); None: no dropout.
     """
 
@@ -32,6 +33,7 @@ class Task:
     v: Tensor
     heads: tuple[int, int, int]
     allowed: Tensor | None
+    limit: Tensor | None
     empty: Tensor | None
     kept: Tensor | None
 
@@ -159,14 +161,15 @@ def _add_gradients_of_scores(task: Task, slopes: Tensor, capped: Tensor | None, 
 def _task(room: Workspace, drops: Drops | None, number: int, at: Strip) -> Task:
     q = room.q[at.samples, at.shared, at.members, at.rows]
     b, shared, members, rows, D = q.shape
-    allowed, empty = room.open_pairs(at), None
-    if allowed is not None and sum(run.stop - run.start for run in room.asked(at)) == at.width:
-        empty = ~allowed.any(dim=-1, keepdim=True)
-        # such a row is computed as if it saw all, and zeroed at the end: a softmax of nothing is NaN
-        allowed, empty = (allowed | empty, empty) if bool(empty.any()) else (allowed, None)
+    allowed, limit, empty = None, None, None
+    if room.is_fused:
+        limit, empty = fused.limits(room, at)
+    else:
+        allowed, empty = fused.without_empty(room.open_pairs(at), at, room.asked(at))
     k, v = (_columns(t, at) for t in (room.k, room.v))
     kept = None if drops is None else drops.kept(number, at.shape, room, room.score_dtype)
-    task = Task(room, at, q.reshape(*at.shape[:2], D), k, v, (b, shared * members, rows), allowed, empty, kept)
+    heads = (b, shared * members, rows)
+    task = Task(room, at, q.reshape(*at.shape[:2], D), k, v, heads, allowed, limit, empty, kept)
     task.q = task.without_empty_rows(task.q)
     return task
 

@@ -35,6 +35,11 @@ class Strip:
     columns: Runs
     mixed: Runs
 
+    def __hash__(self) -> int:
+        # Python 3.11 has no hash for slices
+        slices = (self.samples, self.shared, self.members, self.rows, *self.columns, *self.mixed)
+        return hash(tuple((each.start, each.stop) for each in slices))
+
     def heads(self, groups: int) -> slice:
         """The query heads of this strip, which are neighbours."""
         if (self.members.stop - self.members.start) == groups:
@@ -56,13 +61,13 @@ class Strip:
         return samples * shared, members * rows, self.width
 
 
-def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int) -> tuple[Strip, ...]:
+def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None) -> tuple[Strip, ...]:
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
     sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
-    than a row of tiles.
+    than a row of tiles; rows: the most rows of one, None: ROWS.
     """
-    return (_remembered if _is_fixed(mask) else _found)(mask, sizes, groups, most)
+    return (_remembered if is_fixed(mask) else _found)(mask, sizes, groups, most, rows or ROWS)
 
 
 def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
@@ -70,15 +75,15 @@ def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
     return sum(math.prod(strip.shape) for strip in found) / max(1, math.prod(sizes))
 
 
-def _is_fixed(mask: Mask | None) -> bool:
+def is_fixed(mask: Mask | None) -> bool:
     """Whether a mask is made of numbers only, so that its strips are the same each time."""
     if isinstance(mask, And | Or):
-        return _is_fixed(mask.left) and _is_fixed(mask.right)
+        return is_fixed(mask.left) and is_fixed(mask.right)
     return mask is None or isinstance(mask, Causal | Window | Prefix)
 
 
-def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int) -> tuple[Strip, ...]:
-    bands = () if 0 in sizes else _bands(mask, sizes)
+def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> tuple[Strip, ...]:
+    bands = () if 0 in sizes else _bands(mask, sizes, rows)
     return tuple(strip for band in bands for strip in _fitting(*band, groups, most))
 
 
@@ -89,12 +94,12 @@ def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
     return mask.tiles(sizes.Lq, sizes.Lk, block=(BLOCK, BLOCK), batch=sizes.B, heads=sizes.H)
 
 
-def _bands(mask: Mask | None, sizes: Sizes) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
+def _bands(mask: Mask | None, sizes: Sizes, most: int) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
     """Samples, query heads, rows, columns and mixed columns, as large as the mask allows."""
     B, H, Lq, Lk = sizes
     if mask is None:
-        for start in range(0, Lq, ROWS):
-            yield slice(0, B), slice(0, H), slice(start, min(start + ROWS, Lq)), (slice(0, Lk),), ()
+        for start in range(0, Lq, most):
+            yield slice(0, B), slice(0, H), slice(start, min(start + most, Lq)), (slice(0, Lk),), ()
         return
     kinds = _kinds(mask, sizes)
     # samples or heads whose tiles agree are computed together
@@ -106,14 +111,13 @@ def _bands(mask: Mask | None, sizes: Sizes) -> Iterator[tuple[slice, slice, slic
         samples = slice(0, B) if kinds.shape[0] == 1 else slice(b, b + 1)
         for h, of_head in enumerate(of_sample):
             heads = slice(0, H) if kinds.shape[1] == 1 else slice(h, h + 1)
-            for rows, columns, mixed in _merged(of_head, Lq, Lk):
+            for rows, columns, mixed in _merged(of_head, Lq, Lk, most // BLOCK):
                 yield samples, heads, rows, columns, mixed
 
 
-def _merged(kinds: list[list[int]], Lq: int, Lk: int) -> Iterator[tuple[slice, Runs, Runs]]:
-    """Rows of tiles with the columns they see; neighbours that see the same are one."""
+def _merged(kinds: list[list[int]], Lq: int, Lk: int, most: int) -> Iterator[tuple[slice, Runs, Runs]]:
+    """Rows of tiles with the columns they see; neighbours that see the same are one, up to `most` of them."""
     start = 0
-    most = ROWS // BLOCK
     while start < len(kinds):
         stop = start + 1
         while stop < len(kinds) and stop - start < most and kinds[stop] == kinds[start]:

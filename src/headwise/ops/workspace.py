@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headwise.masks import Mask
 from headwise.masks.places import Grid
 from headwise.ops.call import Call, block_of
 from headwise.ops.strips import BLOCK, Runs, Strip
@@ -38,16 +39,18 @@ class Workspace:
     @staticmethod
     def of(call: Call, found: Iterable[Strip], *, is_dropped: bool = False) -> Workspace:
         """The workspace of a checked call and its strips; what is computed in it has no graph."""
-        dtype = product_dtype(call)
-        k, v = _without_noise(call)
+        dtype, wants_torch = product_dtype(call), fits_torch(call, is_dropped=is_dropped)
+        # each is one pass over O(L) numbers, made only where it is asked for
+        is_clean = (call.mask is not None or wants_torch) and _is_finite(call.k) and _is_finite(call.v)
+        k, v = (call.k, call.v) if call.mask is None or is_clean else _without_noise(call)
+        is_fused = wants_torch and _is_finite(call.q) and (is_clean or (_is_finite(k) and _is_finite(v)))
         # samples computed together are flattened strip by strip, which copies what is not contiguous
         q, k, v = (t.to(dtype) if t.shape[0] == 1 else t.to(dtype).contiguous() for t in (call.q, k, v))
         closed, noisy = _oddities(call.attn_bias)
         q = q.unflatten(1, (call.k.shape[1], call.groups))
         # one column more, for a sink beside the scores
         most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in found), default=0)
-        fused = fits_torch(call, is_dropped=is_dropped) and all(math.isfinite(float(t.sum())) for t in (q, k, v))
-        return Workspace(call, q, k, v, closed, noisy, fused, Grid.whole(call.sizes, call.q.device), most)
+        return Workspace(call, q, k, v, closed, noisy, is_fused, Grid.whole(call.sizes, call.q.device), most)
 
     @property
     def score_dtype(self) -> torch.dtype:
@@ -66,27 +69,26 @@ class Workspace:
 
     def open_pairs(self, at: Strip) -> Tensor | None:
         """Which pairs of the columns that `asked` names may attend: bool (b|1, h|1, rows, columns); None: all."""
-        columns = self.asked(at)
+        call, columns = self.call, self.asked(at)
         if not columns:
             return None
-        parts = [self._open(at, run) for run in columns]
-        if len(parts) == 1:
-            return parts[0]
-        shape = torch.broadcast_shapes(*(part.shape[:2] for part in parts))
-        return torch.cat([part.expand(*shape, *part.shape[2:]) for part in parts], dim=-1)
+        found = (
+            None if call.mask is None or not at.mixed else open_pairs(call.mask, self.grid, at, columns, call.groups)
+        )
+        if not self.closed or call.attn_bias is None:
+            return found
+        where = (at.samples, at.heads(call.groups), at.rows)
+        by_bias = [~block_of(call.attn_bias, (*where, run)).isneginf() for run in columns]
+        rows = at.rows.stop - at.rows.start
+        parts = [
+            each.expand(*each.shape[:2], rows, run.stop - run.start) for each, run in zip(by_bias, columns, strict=True)
+        ]
+        open_by_bias = torch.cat(parts, dim=-1)
+        return open_by_bias if found is None else found & open_by_bias
 
     def asked(self, at: Strip) -> Runs:
         """The columns of a strip whose pairs may be hidden."""
         return at.columns if self.closed else at.mixed
-
-    def _open(self, at: Strip, run: slice) -> Tensor:
-        heads = at.heads(self.call.groups)
-        found = torch.ones(1, 1, 1, 1, dtype=torch.bool)
-        if self.call.mask is not None and at.mixed:
-            found = self.call.mask.allows(self.grid.part(at.rows, run, samples=at.samples, heads=heads))
-        if self.closed and self.call.attn_bias is not None:
-            found = found & ~block_of(self.call.attn_bias, (at.samples, heads, at.rows, run)).isneginf()
-        return found.expand(*found.shape[:2], at.rows.stop - at.rows.start, run.stop - run.start)
 
 
 @dataclass(eq=False)
@@ -107,6 +109,19 @@ class Gradients:
     def of_scores(self) -> bool:
         """Whether any gradient passes through the scores."""
         return any(t is not None for t in (self.q, self.k, self.weight, self.attn_bias, self.sink))
+
+
+def open_pairs(mask: Mask, grid: Grid, at: Strip, columns: Runs, groups: int) -> Tensor:
+    """Which pairs of a strip's rows and these columns a mask allows: bool (b|1, h|1, rows, columns)."""
+    heads, rows = at.heads(groups), at.rows.stop - at.rows.start
+    parts = []
+    for run in columns:
+        found = mask.allows(grid.part(at.rows, run, samples=at.samples, heads=heads))
+        parts.append(found.expand(*found.shape[:2], rows, run.stop - run.start))
+    if len(parts) == 1:
+        return parts[0]
+    shape = torch.broadcast_shapes(*(part.shape[:2] for part in parts))
+    return torch.cat([part.expand(*shape, *part.shape[2:]) for part in parts], dim=-1)
 
 
 def product_dtype(call: Call) -> torch.dtype:
@@ -137,10 +152,15 @@ def _oddities(bias: Tensor | None) -> tuple[bool, bool]:
     return bool(bias.isneginf().any()), math.isnan(lowest)
 
 
+def _is_finite(t: Tensor) -> bool:
+    """Whether a tensor holds no NaN and no inf; False too where its sum overflows."""
+    return math.isfinite(float(t.sum()))
+
+
 def _without_noise(call: Call) -> tuple[Tensor, Tensor]:
-    """k and v, with zeros at keys hidden from every query if there is any NaN or inf."""
+    """k and v with zeros at keys hidden from every query."""
     k, v = call.k, call.v
-    if call.mask is None or (math.isfinite(float(k.sum())) and math.isfinite(float(v.sum()))):
+    if call.mask is None:
         return k, v
     B, Hq, Lq, Lk = call.sizes
     grid = Grid.whole(call.sizes, call.q.device)
