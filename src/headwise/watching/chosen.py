@@ -58,9 +58,10 @@ def hookable(model: nn.Module, taken: frozenset[nn.Module], closed: Mapping[nn.M
 
     The chosen ones, and those inside of them, whose calls would otherwise be taken for theirs.
     """
-    inside = {inner for module in taken for inner in module.modules()}
+    # everything is inside of the model
+    inside = None if model in taken else {inner for module in taken for inner in module.modules()}
     for module in _outside(model, closed):
-        if module in inside and not type(module).__module__.startswith("torch.nn.modules."):
+        if (inside is None or module in inside) and not type(module).__module__.startswith("torch.nn.modules."):
             yield module
 
 

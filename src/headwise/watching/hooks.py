@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from headwise.watching.chosen import hookable, unwatchable
 from headwise.watching.ears import Ears
@@ -67,29 +68,28 @@ class Hook:
         self.module: nn.Module | None = module
         self.ears: Ears | None = ears
         self.copies: list[weakref.ref[nn.Module]] = []
-        self.handle = self.register(module)
-
-    def register(self, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        """Put it on its module."""
-        raise NotImplementedError
+        # numbered as torch numbers them, without its handles, which cost more than a call of the hook
+        self.number = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+        self.put_back()
 
     def take_off(self) -> None:
         """Take it off its module for a while."""
         if self.module is not None:
-            vars(self.module)[self.place].pop(self.handle.id, None)
+            vars(self.module)[self.place].pop(self.number, None)
 
     def put_back(self) -> None:
-        """Put it back under its number."""
+        """Put it on its module, under its number."""
         if self.module is not None:
-            vars(self.module)[self.place][self.handle.id] = self
+            vars(self.module)[self.place][self.number] = self
 
     def remove(self) -> None:
         """Take it off its module, and what stands for it off the copies."""
-        self.handle.remove()
+        self.take_off()
         for copied in self.copies:
-            if (module := copied()) is not None and vars(module)[self.place].get(self.handle.id) is NOTHING:
-                del vars(module)[self.place][self.handle.id]
-                module._forward_hooks_always_called.pop(self.handle.id, None)
+            if (module := copied()) is not None and vars(module)[self.place].get(self.number) is NOTHING:
+                del vars(module)[self.place][self.number]
+                module._forward_hooks_always_called.pop(self.number, None)
         # compiled code may keep the hook, and a call in another thread may have it in hand
         self.module = self.ears = None
 
@@ -107,9 +107,6 @@ class Entering(Hook):
 
     place = "_forward_pre_hooks"
 
-    def register(self, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        return module.register_forward_pre_hook(self)
-
     def __call__(self, module: nn.Module, *_: Any) -> None:
         if not torch.compiler.is_compiling() and module is self.module and (ears := self.ears) is not None:
             ears.enter(module, sys._getframe(1))
@@ -120,8 +117,15 @@ class Leaving(Hook):
 
     place = "_forward_hooks"
 
-    def register(self, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        return module.register_forward_hook(self, always_call=True)
+    def take_off(self) -> None:
+        super().take_off()
+        if self.module is not None:
+            self.module._forward_hooks_always_called.pop(self.number, None)
+
+    def put_back(self) -> None:
+        super().put_back()
+        if self.module is not None:
+            self.module._forward_hooks_always_called[self.number] = True
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
         if not torch.compiler.is_compiling() and module is self.module and (ears := self.ears) is not None:
