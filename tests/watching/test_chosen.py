@@ -51,6 +51,22 @@ def test_what_is_not_chosen_is_neither_hooked_nor_listened_to():
     assert list(seen) == ["layers.1.attn"]
 
 
+def test_a_name_that_takes_nothing_is_refused_beside_others():
+    with (
+        pytest.raises(ArgumentError, match=r"each name in only= must take a module, but 'layers.7' of 2 takes none"),
+        watch(made(), only=["layers.1", "layers.7"]),
+    ):
+        pass
+
+
+def test_what_is_kept_is_made_by_a_function():
+    with (
+        pytest.raises(ArgumentError, match="keep must be a function of a map, but str came"),
+        watch(made(), keep="entropy"),
+    ):
+        pass
+
+
 def test_a_call_outside_of_what_is_chosen_is_not_seen():
     model, other, q = made(), nn.MultiheadAttention(12, 2), heads(x())
     with watch(model, only="layers.1") as seen:

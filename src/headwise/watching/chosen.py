@@ -29,6 +29,12 @@ def chosen(names: dict[nn.Module, str], only: Only) -> frozenset[nn.Module]:
         taken = [module for module, name in names.items() if only(name)]
     else:
         patterns = [only] if isinstance(only, str) else list(only)
+        idle = [p for p in patterns if not any(_takes(p, name) for name in names.values())]
+        if idle and len(idle) < len(patterns):
+            raise ArgumentError(
+                f"each name in only= must take a module, but {', '.join(map(repr, idle))} of {len(patterns)} takes "
+                "none: leave it out, or mend it"
+            )
         taken = [module for module, name in names.items() if any(_takes(p, name) for p in patterns)]
     if not taken:
         some = ", ".join(f'"{name}"' for name in list(names.values())[1:9])

@@ -80,7 +80,8 @@ class Ears:
                 self.seen._miss(
                     name,
                     f"computes a softmax of its own over {shape}, and multiplies by it: if that is attention, its q "
-                    "and k never met a function that is known, such as F.scaled_dot_product_attention",
+                    "and k never met a function that is known: call F.scaled_dot_product_attention, or make the map by "
+                    "hw.attention_map(q, k)",
                 )
 
     @property

@@ -59,6 +59,10 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"watch needs a torch.nn.Module, but {type(model).__name__} came: give the model itself")
+    if keep is not None and not callable(keep):
+        raise ArgumentError(
+            f"keep must be a function of a map, but {type(keep).__name__} came: give such as lambda m: m.entropy()"
+        )
     names = {module: name for name, module in model.named_modules()}
     taken = chosen(names, only)
     seen = Seen(keep)

@@ -190,3 +190,14 @@ def test_an_opset_without_the_operator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="opset 23, but opset=22"):
         export(Padded(None), inputs(3, 7), tmp_path / "layer.onnx", opset=22)
     assert not (tmp_path / "layer.onnx").exists()
+
+
+def test_inputs_that_are_no_tuple_and_a_folder_that_is_not_there_are_refused(tmp_path):
+    layer, x = hw.MultiHeadAttention(8, 2).eval(), torch.randn(2, 3, 8)
+    with pytest.raises(
+        ArgumentError, match=r"args must be a tuple of what forward takes, but Tensor came: write \(x,\)"
+    ):
+        export(layer, x, tmp_path / "layer.onnx")
+    with pytest.raises(ArgumentError, match="a folder that exists, but 'nowhere' does not"):
+        export(layer, (x,), tmp_path / "nowhere" / "layer.onnx")
+    assert list(tmp_path.iterdir()) == []

@@ -36,7 +36,8 @@ def export(
     opset_version=23)` alone finds the operator too, but not where there is a softcap, and onnxruntime 1.31 does not run
     what it writes for a mask that all queries share.
 
-    Raises ArgumentError for a lower opset, and for dropout that is on in eval mode too.
+    Raises ArgumentError for a lower opset, for args that are no tuple or list, for a folder that does not exist, and
+    for dropout that is on in eval mode too.
 
     Needs the packages onnx and onnxscript. Vaswani et al. 2017, arXiv:1706.03762; ONNX operator Attention-23.
 
@@ -48,6 +49,13 @@ def export(
     >>> sum(node.op_type == "Attention" for node in graph.node)
     1
     """
+    if not isinstance(args, tuple | list):
+        raise ArgumentError(
+            f"args must be a tuple of what forward takes, but {type(args).__name__} came: write (x,) for one input"
+        )
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise ArgumentError(f"path must lie in a folder that exists, but {folder.name!r} does not: make it first")
     if opset < FIRST_OPSET:
         raise ArgumentError(
             f"the Attention operator came with opset {FIRST_OPSET}, but opset={opset}: give {FIRST_OPSET} or more, or "
