@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ def maps() -> Cases:
     yield reductions(Shape(4096), is_lse_known=False, target=2.2)
     yield one_row(Shape(4096), target=0.5)
     yield watched(tokens=512, target=1.05)
+    yield watched(tokens=512, make=holding_case)
 
 
 def reductions(at: Shape, *, is_lse_known: bool, target: float | None = None) -> Case:
@@ -68,8 +70,11 @@ def one_row(at: Shape, *, target: float | None = None) -> Case:
     )
 
 
-def watched(*, tokens: int, target: float | None = None) -> Case | Absent:
-    """A forward of the embedded MiniLM under watch, its maps unread, beside the same forward alone."""
+def watched(*, tokens: int, target: float | None = None, make: Callable[..., Case] | None = None) -> Case | Absent:
+    """A forward of the embedded MiniLM under watch, its maps unread, beside the same forward alone.
+
+    make: what makes the case of the model, None: `watched_case`.
+    """
     name, beside, shape = "watched forward", "unwatched", f"MiniLM, B=1 L={tokens}"
     if not is_installed("transformers"):
         return Absent(name, beside, shape, "not installed: pip install 'headwise[models]'")
@@ -82,7 +87,8 @@ def watched(*, tokens: int, target: float | None = None) -> Case | Absent:
     with quiet():
         model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
     ids = torch.randint(1000, model.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(0))
-    return watched_case(model, ids, model.config.num_hidden_layers, shape=shape, target=target)
+    made = watched_case if make is None else make
+    return made(model, ids, model.config.num_hidden_layers, shape=shape, target=target)
 
 
 def watched_case(model: nn.Module, ids: Tensor, layers: int, *, shape: str, target: float | None = None) -> Case:
@@ -105,6 +111,30 @@ def watched_case(model: nn.Module, ids: Tensor, layers: int, *, shape: str, targ
             raise WrongNumbersError(f"ours sees {len(seen)} maps, but the model has {layers} layers")
 
     return Case("watched forward", "unwatched", shape, "float32", ours, theirs, check, TIMES, target)
+
+
+def holding_case(model: nn.Module, ids: Tensor, layers: int, *, shape: str, target: float | None = None) -> Case:
+    """What a watch cannot do without: the same forward while hooks hold the queries and keys, and nothing else."""
+    held: list[Tensor] = []
+
+    def theirs() -> Tensors:
+        with torch.no_grad():
+            return (model(ids).last_hidden_state,)
+
+    def ours() -> Tensors:
+        with ExitStack() as hooks:
+            for name, part in model.named_modules():
+                if name.endswith((".query", ".key")):
+                    hooks.enter_context(part.register_forward_hook(lambda _, __, out: held.append(out)))
+            hooks.callback(held.clear)
+            return theirs()
+
+    def check() -> None:
+        count = sum(name.endswith((".query", ".key")) for name, _ in model.named_modules())
+        if count != 2 * layers:
+            raise WrongNumbersError(f"ours holds {count} tensors, but {layers} layers have {2 * layers}")
+
+    return Case("holding q and k", "unwatched", shape, "float32", ours, theirs, check, TIMES, target)
 
 
 def lse_of_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

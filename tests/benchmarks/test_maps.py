@@ -34,6 +34,24 @@ class Model(nn.Module):
         return SimpleNamespace(last_hidden_state=self.layers(self.embed(ids)))
 
 
+class Named(nn.Module):
+    """One layer whose projections bear BERT's names."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 12)
+        self.layer = nn.ModuleDict({"query": nn.Linear(12, 12), "key": nn.Linear(12, 12)})
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        return SimpleNamespace(last_hidden_state=self.layer["query"](x) @ self.layer["key"](x).mT)
+
+
+def holding_model():
+    torch.manual_seed(0)
+    return maps.holding_case(Named(), torch.arange(7)[None], 1, shape="one layer, L=7")
+
+
 def watched_model(layers=2):
     return watched_case(Model().eval(), torch.arange(7)[None], layers, shape="two layers, L=7")
 
@@ -118,8 +136,18 @@ def test_without_the_model_the_case_is_one_line_of_what_to_install(monkeypatch):
 
 def test_the_group_passes_its_checks_at_a_64th_of_its_lengths(monkeypatch):
     monkeypatch.setattr(maps, "Shape", lambda L: Shape(L // 64))
-    monkeypatch.setattr(maps, "watched", lambda *, tokens, target: watched_model())
+    made = {None: watched_model, maps.holding_case: holding_model}
+    monkeypatch.setattr(maps, "watched", lambda *, tokens, target=None, make=None: made[make]())
     cases = list(maps.maps())
-    assert [case.check() for case in cases] == [None] * 4
-    assert len({(case.name, case.shape) for case in cases}) == 4
-    assert [case.quantity.name for case in cases] == ["ours/theirs", "ours/theirs", "ours", "ours/theirs"]
+    assert [case.check() for case in cases] == [None] * 5
+    assert len({(case.name, case.shape) for case in cases}) == 5
+    assert [case.quantity.name for case in cases] == [*["ours/theirs"] * 2, "ours", *["ours/theirs"] * 2]
+
+
+def test_holding_queries_and_keys_leaves_no_hook_and_counts_them():
+    model, case = Named(), holding_model()
+    assert torch.equal(case.ours()[0], case.theirs()[0])
+    maps.holding_case(model, torch.arange(7)[None], 1, shape="").ours()
+    assert not any(part._forward_hooks for part in model.modules())
+    with pytest.raises(WrongNumbersError, match="ours holds 2 tensors, but 3 layers have 6"):
+        maps.holding_case(model, torch.arange(7)[None], 3, shape="").check()
