@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 import headwise as hw
 from headwise.masks.places import Sizes
-from headwise.ops import blockwise, reference
+from headwise.ops import blockwise, fused, reference
 from headwise.ops.call import checked
 from headwise.ops.drops import Drops
 from headwise.ops.strips import strips
@@ -230,3 +230,19 @@ def test_auto_takes_strips_where_they_were_measured_to_be_faster(case: str) -> N
     assert table.chosen == chosen
     assert reason in table.reasons["blockwise"]
     assert bool(reason) == bool(table.reasons["blockwise"])
+
+
+def test_a_mask_remembered_in_inference_serves_training_after_it() -> None:
+    q, k, v = tensors(Shape(B=1, Hq=2, Hk=2, Lq=130, Lk=130, D=8, Dv=8))
+    fused._remembered.cache_clear()
+    with torch.inference_mode():
+        first = hw.attention(q, k, v, mask=hw.causal(), backend="blockwise")
+    assert fused._remembered.cache_info().currsize > 0
+    given = [t.requires_grad_() for t in (q, k, v)]
+    out = hw.attention(*given, mask=hw.causal(), backend="blockwise")
+    assert torch.equal(out.detach(), first)
+    wide = [t.detach().double().requires_grad_() for t in given]
+    want = torch.autograd.grad(exact_attention(*wide, mask=hw.causal()).sum(), wide)
+    plain = torch.autograd.grad(hw.attention(*given, mask=hw.causal(), backend="reference").sum(), given)
+    for got, exact, measure in zip(torch.autograd.grad(out.sum(), given), want, plain, strict=True):
+        assert_within_budget(got, exact, measure)

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from headwise.masks import Mask
 from headwise.masks.places import Grid, Sizes
-from headwise.ops.strips import Runs, Strip, is_fixed
-from headwise.ops.workspace import Workspace, open_pairs
+from headwise.ops.strips import Strip, is_fixed
+from headwise.ops.workspace import Workspace, open_pairs, without_empty
 
 if TYPE_CHECKING:
     from headwise.ops.kernel import Task
@@ -84,14 +84,3 @@ def _made(mask: Mask, sizes: Sizes, at: Strip, groups: int, dtype: torch.dtype) 
 
 # small masks of numbers only are the same each time, as those of a causal model
 _remembered = lru_cache(maxsize=64)(_made)
-
-
-def without_empty(allowed: Tensor | None, at: Strip, asked: Runs) -> tuple[Tensor | None, Tensor | None]:
-    """The pairs with every row that sees nothing open, and those rows (b|1, h|1, rows, 1); None: there is none.
-
-    Such a row is computed as if it saw all, and zeroed at the end: a softmax of nothing is NaN.
-    """
-    if allowed is None or sum(run.stop - run.start for run in asked) != at.width:
-        return allowed, None
-    empty = ~allowed.any(dim=-1, keepdim=True)
-    return (allowed | empty, empty) if bool(empty.any()) else (allowed, None)

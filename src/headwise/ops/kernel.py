@@ -12,7 +12,7 @@ from headwise.ops import fused, scoring
 from headwise.ops.call import block_of
 from headwise.ops.drops import Drops
 from headwise.ops.strips import Strip
-from headwise.ops.workspace import Gradients, Workspace
+from headwise.ops.workspace import Gradients, Workspace, without_empty
 
 
 @dataclass(eq=False)
@@ -165,7 +165,7 @@ def _task(room: Workspace, drops: Drops | None, number: int, at: Strip) -> Task:
     if room.is_fused:
         limit, empty = fused.limits(room, at)
     else:
-        allowed, empty = fused.without_empty(room.open_pairs(at), at, room.asked(at))
+        allowed, empty = without_empty(room.open_pairs(at), at, room.asked(at))
     k, v = (_columns(t, at) for t in (room.k, room.v))
     kept = None if drops is None else drops.kept(number, at.shape, room, room.score_dtype)
     heads = (b, shared * members, rows)

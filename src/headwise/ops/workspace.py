@@ -124,6 +124,17 @@ def open_pairs(mask: Mask, grid: Grid, at: Strip, columns: Runs, groups: int) ->
     return torch.cat([part.expand(*shape, *part.shape[2:]) for part in parts], dim=-1)
 
 
+def without_empty(allowed: Tensor | None, at: Strip, asked: Runs) -> tuple[Tensor | None, Tensor | None]:
+    """The pairs with every row that sees nothing open, and those rows (b|1, h|1, rows, 1); None: there is none.
+
+    Such a row is computed as if it saw all, and zeroed at the end: a softmax of nothing is NaN.
+    """
+    if allowed is None or sum(run.stop - run.start for run in asked) != at.width:
+        return allowed, None
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    return (allowed | empty, empty) if bool(empty.any()) else (allowed, None)
+
+
 def product_dtype(call: Call) -> torch.dtype:
     """The dtype of the matrix products: bfloat16 where this machine multiplies it fast, float32 for other halves.
 
