@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import headwise as hw
 from headwise.errors import MaskError
-from headwise.masks.tiles import EMPTY, FULL, MIXED
+from headwise.masks.tiles import EMPTY, FULL, MIXED, ROWS
 from tests.masks import oracle
 from tests.masks.trees import LEAVES, Shape, build, dense, placed_leaves, scenes
 
@@ -84,3 +84,14 @@ def test_every_pattern_may_sit_at_other_positions_in_another_order(kind, data, b
 def test_a_tile_has_at_least_one_query_and_one_key(block):
     with pytest.raises(MaskError, match=rf"both must be 1 or more; got \({block[0]}, {block[1]}\)"):
         hw.causal().tiles(5, 7, block=block)
+
+
+def test_the_tiles_of_a_rule_are_exact_where_one_is_taller_than_what_is_asked_at_once():
+    Lq, Lk, block = 2 * ROWS + 37, 11, (ROWS + 61, 4)
+    mask = hw.rule(lambda b, h, i, j: (i * 7 + j * 3) % 41 < 40 - j)
+    tiles = mask.tiles(Lq, Lk, block=block)
+    some, every = exact(dense(mask, Shape(1, 1, Lq, Lk)), block, (2, 3))
+    assert torch.equal(tiles > EMPTY, some)
+    assert torch.equal(tiles == FULL, every)
+    late = hw.rule(lambda b, h, i, j: i == Lk - 1)  # the last query stands at the last key
+    assert late.tiles(Lq, Lk, block=(Lq, 4)).tolist() == [[[[1, 1, 1]]]]

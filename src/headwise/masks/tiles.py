@@ -12,6 +12,8 @@ from headwise.errors import MaskError
 from headwise.masks.places import Grid, Sizes
 
 EMPTY, MIXED, FULL = 0, 1, 2
+# the rows of a rule that are asked at once: a rule may take many integers for each pair
+ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,22 @@ class TileGrid:
 
     def evaluate(self, allows: Callable[[Grid], Tensor]) -> tuple[Tensor, Tensor]:
         """Ask every pair, one row of tiles at a time."""
-        Lq, Lk = self.grid.sizes.Lq, self.grid.sizes.Lk
-        some, every = [], []
-        # without queries there is one strip of no rows, whose answer no tile takes
-        for start in range(0, max(Lq, 1), self.block[0]):
-            rows = slice(start, min(start + self.block[0], Lq))
-            strip = allows(self.grid.part(rows, slice(None)))
-            strip = strip.expand(*strip.shape[:2], rows.stop - rows.start, Lk)
-            some.append(reduce_any(strip.any(2, keepdim=True), 3, self.block[1]))
-            every.append(reduce_all(strip.all(2, keepdim=True), 3, self.block[1]))
+        some, every = zip(
+            *(self._asked(allows, rows) for rows in _pieces(self.grid.sizes.Lq, self.block[0])), strict=True
+        )
         return torch.cat(some, 2), torch.cat(every, 2)
+
+    def _asked(self, allows: Callable[[Grid], Tensor], rows: slice) -> tuple[Tensor, Tensor]:
+        """Any and all of one row of tiles, (B, H, 1, columns)."""
+        some, every = [], []
+        for piece in _pieces(rows.stop - rows.start, ROWS):
+            part = slice(rows.start + piece.start, rows.start + piece.stop)
+            strip = allows(self.grid.part(part, slice(None)))
+            strip = strip.expand(*strip.shape[:2], part.stop - part.start, self.grid.sizes.Lk)
+            some.append(strip.any(2, keepdim=True))
+            every.append(strip.all(2, keepdim=True))
+        any_of, all_of = torch.cat(some, 2).any(2, keepdim=True), torch.cat(every, 2).all(2, keepdim=True)
+        return reduce_any(any_of, 3, self.block[1]), reduce_all(all_of, 3, self.block[1])
 
     def classify(self, spans: tuple[Tensor, Tensor]) -> Tensor:
         """(may hold a True, is surely all True) -> int8 (B, H, rows, columns): 0 empty, 1 mixed, 2 full."""
@@ -103,6 +111,11 @@ def _runs(values: Tensor, dim: int, size: int, fill: Tensor | None) -> Tensor:
         values = torch.cat([values, last.expand(shape)], dim)
     cut: Tensor = torch.unflatten(values, dim, (count, size))
     return cut
+
+
+def _pieces(length: int, size: int) -> list[slice]:
+    """0..length in runs of `size`; without any there is one run of none, whose answer no tile takes."""
+    return [slice(start, min(start + size, length)) for start in range(0, max(length, 1), size)]
 
 
 def _count(length: int, size: int) -> int:
