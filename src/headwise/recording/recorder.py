@@ -19,7 +19,9 @@ from headwise.recording.naming import is_question, name_of
 from headwise.recording.operations import Failure, Kernel, Operation, Record
 from headwise.recording.spans import Own, Span, sign_at, span_of
 
-__all__ = ["record"]
+__all__ = ["Observer", "record"]
+
+Observer = Callable[[int, Operation, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], None]
 
 
 def record(
@@ -29,11 +31,13 @@ def record(
     own: Collection[str] = (),
     values: bool = False,
     kernels: bool = False,
+    observe: Observer | None = None,
 ) -> Record:
     """What `call` does, operation by operation; random numbers are afterwards what they were before.
 
     model: whose modules are named, None: none. own: files that count as the person's own although they lie in a
-    library. values: keep a copy of every tensor. kernels: keep what torch really ran for each operation. An error of
+    library. values: keep a copy of every tensor. kernels: keep what torch really ran for each operation. observe: is
+    called after each operation, unrecorded, with its place, itself, and torch's function and arguments. An error of
     the call is in `failure`, not raised. Threads that the call starts, and what it compiles or scripts, are not seen.
 
     >>> import torch
@@ -42,7 +46,7 @@ def record(
     [('ones', [(2, 3)]), ('sum', [(2,)]), ('/', [(2,)])]
     """
     names = {} if model is None else {module: name for name, module in model.named_modules()}
-    recorder = Recorder(Own(own), names, Identities(values=values), wants_kernels=kernels)
+    recorder = Recorder(Own(own), names, Identities(values=values), wants_kernels=kernels, observe=observe)
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     result, failure = None, None
     with torch.random.fork_rng(devices=devices):
@@ -58,12 +62,18 @@ class Recorder(TorchFunctionMode):
     """A function mode that writes down every function it lets pass."""
 
     def __init__(
-        self, own: Own, names: Mapping[nn.Module, str], identities: Identities, *, wants_kernels: bool
+        self,
+        own: Own,
+        names: Mapping[nn.Module, str],
+        identities: Identities,
+        *,
+        wants_kernels: bool,
+        observe: Observer | None = None,
     ) -> None:
         super().__init__()
         self.operations: list[Operation] = []
         self._own, self._names, self._identities = own, names, identities
-        self._wants_kernels = wants_kernels
+        self._wants_kernels, self._observe = wants_kernels, observe
         self._failed: tuple[BaseException, Operation] | None = None
         self._outside: FrameType | None = None
 
@@ -143,6 +153,8 @@ class Recorder(TorchFunctionMode):
                     tuple(seen.found) if seen else (),
                 )
             )  # fmt: skip
+            if self._observe is not None:
+                self._observe(len(self.operations) - 1, self.operations[-1], function, args, options)
         return result
 
     def _module(self, frame: FrameType | None) -> str:

@@ -11,7 +11,7 @@ from headwise.errors import InputError
 from headwise.wording.chinese import CHINESE
 from headwise.wording.english import ENGLISH
 
-__all__ = ["LANGUAGES", "Refusal", "refusal", "say"]
+__all__ = ["LANGUAGES", "Refusal", "Sentence", "refusal", "say", "said_in"]
 
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
 
@@ -35,6 +35,37 @@ class Refusal(InputError):
         return _filled(self.key, lang, self.values)
 
 
+class Sentence(str):
+    """A sentence of the tables in English, which can be said again in another language.
+
+    A text in every way; `key` and `values` are what `say` needs. values that are Sentences are said again, too.
+
+    >>> waiting = Sentence("step.loading", model="bert")
+    >>> waiting, waiting.said("zh")
+    ('loading the model bert', '读入模型 bert')
+    """
+
+    key: str
+    values: dict[str, object]
+
+    def __new__(cls, key: str, /, **values: object) -> Sentence:
+        made = super().__new__(cls, _filled(key, "en", values))
+        made.key, made.values = key, values
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (self.key, self.values)
+
+    def said(self, lang: str) -> str:
+        """The sentence in a language of LANGUAGES."""
+        return _filled(self.key, lang, {name: said_in(value, lang) for name, value in self.values.items()})
+
+
+def said_in(what: object, lang: str) -> object:
+    """A Sentence in a language, and anything else as it is."""
+    return what.said(lang) if isinstance(what, Sentence) else what
+
+
 def say(key: str, /, *, lang: str = "en", **values: object) -> str:
     """The sentence of a key in a language, with its values filled in.
 
@@ -53,6 +84,10 @@ def refusal(key: str, /, **values: object) -> Refusal:
     'The text must hold at least one word, but nothing came: put a sentence between quotes.'
     """
     return Refusal(key, values)
+
+
+def _again(key: str, values: Mapping[str, object]) -> Sentence:
+    return Sentence(key, **values)
 
 
 def _filled(key: str, lang: str, values: Mapping[str, object]) -> str:

@@ -1,0 +1,152 @@
+"""Reading: what a target's source tells of its sizes and arguments before it is tried."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwise.recording.calls.polarity import Meaning, meanings
+from headwise.recording.calls.roles import init_role
+from headwise.recording.calls.source import Written, written
+
+__all__ = ["Reading", "read"]
+
+BATCH = frozenset("b bs bsz batch batch_size nbatches n_batch nb n_b batchsize bz num_batch num_batches".split())
+LENGTH = frozenset(
+    "l t s seq seq_len sequence_length src_len tgt_len len_q lq q_len time n_tokens length len_ seqlen n_seq "
+    "tgt_length qlen sl tl seq_length num_steps steps timesteps".split()
+)
+TURNED = re.compile(r"rot|rope|freqs|^cos$|^sin$|sinus|half", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read from the source.
+
+    bound: parameters or attributes of a config that are divided by the heads. attributes: what is read of each
+    parameter, as of a config. ranks: how many axes an argument is unpacked into; orders: their names. words: every
+    identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads.
+    """
+
+    bound: tuple[str, ...] = ()
+    attributes: Mapping[str, tuple[str, ...]] = None  # type: ignore[assignment]
+    orders: Mapping[str, tuple[str, ...]] = None  # type: ignore[assignment]
+    words: frozenset[str] = frozenset()
+    means: Mapping[str, Meaning] = None  # type: ignore[assignment]
+    numbers: Mapping[str, int] = None  # type: ignore[assignment]
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether something is rotated in pairs, or made of sines and cosines: widths are then even."""
+        return any(TURNED.search(word) for word in self.words)
+
+    def is_sequence_first(self, name: str) -> bool:
+        """Whether the code unpacks an argument with its length before its batch."""
+        order = [each.lower() for each in self.orders.get(name, ())]
+        if len(order) < 2 or order[0] in BATCH:
+            return False
+        return order[1] in BATCH or (order[0] in ("l", "t", "s") and order[1] == "n")
+
+    def is_batch_first(self, name: str) -> bool:
+        """Whether the code unpacks an argument with its batch before its length."""
+        order = [each.lower() for each in self.orders.get(name, ())]
+        return len(order) > 1 and (order[0] in BATCH or (order[1] in LENGTH and order[0] not in LENGTH))
+
+    def rank(self, name: str) -> int:
+        """Into how many axes an argument is unpacked; 0: that is not known."""
+        return len(self.orders.get(name, ()))
+
+
+def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
+    """What the source of a target tells; nothing where there is none."""
+    trees = written(target, namespace)
+    words = frozenset(word for _, tree in trees for word in _words(tree))
+    attributes: dict[str, tuple[str, ...]] = {}
+    orders: dict[str, tuple[str, ...]] = {}
+    bound: list[str] = []
+    for _, tree in trees:
+        for name, own in _attributes(tree).items():
+            attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *own]))
+        for name, order in _orders(tree):
+            orders.setdefault(name, order)
+        bound.extend(_bound(tree))
+    numbers = {
+        name: value
+        for name, value in namespace.items()
+        if name in words and isinstance(value, int) and not isinstance(value, bool)
+    }
+    return Reading(
+        tuple(dict.fromkeys(bound)), attributes, orders, words, meanings([tree for _, tree in trees]), numbers
+    )
+
+
+def _words(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _last(node: ast.AST) -> str:
+    """The last word of `d_model`, `self.d_model` or `config.d_model`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
+            left, right = _last(node.left), _last(node.right)
+            if left and init_role(right) == "heads" and init_role(left) != "heads":
+                yield left
+        elif isinstance(node, ast.Call) and _last(node.func) == "divmod" and len(node.args) == 2:
+            yield _last(node.args[0])
+
+
+def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
+    """What is read of each parameter that is no tensor: `config.n_embd`, getattr(config, "n_embd")."""
+    names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
+    out: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _last(node.value) in names and isinstance(node.ctx, ast.Load):
+            out.setdefault(_last(node.value), []).append(node.attr)
+        elif (
+            isinstance(node, ast.Subscript)
+            and _last(node.value) in names
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        ):
+            out.setdefault(_last(node.value), []).append(f"[{node.slice.value}]")
+    return {name: tuple(own) for name, own in out.items()}
+
+
+def _orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names that the axes of a tensor are unpacked into, and those of an einops pattern."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            of = _shape_of(node.value)
+            names = tuple(_last(each) for each in node.targets[0].elts)
+            if of and not any(isinstance(each, ast.Starred) for each in node.targets[0].elts):
+                yield of, names
+        elif isinstance(node, ast.Call) and _last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1:
+            pattern = node.args[1]
+            if isinstance(pattern, ast.Constant) and "->" in str(pattern.value) and _last(node.args[0]):
+                left = re.sub(r"\([^)]*\)", "_", str(pattern.value).split("->")[0]).split()
+                if "..." not in left:
+                    yield _last(node.args[0]), tuple(left)
+
+
+def _shape_of(node: ast.AST) -> str:
+    """The tensor whose `.shape` or `.size()` a value is, whole."""
+    if isinstance(node, ast.Attribute) and node.attr == "shape":
+        return _last(node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args:
+        return _last(node.func.value)
+    if isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple") and node.args:
+        return _shape_of(node.args[0])
+    return ""

@@ -1,0 +1,73 @@
+"""Symbols: the names of sizes that plans use, and which of them a plan needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from headwise.recording.calls.plan import Named
+
+__all__ = ["LEGEND", "named", "spoken"]
+
+# in the order of the legend
+LEGEND: dict[str, Named] = {
+    each.name: each
+    for each in (
+        Named("B", "batch"),
+        Named("L", "queries"),
+        Named("S", "keys"),
+        Named("H", "heads"),
+        Named("Hkv", "key_heads"),
+        Named("g", "groups"),
+        Named("d", "head_width"),
+        Named("dv", "value_width"),
+        Named("D", "width"),
+    )
+}
+
+
+def spoken(value: Any) -> Iterator[str]:
+    """The identifiers in a value of `--init` or `--call`."""
+    if isinstance(value, str):
+        yield from re.findall(r"[A-Za-z_]\w*", value)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if name not in ("argument", "means", "dtype"):
+                yield from spoken(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from spoken(each)
+
+
+def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, Named]) -> tuple[Named, ...]:
+    """The symbols that a plan uses, those that others are computed from first.
+
+    known: what each name stands for where it is not as in LEGEND.
+    """
+    every = {**LEGEND, **known}
+    wanted = [name for value in (init, {k: v for k, v in call.items() if k != "_layout"}) for name in spoken(list(value.values()))]
+    used: dict[str, Named] = {}
+
+    def use(name: str) -> None:
+        if name in used or name not in every:
+            return
+        for each in spoken(every[name].equals):
+            use(each)
+        used[name] = every[name]
+
+    for name in wanted:
+        use(name)
+    # a width that is bound is spoken of although nothing is given by its name
+    for name, each in known.items():
+        if each.equals and all(part in used for part in spoken(each.equals)):
+            use(name)
+    order = [*every]
+    free = sorted((each for each in used.values() if not each.equals), key=lambda each: order.index(each.name))
+    return (*free, *(each for each in used.values() if each.equals))
+
+
+def called(name: str, said: str) -> Named:
+    """A symbol of the legend with what the person calls it."""
+    return replace(LEGEND[name], said=said)

@@ -1,0 +1,1 @@
+"""Tracing: the record of anyone's attention code as annotated source, every axis by its name."""

@@ -1,0 +1,162 @@
+"""Naming: what each axis of each tensor of the aligned runs is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwise.recording import Operation, Record, TensorSeen
+from headwise.tracing.alignment import Row
+from headwise.tracing.expressions import UNKNOWN, Expressions
+from headwise.tracing.following import Follower, Source
+from headwise.tracing.movement import Moved
+from headwise.tracing.pieces import Atom, Axes, Digit, Part, Piece, Pieces, unmixed, whole
+from headwise.tracing.rules import Seen, outputs
+from headwise.tracing.sizes import Sizes
+from headwise.tracing.trace import Axis, Shape
+
+__all__ = ["Named", "Names"]
+
+# the weights of these are not shown: the person wrote `self.q_proj(x)`
+WITH_WEIGHTS = frozenset({
+    "linear", "embedding", "layer_norm", "rms_norm", "group_norm", "batch_norm", "conv1d", "conv2d", "conv3d",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Named:
+    """The axes of what one operation took and gave, before they are said."""
+
+    inputs: tuple[Axes, ...]
+    outputs: tuple[Axes, ...]
+
+
+class Names:
+    """Gives the tensors of aligned runs their axes, in order, and says them once all is known.
+
+    declared: the axes of each tensor among the arguments, as expressions in symbols.
+    """
+
+    def __init__(
+        self,
+        expressions: Expressions,
+        declared: Mapping[str, Sequence[str]],
+        records: Sequence[Record],
+        followers: Sequence[Follower],
+    ) -> None:
+        self.expressions = expressions
+        self._declared = declared
+        self._records, self._followers = records, followers
+        self._runs = len(records)
+        self._axes: dict[int, Axes] = {}
+
+    def of(self, row: Row) -> Named:
+        """The axes of an operation, once for each row and in the order of the rows."""
+        operations = row.operations
+        inputs = tuple(
+            self._taken(first.number, sizes) for first, sizes in _beside([each.inputs for each in operations])
+        )
+        kinds = tuple(self._source(each.number).kind for each in row.first.inputs)
+        results = tuple(sizes for _, sizes in _beside([each.outputs for each in operations]))
+        seen = Seen(
+            row.first.function, inputs, kinds, results, row.first.arguments, self._moves(row),
+            tuple(len(each.inputs) for each in operations),
+        )  # fmt: skip
+        given = outputs(seen)
+        for each, axes in zip(row.first.outputs, given, strict=False):
+            if each.number not in row.first.writes or each.number not in self._axes:
+                self._axes[each.number] = axes
+        return Named(inputs, given)
+
+    def inputs_of(self, operations: Sequence[Operation]) -> tuple[Axes, ...]:
+        """The axes of what an operation took that failed in every run."""
+        return tuple(self._taken(first.number, sizes) for first, sizes in _beside([each.inputs for each in operations]))
+
+    def shown(self, row: Row, named: Named) -> tuple[Axes, ...]:
+        """The inputs that a person wrote: without the weights of a layer that was called."""
+        if row.first.name in WITH_WEIGHTS:
+            return named.inputs[:1]
+        return named.inputs
+
+    def shape(self, axes: Axes, sizes: Sequence[int]) -> Shape:
+        """Axes as they are said; sizes: of the run that is shown."""
+        return Shape(tuple(self._axis(pieces, size) for pieces, size in zip(axes, sizes, strict=True)))
+
+    def _axis(self, pieces: Pieces, size: int) -> Axis:
+        scrambled = any(isinstance(piece, Part) for piece in pieces)
+        return Axis(self._text(pieces), size, scrambled)
+
+    def _text(self, pieces: Pieces) -> str:
+        if not pieces:
+            return "1"
+        total = whole(pieces, self._runs)
+        said = [self._piece(piece) for piece in pieces]
+        if len(said) > 1 and not any(isinstance(each, Part) for each in pieces):
+            # copies, halves and what has no name say nothing that the whole does not say shorter
+            is_copied = any(isinstance(piece, Atom) and piece.is_copied for piece in pieces)
+            if is_copied or any(UNKNOWN in each or "//" in each for each in said):
+                return self.expressions.name(total)
+        return "*".join(said)
+
+    def _piece(self, piece: Piece) -> str:
+        if isinstance(piece, Part):
+            return f"({' '.join(dict.fromkeys(self._piece(each) for each in unmixed(piece)))})"
+        if piece.name:
+            return piece.name
+        text = self.expressions.name(piece.sizes)
+        return self.expressions.spelled(text) if piece.is_split else text
+
+    def _taken(self, number: int, sizes: tuple[Sizes, ...]) -> Axes:
+        """The axes of a tensor that an operation took, declared or new where no operation gave it."""
+        found = self._axes.get(number)
+        if found is not None and len(found) == len(sizes):
+            return found
+        source = self._source(number)
+        said = self._declared.get(source.name) if source.kind == "argument" else None
+        if said is not None and len(said) == len(sizes):
+            axes = tuple(self._declared_axis(text, size) for text, size in zip(said, sizes, strict=True))
+        else:
+            axes = tuple(() if set(size) == {1} else (Atom(size),) for size in sizes)
+        self._axes[number] = axes
+        return axes
+
+    def _declared_axis(self, text: str, sizes: Sizes) -> Pieces:
+        """What the caller was asked for, taken at its word where it is a symbol: two may have one size."""
+        if set(sizes) == {1}:
+            return ()
+        return (Atom(sizes, text if text.isidentifier() else ""),)
+
+    def _source(self, number: int) -> Source:
+        return self._followers[0].sources.get(number, Source("made"))
+
+    def _moves(self, row: Row) -> tuple[tuple[tuple[tuple[Digit, ...], ...], bool] | None, ...] | None:
+        """How each result lies over the first input, in all runs; None: the operation is no movement."""
+        found = [follower.moves.get(place) for follower, place in zip(self._followers, row.places, strict=True)]
+        if any(each is None for each in found):
+            return None
+        return tuple(_digits(each) for each in zip(*[each for each in found if each is not None], strict=False))
+
+
+def _digits(moves: Sequence[Moved]) -> tuple[tuple[tuple[Digit, ...], ...], bool] | None:
+    """The digits of one result in all runs; None: they are not of one form."""
+    if any(each.axes is None for each in moves):
+        return None
+    axes = []
+    for own in zip(*[each.axes for each in moves if each.axes is not None], strict=False):
+        if len({len(digits) for digits in own}) > 1:
+            return None
+        axes.append(
+            tuple(
+                Digit(tuple(size for size, _ in level), tuple(stride for _, stride in level))
+                for level in zip(*own, strict=True)
+            )
+        )
+    return tuple(axes), all(each.is_whole for each in moves)
+
+
+def _beside(many: Sequence[Sequence[TensorSeen]]) -> Iterator[tuple[TensorSeen, tuple[Sizes, ...]]]:
+    """Each tensor of the first run, with its sizes in all; those that have not the same rank in all have none."""
+    for together in zip(*many, strict=False):
+        ranks = {len(each.shape) for each in together}
+        sizes = tuple(zip(*[each.shape for each in together], strict=True)) if len(ranks) == 1 else ()
+        yield together[0], sizes

@@ -1,0 +1,170 @@
+"""Trace: what anyone's attention code does, step by step, every axis by its name; plain data that JSON carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Axis", "Comment", "Place", "Problem", "Shape", "Step", "Symbol", "Trace"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis. text: its name ("B", "H*d", "(L H)", "4", "?"); size: how many entries the run that is shown had.
+
+    scrambled: its entries mix several axes of where they come from, although the size may be legal.
+    """
+
+    text: str
+    size: int
+    scrambled: bool = False
+
+    def said(self, *, real: bool) -> str:
+        """The name of the axis, or its size in the run that is shown."""
+        return str(self.size) if real else self.text
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The axes of one tensor, from the first to the last."""
+
+    axes: tuple[Axis, ...]
+
+    def __str__(self) -> str:
+        return self.said()
+
+    def said(self, *, real: bool = False) -> str:
+        """The shape in the notes' own style: "[B, L, H*d]"; real: in numbers."""
+        return f"[{', '.join(each.said(real=real) for each in self.axes)}]"
+
+    @property
+    def is_scrambled(self) -> bool:
+        """Whether an axis mixes what several held."""
+        return any(each.scrambled for each in self.axes)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A piece of a file: lines from 1, columns from 0 in characters, the end exclusive; None: not known.
+
+    file: as the person would say it, a key of `Trace.sources`; a cell of a notebook is "NAME.ipynb[3]".
+    """
+
+    file: str
+    line: int
+    column: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation as it was written.
+
+    op: as a person would say it ("linear", "view", "@", "/"). inputs, outputs: its tensors, in order. chain: the calls
+    of the person's own functions that led there, outermost first. module: the sub-module that ran it, "": the target
+    itself. times: how often a loop ran it with the same names, in symbols ("H"); "" for once. writes: it changed an
+    input in place. kernels: what torch really ran, one line each, where that was asked for.
+    """
+
+    op: str
+    place: Place
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    chain: tuple[Place, ...] = ()
+    module: str = ""
+    times: str = ""
+    writes: bool = False
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name of a size. meaning: a key of the wording ("batch", "queries", "keys", "heads", "head_width", "width",
+    "key_heads", "value_width", "groups", "parameter"); said: what the person's own code calls it, "": nothing does;
+    size: in the run that is shown; equals: the product that it is bound to be ("H*d"), "": it is free.
+    """
+
+    name: str
+    meaning: str
+    size: int
+    said: str = ""
+    equals: str = ""
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A chain of shapes that the person wrote. said: as written; true: what it should say, "": it is right."""
+
+    place: Place
+    said: str
+    true: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Where and why the code fails. reason: in symbols, as `wording` says it; error: Python's own words.
+
+    setting: "cross": only where keys and queries differ in length; "": always.
+    """
+
+    place: Place | None
+    op: str
+    reason: str
+    error: str
+    setting: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced target: `str` is the annotated source, `to_dict` the same as plain data.
+
+    sources: the text of each file that a place names. symbols: in the order of the legend. steps: in the order in
+    which they ran. problems: empty where the code ran. supplied: names that the code leaves undefined and headwise
+    gave it. init, call: how it was built and called, as `--init` and `--call` take them. lang: what it is said in.
+    """
+
+    target: str
+    sources: Mapping[str, str]
+    symbols: tuple[Symbol, ...]
+    steps: tuple[Step, ...]
+    comments: tuple[Comment, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    supplied: tuple[str, ...] = ()
+    init: Mapping[str, Any] | None = None
+    call: Mapping[str, Any] | None = None
+    lang: str = "en"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as data that JSON carries: what `headwise trace --json` prints."""
+        from headwise.tracing.plain import to_plain
+
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Trace:
+        """The trace that `to_dict` made this of."""
+        from headwise.tracing.plain import from_plain
+
+        return from_plain(data)
+
+    def renamed(self, names: Mapping[str, str]) -> Trace:
+        """The same trace with other names for its symbols: {"D": "E", "L": "Lq"}.
+
+        An InputError says which name is none of the trace's, is no word, or would stand for two symbols.
+        """
+        from headwise.tracing.renaming import renamed
+
+        return renamed(self, names)
+
+    def __str__(self) -> str:
+        from headwise.tracing.terminal import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from headwise.tracing.page import block
+
+        return block(self)

@@ -1,0 +1,145 @@
+"""Traced: a trace of anyone's code, from its name or from the object itself."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headwise.errors import InputError
+from headwise.recording.calls import Plan
+from headwise.recording.calls import find as find_call
+from headwise.recording.child import in_child
+from headwise.tracing.trace import Trace
+from headwise.tracing.tracing import Found, probed
+
+__all__ = ["trace", "traced"]
+
+
+def traced(
+    target: Any,
+    *,
+    title: str,
+    namespace: Mapping[str, Any],
+    files: Mapping[str, str],
+    texts: Mapping[str, str],
+    supplied: tuple[str, ...] = (),
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    cross: bool | None = None,
+    kernels: bool = False,
+    lang: str = "en",
+) -> Trace:
+    """The trace of an object that is at hand.
+
+    title: what the person calls it. namespace: of its file. files: which files are the person's own, and what to call
+    each; texts: what they hold. init, call, cross: as the command line takes them.
+    """
+    found = find_call(target, namespace=namespace, init=init, call=call, cross=cross, own=tuple(files))
+    own = tuple(files)
+    plan, seen = _followed(found.plans, tuple(each.plan for each in found.failures), own, files, kernels, lang)
+    return Trace(
+        target=title,
+        sources=dict(texts),
+        symbols=seen.symbols,
+        steps=seen.steps,
+        problems=seen.problems,
+        supplied=supplied,
+        init=dict(plan.init),
+        call=dict(plan.call),
+    )
+
+
+def _followed(
+    plans: tuple[Plan, ...],
+    failed: tuple[Plan, ...],
+    own: tuple[str, ...],
+    files: Mapping[str, str],
+    kernels: bool,
+    lang: str,
+) -> tuple[Plan, Found]:
+    """The richest plan that runs; one that fails only where keys are longer than queries tells what to call each."""
+    crossed = next((plan for plan in failed if plan.setting == "cross"), None)
+    if plans and (plans[0].setting == "cross" or crossed is None):
+        return plans[0], probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
+    if crossed is None:
+        return failed[0], probed(failed[0], own=own, spoken=files, kernels=kernels, lang=lang)
+    first = probed(crossed, own=own, spoken=files, kernels=kernels, lang=lang)
+    if not plans:
+        return crossed, first
+    then = probed(crossed, own=own, spoken=files, kernels=kernels, equal={"S": "L"}, lang=lang)
+    if then.problems:
+        then = probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
+        return plans[0], Found(then.symbols, then.steps, (*first.problems, *then.problems))
+    return crossed, Found(first.symbols, then.steps, first.problems)
+
+
+def trace(
+    target: Any,
+    *,
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    cross: bool | None = None,
+    aten: bool = False,
+    lang: str = "en",
+) -> Trace:
+    """What attention code does on every line, with each axis of each tensor by its name.
+
+    target: a class, a function or a module that is at hand, which runs in this process; or what the command line
+    takes ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
+    child process with limits. init, call: how it is built and called, sizes as numbers or symbols ("H*d"); None: that
+    is found out. cross: only with keys of another length than queries (True), or of the same (False); None: whichever
+    runs. aten: with what torch really ran for each operation. lang: "en" or "zh".
+
+    `print` shows the source with the chain of shapes on each line; `steps` and `symbols` are the same as data. An
+    InputError says what is missing where the target cannot be found, built or called.
+
+    >>> import torch
+    >>> def scores(q, k):
+    ...     return q @ k.transpose(-2, -1)
+    >>> for step in trace(scores, call={"q": ["B", "H", "L", "d"], "k": ["B", "H", "S", "d"]}).steps:
+    ...     print(step.op, *step.outputs)
+    transpose [B, H, d, S]
+    @ [B, H, L, S]
+    """
+    if isinstance(target, str):
+        request = {"target": target, "init": init, "call": call, "cross": cross, "aten": aten, "lang": lang}
+        answer = in_child("headwise.tracing.child:answer", request)
+        if "refused" in answer:
+            raise InputError(str(answer["refused"]))
+        return Trace.from_dict(answer["traces"][0])
+    own = _own_files(target)
+    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    return traced(
+        target,
+        title=getattr(kind, "__qualname__", repr(kind)),
+        namespace=getattr(inspect.getmodule(kind), "__dict__", {}),
+        files={file: Path(file).name for file in own},
+        texts={Path(file).name: "".join(linecache.getlines(file)) for file in own},
+        init=init,
+        call=call,
+        cross=cross,
+        kernels=aten,
+        lang=lang,
+    )
+
+
+def _own_files(target: Any) -> tuple[str, ...]:
+    """The files in which a class and its parents, or a function, were written, but for torch's."""
+    if isinstance(target, type | nn.Module):
+        kinds = (target if isinstance(target, type) else type(target)).__mro__
+        codes = [
+            each.__code__
+            for kind in kinds
+            if kind is not object and not kind.__module__.startswith("torch.")
+            for each in vars(kind).values()
+            if inspect.isfunction(each)
+        ]
+    else:
+        code = getattr(inspect.unwrap(target), "__code__", None)
+        codes = [] if code is None else [code]
+    return tuple(dict.fromkeys(code.co_filename for code in codes))

@@ -1,0 +1,237 @@
+"""Tracing: runs a target with several sets of sizes, and says every axis of every step by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.recording import Failure, Operation, Record, Span
+from headwise.recording.calls import Named as SymbolNamed
+from headwise.recording.calls import Plan
+from headwise.tracing.alignment import Row, aligned
+from headwise.tracing.expressions import Expressions
+from headwise.tracing.following import Follower, followed, tensors
+from headwise.tracing.naming import Names
+from headwise.tracing.reasons import reason
+from headwise.tracing.sizes import Sizes
+from headwise.tracing.trace import Place, Problem, Shape, Step, Symbol
+from headwise.wording import say
+
+__all__ = ["Found", "probed"]
+
+# four sets of primes: with three, one size in a thousand that is no expression would pass for one
+PROBES = 4
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the probe runs of one plan tell."""
+
+    symbols: tuple[Symbol, ...]
+    steps: tuple[Step, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The probe runs of one plan; sizes: of each symbol in each run."""
+
+    records: list[Record]
+    followers: list[Follower]
+    sizes: dict[str, Sizes]
+
+
+def probed(
+    plan: Plan,
+    *,
+    own: tuple[str, ...] = (),
+    spoken: Mapping[str, str] | None = None,
+    kernels: bool = False,
+    equal: Mapping[str, str] | None = None,
+    lang: str = "en",
+) -> Found:
+    """The steps of a plan, named.
+
+    own: files that are the person's own; spoken: what to call them. kernels: with what torch really ran. equal:
+    symbols that are given the size of another, but keep their names where those come from an argument.
+    """
+    runs = _run(plan, own, kernels=kernels, equal=equal or {})
+    expressions = Expressions(
+        {name: sizes for name, sizes in runs.sizes.items() if name not in (equal or {})},
+        {each.name: each.equals for each in plan.symbols if each.equals},
+    )
+    names = Names(expressions, _declared(plan), runs.records, runs.followers)
+    rows = aligned(runs.records)
+    speaker = _Speaker(names, spoken or {}, {row.site: row for row in rows}, runs.sizes)
+    steps = speaker.steps(rows)
+    return Found(
+        _symbols(plan.symbols, runs.sizes),
+        steps,
+        tuple(_problems(runs, names, speaker, plan, lang)),
+    )
+
+
+def _run(plan: Plan, own: tuple[str, ...], *, kernels: bool, equal: Mapping[str, str]) -> _Runs:
+    records, followers, sizes = [], [], []
+    for probe in range(PROBES):
+        own_sizes = dict(plan.sizes(probe))
+        own_sizes |= {name: own_sizes[other] for name, other in equal.items()}
+        target = plan.build(own_sizes)
+        args, options = plan.arguments(own_sizes)
+        model = target if isinstance(target, nn.Module) else None
+        with torch.no_grad():
+            done, follower = followed(
+                _call(target, args, options), model, _named(plan, args, options), own, kernels=kernels
+            )
+        records.append(done)
+        followers.append(follower)
+        sizes.append(own_sizes)
+    return _Runs(records, followers, {name: tuple(each[name] for each in sizes) for name in sizes[0]})
+
+
+def _call(target: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[[], Any]:
+    return lambda: target(*args, **options)
+
+
+def _named(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors among the arguments: "key", or "position_embeddings.1" for one of several."""
+    out: dict[str, Tensor] = {}
+    names = [name for name in plan.call if not name.startswith("_")]
+    for name, value in [*zip(names, args, strict=False), *options.items()]:
+        own = list(tensors(value))
+        for place, each in enumerate(own):
+            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = each
+    return out
+
+
+def _declared(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """The shape of each tensor argument, as expressions."""
+    out: dict[str, tuple[str, ...]] = {}
+    for name, value in plan.call.items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, list):
+            out[name] = tuple(str(each) for each in value)
+        elif isinstance(value, Mapping) and isinstance(value.get("_tuple"), list):
+            for place, each in enumerate(value["_tuple"]):
+                if isinstance(each, list):
+                    out[f"{name}.{place}"] = tuple(str(size) for size in each)
+    mask = plan.call.get("_mask")
+    if isinstance(mask, Mapping) and isinstance(mask.get("shape"), list):
+        out[str(mask.get("argument", ""))] = tuple(str(each) for each in mask["shape"])
+    return out
+
+
+def _symbols(named: Sequence[SymbolNamed], sizes: Mapping[str, Sizes]) -> tuple[Symbol, ...]:
+    return tuple(
+        Symbol(each.name, each.meaning, sizes[each.name][0], each.said, each.equals)
+        for each in named
+        if each.name in sizes
+    )
+
+
+class _Speaker:
+    """Says rows as steps."""
+
+    def __init__(
+        self, names: Names, spoken: Mapping[str, str], sites: Mapping[Any, Row], sizes: Mapping[str, Sizes]
+    ) -> None:
+        self._names, self._spoken, self._sites, self._sizes = names, spoken, sites, sizes
+
+    def steps(self, rows: Sequence[Row]) -> tuple[Step, ...]:
+        """All rows, in order; the turns of a loop that say the same are one step."""
+        named = [(row, self._names.of(row)) for row in rows]
+        out: list[Step] = []
+        places: dict[Any, list[int]] = {}
+        for row, axes in named:
+            first = row.first
+            shown = self._names.shown(row, axes)
+            step = Step(
+                op=first.name,
+                place=self.place(first.span),
+                inputs=tuple(self._names.shape(own, t.shape) for own, t in zip(shown, first.inputs, strict=False)),
+                outputs=tuple(
+                    self._names.shape(own, t.shape) for own, t in zip(axes.outputs, first.outputs, strict=False)
+                ),
+                chain=tuple(self.place(span) for span in first.chain[-1:] and first.chain),
+                module=first.module,
+                writes=bool(first.writes),
+                kernels=self._kernels(row),
+            )
+            same = next((at for at in places.get(row.site, []) if _alike(out[at], step)), None)
+            if same is None:
+                places.setdefault(row.site, []).append(len(out))
+                out.append(step)
+        return tuple(self._timed(step, rows, places, at) for at, step in enumerate(out))
+
+    def place(self, span: Span) -> Place:
+        """A span, in the file as the person says it."""
+        return Place(
+            self._spoken.get(span.file, span.file), span.line, span.column, span.end_line, span.end_column, span.source
+        )
+
+    def _timed(self, step: Step, rows: Sequence[Row], places: Mapping[Any, list[int]], at: int) -> Step:
+        """A step with how often it ran, where every turn of its site said the same."""
+        site = next(site for site, own in places.items() if at in own)
+        if len(places[site]) > 1 or max(self._sites[site].turns) < 2:
+            return step
+        text = self._names.expressions.name(self._sites[site].turns)
+        return Step(**{**step.__dict__, "times": text})
+
+    def _kernels(self, row: Row) -> tuple[str, ...]:
+        out = []
+        for own in zip(*[each.kernels for each in row.operations], strict=False):
+            if len({each.name for each in own}) == 1:
+                given = [self._said(each) for each in _beside([one.inputs for one in own])]
+                made = [self._said(each) for each in _beside([one.outputs for one in own])]
+                out.append(f"{own[0].name} {', '.join(given)} → {', '.join(made)}")
+        return tuple(out)
+
+    def _said(self, sizes: Sequence[Sizes]) -> str:
+        return f"[{', '.join(self._names.expressions.name(each) for each in sizes)}]"
+
+
+def _beside(many: Sequence[Sequence[tuple[int, ...]]]) -> list[list[Sizes]]:
+    """Shapes of several runs, axis by axis; those whose rank differs are left out."""
+    out = []
+    for own in zip(*many, strict=False):
+        if len({len(each) for each in own}) == 1:
+            out.append([tuple(each) for each in zip(*own, strict=True)])
+    return out
+
+
+def _alike(a: Step, b: Step) -> bool:
+    return _texts(a.inputs) == _texts(b.inputs) and _texts(a.outputs) == _texts(b.outputs)
+
+
+def _texts(shapes: Sequence[Shape]) -> list[str]:
+    return [str(each) for each in shapes]
+
+
+def _problems(runs: _Runs, names: Names, speaker: _Speaker, plan: Plan, lang: str) -> list[Problem]:
+    """Why the runs failed, where they all did at one place."""
+    failures = [done.failure for done in runs.records]
+    first = failures[0]
+    if first is None or any(each is None or each.span != first.span for each in failures):
+        return []
+    operations = [each.operation for each in failures if each is not None and each.operation is not None]
+    said = ""
+    if len(operations) == len(failures):
+        meanings = {each.name: say(f"trace.meaning.{each.meaning}", lang=lang) for each in plan.symbols}
+        said = reason(operations, _taken(operations, names), names.expressions, meanings, lang)
+    place = None if first.span is None else speaker.place(first.span)
+    op = "" if first.operation is None else first.operation.name
+    return [Problem(place, op, said, _words(first), plan.setting if plan.setting == "cross" else "")]
+
+
+def _taken(operations: Sequence[Operation], names: Names) -> list[str]:
+    axes = names.inputs_of(operations)
+    return [str(names.shape(own, t.shape)) for own, t in zip(axes, operations[0].inputs, strict=False)]
+
+
+def _words(failure: Failure) -> str:
+    return f"{type(failure.error).__name__}: {failure.error}"
