@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import headwise as hw
 from headwise.recording import record
 
 
@@ -140,3 +141,36 @@ def test_a_tensor_keeps_its_number_and_memory_that_is_used_again_gets_a_new_one(
     summed = [each.inputs[0] for each in done.operations if each.name == "sum"]
     assert [each.number for each in made] == [each.number for each in summed]
     assert len({each.number for each in made}) == len({each.storage for each in made}) == 5
+
+
+def test_a_call_of_headwise_is_one_step_with_what_it_took_and_gave():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = hw.compat.d2l.DotProductAttention(0.0)
+            self.layer = hw.MultiHeadAttention(12, 3)
+
+        def forward(self, q, k, lengths):
+            y = self.attention(q, k, k, lengths)
+            x, _ = hw.compat.annotated.attention(y, k, k)
+            return self.layer(hw.attention(x[None], k[None], k[None])[0], k)
+
+    q, k = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    model, lengths = Own().eval(), torch.tensor([3, 7])
+    done = record(lambda: model(q, k, lengths), model=model)
+    assert torch.equal(done.result, model(q, k, lengths))
+    assert names(done) == [
+        "DotProductAttention",
+        "attention",
+        "index",
+        "index",
+        "index",
+        "attention",
+        "index",
+        "MultiHeadAttention",
+    ]
+    assert [[t.shape for t in each.outputs] for each in done.operations if each.name != "index"] == [
+        [(2, 5, 12)], [(2, 5, 12)], [(1, 2, 5, 12)], [(2, 5, 12)],
+    ]  # fmt: skip
+    assert [t.shape for t in done.operations[0].inputs] == [(2, 5, 12), (2, 7, 12), (2, 7, 12), (2,)]
+    assert [each.module for each in done.operations if "Attention" in each.name] == ["attention", "layer"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headwise.recording.composites import composites
 from headwise.recording.identity import Identities
 from headwise.recording.naming import is_question, name_of
-from headwise.recording.operations import Failure, Kernel, Operation, Record
+from headwise.recording.operations import Failure, Kernel, Operation, Record, TensorSeen
 from headwise.recording.spans import Own, Span, sign_at, span_of
 
 __all__ = ["Observer", "record"]
@@ -55,7 +56,7 @@ def record(
                 result = call()
         except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and is handed over
             failure = recorder.failure(error)
-    return Record(tuple(recorder.operations), result, failure)
+    return Record(recorder.finished(result), result, failure)
 
 
 class Recorder(TorchFunctionMode):
@@ -76,6 +77,9 @@ class Recorder(TorchFunctionMode):
         self._wants_kernels, self._observe = wants_kernels, observe
         self._failed: tuple[BaseException, Operation] | None = None
         self._outside: FrameType | None = None
+        # the call of a function of headwise's that is running, and the place of its step
+        self._supplied: tuple[FrameType, int] | None = None
+        self._made: dict[int, list[TensorSeen]] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -86,7 +90,7 @@ class Recorder(TorchFunctionMode):
             around.enter_context(composites(self, self.composite))
             around.enter_context(self)
             yield
-        self._outside = None
+        self._outside = self._supplied = None
 
     def __torch_function__(
         self,
@@ -103,6 +107,15 @@ class Recorder(TorchFunctionMode):
     def composite(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run one of torch's own layers, which is one step, while this mode has stepped aside."""
         return self._run(function, args, options, sys._getframe(1), names=(name, f"torch.nn.{name}"))
+
+    def finished(self, result: Any) -> tuple[Operation, ...]:
+        """All operations; a call of a function of headwise's gave what was used after it, or else what it made last."""
+        for place, made in self._made.items():
+            later = {t.number for each in self.operations[place + 1 :] for t in each.inputs}
+            later |= {self._identities.number(t) for t in _tensors(result)}
+            used = {t.number: t for t in made if t.number in later}
+            self.operations[place] = replace(self.operations[place], outputs=tuple(used.values()) or tuple(made[-1:]))
+        return tuple(self.operations)
 
     def failure(self, error: BaseException) -> Failure:
         """What is known of the error that ended the run."""
@@ -130,6 +143,9 @@ class Recorder(TorchFunctionMode):
         if not frames:
             return function(*args, **options)
         chain = tuple(span_of(each) for each in reversed(frames))
+        supplied = self._own.supplied(frame, frames[0])
+        if supplied is not None:
+            return self._within(supplied, function, args, options, chain)
         names = names or name_of(function, sign_at(frames[0]))
         given = tuple(_tensors((args, options)))
         inputs = tuple(self._identities.seen(t) for t in given)
@@ -155,6 +171,34 @@ class Recorder(TorchFunctionMode):
             )  # fmt: skip
             if self._observe is not None:
                 self._observe(len(self.operations) - 1, self.operations[-1], function, args, options)
+        return result
+
+    def _within(
+        self,
+        frame: FrameType,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        chain: tuple[Span, ...],
+    ) -> Any:
+        """Run an operation of a function of headwise's: the whole call of that function is one step."""
+        code = frame.f_code
+        given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+        name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
+        inputs = tuple(self._identities.seen(t) for t in _tensors(given))
+        said = Operation(
+            name, f"headwise.{name}", chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
+        )  # fmt: skip
+        if self._supplied is None or self._supplied[0] is not frame:
+            self._supplied = frame, len(self.operations)
+            self.operations.append(said)
+            self._made[self._supplied[1]] = []
+        try:
+            result = function(*args, **options)
+        except Exception as error:
+            self._failed = error, said
+            raise
+        self._made[self._supplied[1]].extend(self._identities.seen(t) for t in _tensors(result))
         return result
 
     def _module(self, frame: FrameType | None) -> str:

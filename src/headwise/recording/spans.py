@@ -28,6 +28,11 @@ LIBRARIES = tuple(
 )
 
 
+HEADWISE = f"{Path(__file__).resolve().parents[1]}/"
+# these look on
+ONLOOKERS = tuple(f"{HEADWISE}{part}/" for part in ("recording", "watching", "tracing", "diagnosis", "wording"))
+
+
 @dataclass(frozen=True)
 class Span:
     """A piece of source: lines from 1, columns from 0 in characters, the end exclusive; None where it is not known."""
@@ -71,6 +76,16 @@ class Own:
             if frame.f_code in self:
                 yield frame
             frame = frame.f_back
+
+    def supplied(self, frame: FrameType | None, stop: FrameType) -> FrameType | None:
+        """The outermost frame of headwise's between a frame and the person's own that called it; None: none is."""
+        found = None
+        while frame is not None and frame is not stop:
+            name = frame.f_code.co_filename
+            if name.startswith(HEADWISE) and not name.startswith(ONLOOKERS):
+                found = frame
+            frame = frame.f_back
+        return found
 
 
 def sign_at(frame: FrameType) -> str:

@@ -39,10 +39,6 @@ class Expressions:
             return self._fixed(sizes) or str(sizes[0])
         return self._found.get(sizes, UNKNOWN)
 
-    def spelled(self, name: str) -> str:
-        """What a derived symbol is bound to be ("H*d" for "D"); any other text is itself."""
-        return self.equals.get(name, name)
-
     def _fixed(self, sizes: Sizes) -> str:
         """The one symbol that has this size in every run; "" where none or several have."""
         fitting = [name for name, each in self.symbols.items() if each == sizes]

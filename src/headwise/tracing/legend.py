@@ -14,8 +14,11 @@ __all__ = ["called", "legend", "notices"]
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def legend(trace: Trace, *, real: bool = False) -> str:
-    """The symbols that the shapes of a trace use, each with what it means and what the code calls it."""
+def legend(trace: Trace, *, real: bool = False) -> list[str]:
+    """The symbols that the shapes of a trace use, each with what it means and what the code calls it.
+
+    real: with their sizes in the run that is shown.
+    """
     used = {
         word
         for step in trace.steps
@@ -23,10 +26,10 @@ def legend(trace: Trace, *, real: bool = False) -> str:
         for axis in shape.axes
         for word in WORD.findall(axis.text)
     }
-    return " · ".join(_entry(each, trace.lang, real) for each in trace.symbols if each.name in used or not used)
+    return [_entry(each, trace.lang, real) for each in trace.symbols if each.name in used or not used]
 
 
-def _entry(symbol: Symbol, lang: str, real: bool) -> str:  # noqa: FBT001
+def _entry(symbol: Symbol, lang: str, real: bool) -> str:
     size = f" = {symbol.size}" if real else ""
     if symbol.meaning == "parameter":
         bound = f" = {symbol.equals}" if symbol.equals else ""

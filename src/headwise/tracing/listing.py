@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headwise.tracing.chains import Chain, chains, holds
 from headwise.tracing.regions import regions
@@ -132,7 +133,7 @@ def _columns(steps: Sequence[Step]) -> list[tuple[str, int, Columns]]:
 def _calls(step: Step) -> Key:
     """The calls that led to a step, without the frames of comprehensions, which stand around it."""
     inward = (*step.chain, step.place)
-    return tuple(outer for outer, inner in zip(inward, inward[1:], strict=False) if not holds(outer, inner))
+    return tuple(outer for outer, inner in pairwise(inward) if not holds(outer, inner))
 
 
 def _label(own: Sequence[Key], keys: Sequence[Key]) -> str:

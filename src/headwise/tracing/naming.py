@@ -89,13 +89,14 @@ class Names:
     def _text(self, pieces: Pieces) -> str:
         if not pieces:
             return "1"
-        total = whole(pieces, self._runs)
         said = [self._piece(piece) for piece in pieces]
         if len(said) > 1 and not any(isinstance(each, Part) for each in pieces):
-            # copies, halves and what has no name say nothing that the whole does not say shorter
+            total = self.expressions.name(whole(pieces, self._runs))
+            # halves, and what has no name, say nothing that the whole does not say shorter; so do copies that make up
+            # a size with a name of its own, as the key heads repeated for each query head do
             is_copied = any(isinstance(piece, Atom) and piece.is_copied for piece in pieces)
-            if is_copied or any(UNKNOWN in each or "//" in each for each in said):
-                return self.expressions.name(total)
+            if (is_copied and total.isidentifier()) or any(UNKNOWN in each or "//" in each for each in said):
+                return total
         return "*".join(said)
 
     def _piece(self, piece: Piece) -> str:
@@ -104,7 +105,12 @@ class Names:
         if piece.name:
             return piece.name
         text = self.expressions.name(piece.sizes)
-        return self.expressions.spelled(text) if piece.is_split else text
+        for slow, fast in piece.halves.values():
+            halves = f"{self._piece(slow)}*{self._piece(fast)}"
+            # in the order in which it is taken apart, where that is into sizes that have names
+            if all(each.isidentifier() for each in halves.split("*")):
+                return halves
+        return text
 
     def _taken(self, number: int, sizes: tuple[Sizes, ...]) -> Axes:
         """The axes of a tensor that an operation took, declared or new where no operation gave it."""

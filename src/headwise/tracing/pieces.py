@@ -35,11 +35,6 @@ class Atom:
         """Some of its entries; the same atom each time."""
         return self.cuts.setdefault(sizes, Atom(sizes))
 
-    @property
-    def is_split(self) -> bool:
-        """Whether its digits have gone to different axes."""
-        return bool(self.halves)
-
 
 @dataclass(eq=False)
 class Group:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.text import Text
 
 from headwise.tracing.chains import Chain
@@ -19,10 +20,9 @@ from headwise.wording.screen import columns, visible
 
 __all__ = ["as_text", "show"]
 
-WIDTH = 100
-NARROWEST = 24
-BETWEEN = "  ┊  "
-SHAPE, OPERATION, BAD, TRUE, DIM = "cyan", "bold", "bold red", "green", "dim"
+WIDTH, NARROWEST = 100, 24
+BETWEEN, UNDER, UNBROKEN = "  ┊  ", "↳ ", "\u00a0"
+SHAPE, OPERATION, BAD, WRONG, NOTE, DIM = "cyan", "bold", "bold red", "red", "yellow", "dim"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,10 @@ def _drawn(trace: Trace, width: int, *, real: bool) -> Iterator[Text]:
     numbers = [line.number for file in files for run in file.runs for line in run]
     look = _Look(width, len(str(max(numbers, default=1))) + 2, real, trace.lang)
     yield Text(visible(trace.target), style="bold")
-    for text, style in ((legend(trace, real=real), ""), (called(trace), DIM), *((each, "") for each in notices(trace))):
-        yield from (Text(each, style=style) for each in _folded_words(visible(text), width) if text)
+    entries = [visible(each).replace(" ", UNBROKEN) for each in legend(trace, real=real)]
+    yield from (Text(each.replace(UNBROKEN, " ")) for each in _folded(" · ".join(entries), width))
+    for text, style in ((called(trace), DIM), *((each, "") for each in notices(trace))):
+        yield from _sentence(text, style, width)
     for file in files:
         yield Text()
         if len(files) > 1:
@@ -72,28 +74,38 @@ def _file(file: File, look: _Look) -> Iterator[Text]:
     for at, run in enumerate(file.runs):
         if at:
             yield Text(f"{'⋮':>{look.gutter}}", style=DIM)
-        for line in run:
-            yield from _line(line, widths, look)
+        for line, source in zip(run, _coloured(run), strict=True):
+            yield from _line(line, source, widths, look)
 
 
-def _line(line: Line, widths: dict[int, tuple[int, ...]], look: _Look) -> Iterator[Text]:
-    source = visible(line.text.expandtabs(4)) if line.text.strip() else ""
-    mark = "✗" if line.is_failing else " "
-    for at, piece in enumerate(_cut(source, look.room(0))):
-        number = f"{line.number:>{look.gutter - 1}}" if at == 0 else " " * (look.gutter - 1)
-        yield Text.assemble((mark if at == 0 else " ", BAD), (number, DIM), (" │ ", DIM), piece)
+def _line(line: Line, source: Text, widths: dict[int, tuple[int, ...]], look: _Look) -> Iterator[Text]:
+    number = f"{line.number:>{look.gutter - 1}}"
+    for at, piece in enumerate(source.divide(_cuts(source.plain, look.room(0)))):
+        mark = "✗" if line.is_failing and at == 0 else " "
+        yield Text.assemble((mark, BAD), (number if at == 0 else " " * len(number), DIM), (" │ ", DIM), piece)
     indent = " " * min(indent_of(line.text), look.width // 4)
+    room = look.room(len(indent))
     for comment in line.comments:
         said = say("trace.comment", lang=look.lang, said=comment.said, true=comment.true)
-        yield from _under(
-            [Text(each, style="yellow") for each in _folded_words(visible(f"≠ {said}"), look.room(len(indent)))],
-            indent,
-            look,
-        )
+        yield from _under(_sentence(f"≠ {said}", NOTE, room), indent, look)
     for each in line.columns:
         yield from _columns(each, widths.get(each.group, ()), indent, look)
     for problem in line.problems:
         yield from _problem(problem, indent, look)
+
+
+def _coloured(run: Sequence[Line]) -> list[Text]:
+    """The source of a run of lines, each with its colours where the run is code."""
+    lines = [visible(line.text.expandtabs(4)) if line.text.strip() else "" for line in run]
+    if not any(line.columns for line in run):
+        return [Text(line) for line in lines]
+    code = "\n".join(lines)
+    found = Syntax(code, "python", theme="ansi_dark").highlight(code)
+    found.rstrip()
+    out = list(found.split("\n", allow_blank=True))
+    out += [Text() for _ in range(len(lines) - len(out))]
+    # a lexer may not change what it colours
+    return out if [each.plain for each in out] == lines else [Text(line) for line in lines]
 
 
 def _columns(own: Columns, widths: tuple[int, ...], indent: str, look: _Look) -> Iterator[Text]:
@@ -113,22 +125,23 @@ def _columns(own: Columns, widths: tuple[int, ...], indent: str, look: _Look) ->
             yield from _under([Text(f"{visible(label)}:", style=DIM)], indent, look)
             for chain in column:
                 yield from _chain(chain, f"{indent}  ", look)
-    for chain in {id(each): each for column in own.chains for each in column}.values():
+    for chain in (each for column in own.chains for each in column):
         if chain.scrambled:
             said = say("trace.scrambled", lang=look.lang, axes=", ".join(chain.scrambled))
-            yield from _under(
-                [Text(each, style=BAD) for each in _folded_words(f"⚠ {said}", look.room(len(indent)))], indent, look
-            )
+            yield from _under(_sentence(f"⚠ {said}", BAD, look.room(len(indent))), indent, look)
 
 
 def _chain(chain: Chain, indent: str, look: _Look) -> Iterator[Text]:
-    yield from _under(_chain_lines(chain, look.room(len(indent)), look), indent, look)
+    first, *rest = _chain_lines(chain, look.room(len(indent) + len(UNDER)), look)
+    yield from _under([Text.assemble((UNDER, DIM), first)], indent, look)
+    yield from _under(rest, indent + " " * len(UNDER), look)
+    indent += " " * len(UNDER)
     for step in chain.steps:
-        for kernel in step.kernels:
-            said = visible(say("trace.kernel", lang=look.lang, op=step.op, kernel=kernel))
-            yield from _under(
-                [Text(each, style=DIM) for each in _folded_words(said, look.room(len(indent) + 2))], f"{indent}  ", look
-            )
+        if len(step.kernels) == 1 and step.kernels[0].startswith(f"{step.op} "):
+            continue
+        for at, kernel in enumerate(step.kernels):
+            said = say("trace.kernel", lang=look.lang, op=step.op, kernel=kernel) if at == 0 else f"  {kernel}"
+            yield from _under(_sentence(said, DIM, look.room(len(indent) + 2)), f"{indent}  ", look)
 
 
 def _chain_lines(chain: Chain, width: int, look: _Look) -> list[Text]:
@@ -188,17 +201,9 @@ def _beside(cells: Sequence[list[Text]], widths: Sequence[int], indent: str, loo
 def _problem(problem: Problem, indent: str, look: _Look) -> Iterator[Text]:
     room = look.room(len(indent))
     if problem.setting == "cross":
-        yield from _under(
-            [Text(each, style="yellow") for each in _folded_words(say("trace.cross_only", lang=look.lang), room)],
-            indent,
-            look,
-        )
-    for text in (problem.reason, problem.error):
-        if text:
-            lines = [each for line in text.split("\n") for each in _folded_words(visible(line), room)]
-            yield from _under(
-                [Text(each, style=BAD if text is problem.reason else "red") for each in lines], indent, look
-            )
+        yield from _under(_sentence(say("trace.cross_only", lang=look.lang), NOTE, room), indent, look)
+    yield from _under(_sentence(problem.reason, BAD, room), indent, look)
+    yield from _under(_sentence(problem.error, WRONG, room), indent, look)
 
 
 def _under(lines: Iterable[Text], indent: str, look: _Look) -> Iterator[Text]:
@@ -206,29 +211,32 @@ def _under(lines: Iterable[Text], indent: str, look: _Look) -> Iterator[Text]:
         yield Text.assemble((f"{'':{look.gutter}} │ ", DIM), indent, line)
 
 
-def _cut(text: str, width: int) -> list[str]:
-    """A line of source in pieces of at most so many columns; nothing of it is left out."""
-    out, here = [""], 0
-    for character in text:
+def _cuts(text: str, width: int) -> list[int]:
+    """Where a line of source is cut, so that each piece takes at most so many columns; nothing of it is left out."""
+    out, here = [], 0
+    for at, character in enumerate(text):
         wide = columns(character)
         if here + wide > width:
-            out.append("")
+            out.append(at)
             here = 0
-        out[-1] += character
         here += wide
     return out
 
 
-def _folded_words(text: str, width: int) -> list[str]:
-    """A sentence in lines of at most so many columns, broken at spaces where there are any."""
-    lines = [""]
+def _sentence(text: str, style: str, width: int) -> list[Text]:
+    """Text in lines of at most so many columns; nothing where there is none."""
+    lines = [each for line in text.split("\n") for each in _folded(visible(line), width)] if text else []
+    return [Text(each, style=style) for each in lines]
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """One line as several of at most so many columns, broken at spaces where there are any."""
+    lines: list[str] = []
     for word in text.split(" "):
-        wanted = f"{lines[-1]} {word}" if lines[-1] else word
-        if columns(wanted) <= width:
+        wanted = f"{lines[-1]} {word}" if lines else word
+        if columns(wanted) <= width and lines:
             lines[-1] = wanted
         else:
-            pieces = _cut(word, width)
-            lines += pieces if lines[-1] else []
-            if not lines[0] and len(lines) == 1:
-                lines = pieces
+            edges = [0, *_cuts(word, width), len(word)]
+            lines += [word[a:b] for a, b in pairwise(edges)]
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,25 @@ def _followed(
         return failed[0], probed(failed[0], own=own, spoken=files, kernels=kernels, lang=lang)
     first = probed(crossed, own=own, spoken=files, kernels=kernels, lang=lang)
     if not plans:
-        return crossed, first
-    then = probed(crossed, own=own, spoken=files, kernels=kernels, equal={"S": "L"}, lang=lang)
+        # it fails however it is called
+        return crossed, replace(first, problems=tuple(replace(each, setting="") for each in first.problems))
+    masked = _masked_as(crossed, plans[0])
+    then = probed(masked, own=own, spoken=files, kernels=kernels, equal={"S": "L"}, lang=lang)
     if then.problems:
         then = probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
         return plans[0], Found(then.symbols, then.steps, (*first.problems, *then.problems))
-    return crossed, Found(first.symbols, then.steps, first.problems)
+    return masked, Found(first.symbols, then.steps, first.problems)
+
+
+def _masked_as(plan: Plan, other: Plan) -> Plan:
+    """A plan with the mask of another, whose last axis counts keys."""
+    mask = other.call.get("_mask")
+    if plan.mask or not isinstance(mask, Mapping):
+        return plan
+    shape = list(mask["shape"])
+    if len(shape) > 1 and shape[-1] == "L":
+        shape[-1] = "S"
+    return replace(plan, mask=other.mask, call={**plan.call, "_mask": {**mask, "shape": shape}})
 
 
 def trace(
