@@ -35,7 +35,7 @@ def applied(names, *steps):
             seen.append(moved(lambda t, step=step, at=at: step(t, **at), (tensor,), {}, tensor)[0])
             tensors[run] = step(tensor, **at)
         digits = _digits(seen)
-        axes = rearranged(axes, digits[0], is_whole=digits[1])
+        axes = rearranged(axes, digits)
         for axis, size in zip(axes, zip(*[t.shape for t in tensors], strict=True), strict=True):
             assert whole(axis, 3) == size
     return [said(axis) for axis in axes]

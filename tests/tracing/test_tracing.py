@@ -67,7 +67,10 @@ def test_a_merge_without_the_transpose_is_scrambled_although_its_sizes_are_legal
     merge = next(step for step in found.steps if step.op == "reshape")
     assert str(merge.outputs[0]) == "[B, (H L), (H L)*d]"
     assert [axis.scrambled for axis in merge.outputs[0].axes] == [False, True, True]
-    assert [step.op for step in found.steps if any(shape.is_scrambled for shape in step.outputs)] == ["reshape", "linear"]
+    assert [step.op for step in found.steps if any(shape.is_scrambled for shape in step.outputs)] == [
+        "reshape",
+        "linear",
+    ]
 
 
 def test_packed_projections_are_three_widths():

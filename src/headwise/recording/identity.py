@@ -49,5 +49,9 @@ class Identities:
     def _storage(self, t: Tensor) -> int:
         if t.layout is not _STRIDED:
             return -1
-        reference = StorageWeakRef(t.untyped_storage())
+        try:
+            reference = StorageWeakRef(t.untyped_storage())
+        except NotImplementedError:
+            # inside vmap and grad of torch.func there is a tensor around the tensor
+            return -1
         return self._storages.setdefault(reference.cdata, (reference, len(self._storages)))[1]

@@ -16,8 +16,12 @@ BETWEEN = {
     **{sign: sign for sign in ("@", "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "==", "!=", "<", "<=", ">")},
     **{sign: sign for sign in (">=", "+=", "-=", "*=", "@=", "/=", "//=", "%=", "**=", "&=", "|=", "^=")},
 }  # fmt: skip
+# names whose attributes are functions, and no methods of a tensor
+NAMESPACES = ("torch", "F", "nn", "self", "functional", "einops", "np", "math")
 # what the chain brought, where an operation takes other tensors beside it
 HERE = "·"
+# of more others that are alike only one is said
+MOST = 3
 
 Part = tuple[Shape | str, ...]
 
@@ -98,29 +102,29 @@ def _end(place: Place) -> tuple[int, int]:
 
 
 def _feeding(inside: Sequence[list[Step]], step: Step) -> list[Step] | None:
-    """The chain whose last result is what a step works on."""
-    fitting = [each for each in inside if each[-1].times == step.times and _matching(each[-1], step) is not None]
-    if not fitting:
-        return None
-    if not _is_between(step):
-        return min(fitting, key=lambda each: _matching(each[-1], step) or 0)
-    left = [each for each in fitting if _matching(each[-1], step) == 0 and _begins(step.place, each[-1].place)]
-    return left[0] if left else None
+    """The chain whose last result is what a step works on: its only input, or its first."""
+    fitting = [each for each in inside if each[-1].times == step.times and _gives_first(each[-1], step)]
+    if len(step.inputs) > 1:
+        fitting = [each for each in fitting if _begins(step.place, each[-1].place)]
+    return fitting[-1] if fitting else None
 
 
-def _matching(before: Step, step: Step) -> int | None:
-    """Which input of a step has the shape that the step before gave."""
-    given = {str(each) for each in before.outputs}
-    return next((at for at, each in enumerate(step.inputs) if str(each) in given), None)
+def _gives_first(before: Step, step: Step) -> bool:
+    """Whether the first input of a step has the shape that the step before gave."""
+    return bool(step.inputs) and str(step.inputs[0]) in {str(each) for each in before.outputs}
 
 
 def _begins(outer: Place, inner: Place) -> bool:
-    """Whether a place stands first in another: nothing but brackets comes before it."""
+    """Whether a place stands first in another: nothing comes before it but brackets, or a function's name."""
     if outer.line != inner.line or outer.column is None or inner.column is None:
-        return _start(outer) == _start(inner)
-    # matmul(a, b) begins with its own name
-    before = outer.source[: inner.column - outer.column].replace(" ", "")
-    return before.strip("(") == "" or ("," not in before and before.endswith("("))
+        return _start(outer) == _start(inner) or outer.column is None
+    before = outer.source[: inner.column - outer.column].strip()
+    name = before.rstrip("( ")
+    if not name:
+        return True
+    # of scores.masked_fill(mask == 0) the scores stand first
+    is_method = "." in name and name.partition(".")[0] not in NAMESPACES
+    return before.endswith("(") and name.replace(".", "").isidentifier() and not is_method
 
 
 def _is_between(step: Step) -> bool:
@@ -130,14 +134,12 @@ def _is_between(step: Step) -> bool:
 def _parts(steps: Sequence[Step]) -> tuple[Part, ...]:
     parts: list[Part] = []
     for before, step in zip([None, *steps], steps, strict=False):
-        main = 0 if before is None else (_matching(before, step) or 0)
         if before is None and step.inputs:
             parts.append((step.inputs[0],))
         if _is_between(step):
             parts[-1] = (*parts[-1], f" {BETWEEN[step.op]} ", step.inputs[1])
         else:
-            others = [each for at, each in enumerate(step.inputs) if at != main]
-            parts.append((step.op, *_beside(others)))
+            parts.append((step.op, *_beside(step.inputs[1:])))
         if step.outputs:
             parts.append(_results(step.outputs))
     return tuple(parts)
@@ -148,6 +150,10 @@ def _beside(others: Sequence[Shape]) -> Part:
     if not others:
         return ()
     said: list[Shape | str] = [f"({HERE}"]
+    if len(others) > MOST and len(set(map(str, others))) == 1:
+        # how many there are is known of this run only
+        said.append(", …")
+        others = others[:1]
     for each in others:
         said += [", ", each]
     return (*said, ")")

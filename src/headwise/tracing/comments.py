@@ -6,23 +6,18 @@ another order, one axis that no reading of its word makes true, and a length tha
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import permutations, product
+from itertools import permutations
 
 from headwise.tracing.chains import Chain
 from headwise.tracing.remarks import Remark, remarks
-from headwise.tracing.spoken import SpokenShape, names_in, tree_of
-from headwise.tracing.trace import Comment, Shape, Symbol, Trace
-from headwise.tracing.vocabulary import LENGTHS, may_mean, meanings
+from headwise.tracing.scale import Scale
+from headwise.tracing.spoken import SpokenShape
+from headwise.tracing.trace import Comment, Shape, Trace
+from headwise.tracing.vocabulary import LENGTHS, meanings
 
 __all__ = ["compared"]
-
-# symbols are compared by numbers that no product of a few of them shares
-NUMBERS = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097, 1103, 1109)
-MOST_READINGS = 400
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class _Reading:
 
 def compared(trace: Trace) -> tuple[Comment, ...]:
     """The chains of shapes in the comments of a trace's sources that could be read: right, or surely wrong."""
-    scale = _Scale(trace.symbols)
+    scale = Scale(trace.symbols)
     found = [each for file, text in trace.sources.items() for each in remarks(file, text, trace.steps)]
     readings = [(each, _read(each, scale)) for each in found]
     right = [reading for _, reading in readings if reading is not None and not reading.wrong]
@@ -59,67 +54,7 @@ def _is_guessed(trace: Trace) -> bool:
     return any(heads & set(map(str, each)) for each in (trace.call or {}).values() if isinstance(each, list))
 
 
-class _Scale:
-    """Numbers for symbols, by which expressions are compared."""
-
-    def __init__(self, symbols: Sequence[Symbol]) -> None:
-        self.symbols = symbols
-        free = [each for each in symbols if not each.equals]
-        self._numbers = {each.name: Fraction(n) for each, n in zip(free, NUMBERS, strict=False)}
-        for each in symbols:
-            if each.equals and (value := self.value(each.equals)) is not None:
-                self._numbers[each.name] = value
-
-    def value(self, expression: str) -> Fraction | None:
-        """The number of an expression in symbols; None: it has none."""
-        return _computed(tree_of(expression), self._numbers)
-
-    def fits(self, element: str, axis: str) -> bool:
-        """Whether what a person wrote may be said of an axis; of an axis that is not known anything may."""
-        wanted = self.value(axis)
-        if wanted is None:
-            return True
-        words = sorted(names_in(element) or ())
-        choices = [self._choices(word) for word in words]
-        if any(each is None for each in choices):
-            return True
-        readings = product(*[each or () for each in choices])
-        return any(
-            _computed(tree_of(element), dict(zip((word for word in words), reading, strict=True))) == wanted
-            for _, reading in zip(range(MOST_READINGS), readings, strict=False)
-        )
-
-    def _choices(self, word: str) -> list[Fraction] | None:
-        names = may_mean(word, self.symbols)
-        if names is None:
-            return None
-        return sorted({self._numbers[name] for name in names if name in self._numbers})
-
-
-def _computed(node: ast.expr | None, numbers: Mapping[str, Fraction]) -> Fraction | None:
-    """The value of an expression; None: it is no sum, product or quotient of what has a number."""
-    if isinstance(node, ast.Constant):
-        return Fraction(node.value) if isinstance(node.value, int) else None
-    if isinstance(node, ast.Name):
-        return numbers.get(node.id)
-    if not isinstance(node, ast.BinOp):
-        return None
-    a, b = _computed(node.left, numbers), _computed(node.right, numbers)
-    if a is None or b is None:
-        return None
-    match node.op:
-        case ast.Add():
-            return a + b
-        case ast.Sub():
-            return a - b
-        case ast.Mult():
-            return a * b
-        case ast.Div() | ast.FloorDiv() if b:
-            return a / b
-    return None
-
-
-def _read(remark: Remark, scale: _Scale) -> _Reading | None:
+def _read(remark: Remark, scale: Scale) -> _Reading | None:
     """A remark beside the operations it agrees with, or else disagrees with least; None: with none it can be."""
     best: _Reading | None = None
     for chain in (*remark.about, *remark.beside):
@@ -139,7 +74,7 @@ def _shapes(chain: Chain, *, is_one: bool) -> tuple[Shape, ...]:
     return tuple(each for part in chain.parts for each in part if isinstance(each, Shape))
 
 
-def _aligned(remark: Remark, truth: Sequence[Shape], scale: _Scale) -> _Reading | None:
+def _aligned(remark: Remark, truth: Sequence[Shape], scale: Scale) -> _Reading | None:
     """The shapes of a remark laid beside true ones, in order and of the same ranks, with the fewest axes wrong."""
     said = remark.chain.shapes
     best: dict[int, tuple[int, tuple[int, ...]]] = {-1: (0, ())}
@@ -166,7 +101,7 @@ def _aligned(remark: Remark, truth: Sequence[Shape], scale: _Scale) -> _Reading 
     return _Reading(remark, shapes, wrong)
 
 
-def _misfits(own: SpokenShape, shape: Shape, scale: _Scale) -> list[int]:
+def _misfits(own: SpokenShape, shape: Shape, scale: Scale) -> list[int]:
     return [
         place
         for place, (element, axis) in enumerate(zip(own.elements, shape.axes, strict=True))
@@ -174,11 +109,11 @@ def _misfits(own: SpokenShape, shape: Shape, scale: _Scale) -> list[int]:
     ]
 
 
-def _fits(own: SpokenShape, shape: Shape, scale: _Scale) -> bool:
+def _fits(own: SpokenShape, shape: Shape, scale: Scale) -> bool:
     return len(own.elements) == len(shape.axes) and not _misfits(own, shape, scale)
 
 
-def _length_mended(reading: _Reading, right: Sequence[_Reading], scale: _Scale) -> str:
+def _length_mended(reading: _Reading, right: Sequence[_Reading], scale: Scale) -> str:
     """The remark with one word for one length, where it has two of which one is another length elsewhere; "": it has.
 
     `[B, S, D] → linear → [B, L, H*d]` of keys: S turns into L, which is the queries' length where the person
@@ -211,7 +146,7 @@ def _bound(reading: _Reading, lengths: set[str]) -> Iterator[tuple[str, str]]:
                 yield element, axis.text
 
 
-def _axes_mended(reading: _Reading, right: Sequence[_Reading], scale: _Scale) -> str:
+def _axes_mended(reading: _Reading, right: Sequence[_Reading], scale: Scale) -> str:
     """The remark with the axes that are surely wrong put right; "": none is sure."""
     said = reading.remark.chain.shapes
     mended: dict[int, tuple[str, ...]] = {}
@@ -230,7 +165,7 @@ def _axes_mended(reading: _Reading, right: Sequence[_Reading], scale: _Scale) ->
     return _with(reading, mended)
 
 
-def _reordered(own: SpokenShape, shape: Shape, scale: _Scale) -> tuple[str, ...] | None:
+def _reordered(own: SpokenShape, shape: Shape, scale: Scale) -> tuple[str, ...] | None:
     """The same words in the order that is true, where heads or their width are among those that move."""
     if any(scale.value(axis.text) is None for axis in shape.axes):
         return None
@@ -244,7 +179,7 @@ def _reordered(own: SpokenShape, shape: Shape, scale: _Scale) -> tuple[str, ...]
     return None
 
 
-def _renamed(reading: _Reading, right: Sequence[_Reading], n: int, place: int, scale: _Scale) -> tuple[str, ...] | None:
+def _renamed(reading: _Reading, right: Sequence[_Reading], n: int, place: int, scale: Scale) -> tuple[str, ...] | None:
     """A shape with another word for one axis, where that word stands for something else in what is right."""
     axis = reading.truth[n].axes[place].text
     elements = reading.remark.chain.shapes[n].elements

@@ -93,6 +93,7 @@ class Expressions:
             for factor in FACTORS[1:]:
                 yield tuple(size // factor for size in sizes), f"{name}//{factor}"
             yield tuple(size - size // 2 for size in sizes), f"{name}-{name}//2"
+            yield tuple(size // 2 + 1 for size in sizes), f"{name}//2+1"
         for first, a in symbols.items():
             for second, b in symbols.items():
                 if first != second:

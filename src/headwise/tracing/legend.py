@@ -33,7 +33,8 @@ def _entry(symbol: Symbol, lang: str, real: bool) -> str:
     size = f" = {symbol.size}" if real else ""
     if symbol.meaning == "parameter":
         bound = f" = {symbol.equals}" if symbol.equals else ""
-        return f"{symbol.name}{bound}{size} {symbol.said}".strip()
+        said = symbol.said if symbol.said != symbol.name else ""
+        return f"{symbol.name}{bound}{size} {said}".strip()
     said = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
     if symbol.equals:
         return f"{symbol.name} = {symbol.equals}{size}{said}"

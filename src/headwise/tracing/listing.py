@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headwise.tracing.chains import Chain, chains, holds
 from headwise.tracing.regions import regions
 from headwise.tracing.trace import Comment, Place, Problem, Step, Trace
 
-__all__ = ["Columns", "File", "Line", "listing"]
+__all__ = ["Columns", "File", "Line", "columns_of", "listing"]
 
 # of a call that no argument names
 LABEL = 24
@@ -56,7 +56,7 @@ class File:
 def listing(trace: Trace) -> tuple[File, ...]:
     """The lines of a trace that are shown, file by file in the order in which their code ran."""
     said: dict[str, dict[int, list[Columns]]] = {}
-    for file, number, columns in _columns(trace.steps):
+    for file, number, columns in columns_of(trace):
         said.setdefault(file, {}).setdefault(number, []).append(columns)
     wrong = [each for each in trace.comments if each.true]
     placed = [each.place for each in trace.problems if each.place is not None]
@@ -100,10 +100,10 @@ def _last(place: Place) -> int:
     return place.end_line or place.line
 
 
-def _columns(steps: Sequence[Step]) -> list[tuple[str, int, Columns]]:
+def columns_of(trace: Trace) -> list[tuple[str, int, Columns]]:
     """What is said of each line, by its file and its number."""
     by_call: dict[Key, list[Step]] = {}
-    for step in steps:
+    for step in _at_hand(trace):
         by_call.setdefault(_calls(step), []).append(step)
     lines: dict[tuple[str, int], dict[Key, list[Chain]]] = {}
     for key, own in by_call.items():
@@ -128,6 +128,19 @@ def _columns(steps: Sequence[Step]) -> list[tuple[str, int, Columns]]:
                 out.append((*at, Columns(found, labels, group, is_first)))
                 is_first = False
     return out
+
+
+def _at_hand(trace: Trace) -> Iterator[Step]:
+    """The steps, each at the innermost place whose source can be shown."""
+    for step in trace.steps:
+        inward = (*step.chain, step.place)
+        known = [at for at, place in enumerate(inward) if place.file in trace.sources]
+        if known:
+            yield (
+                step
+                if known[-1] == len(step.chain)
+                else replace(step, place=inward[known[-1]], chain=inward[: known[-1]])
+            )
 
 
 def _calls(step: Step) -> Key:

@@ -29,11 +29,12 @@ class Moved:
     """How one result of a movement lies over its source in one run.
 
     axes: for each axis its digits (size, stride) from slow to fast, None: entries do not stand in such an order.
-    is_whole: each entry of the source is there exactly once.
+    is_whole: each entry of the source is there exactly once. start: the place of its first entry.
     """
 
     axes: tuple[tuple[tuple[int, int], ...], ...] | None
     is_whole: bool
+    start: int = 0
 
 
 def is_movement(function: str) -> bool:
@@ -82,7 +83,7 @@ def _laid(places: Tensor, count: int) -> Moved:
         axes.append(tuple(digits))
     if not torch.equal(rebuilt.expand(places.shape), places):
         return Moved(None, is_whole)
-    return Moved(tuple(axes), is_whole)
+    return Moved(tuple(axes), is_whole, int(places[origin]))
 
 
 def _digits(line: list[int], deepest: int) -> list[tuple[int, int]] | None:

@@ -10,9 +10,9 @@ from headwise.tracing.alignment import Row
 from headwise.tracing.expressions import UNKNOWN, Expressions
 from headwise.tracing.following import Follower, Source
 from headwise.tracing.movement import Moved
-from headwise.tracing.pieces import Atom, Axes, Digit, Part, Piece, Pieces, unmixed, whole
+from headwise.tracing.pieces import Atom, Axes, Digit, Laid, Part, Piece, Pieces, unmixed, whole
 from headwise.tracing.rules import Seen, outputs
-from headwise.tracing.sizes import Sizes
+from headwise.tracing.sizes import Sizes, product
 from headwise.tracing.trace import Axis, Shape
 
 __all__ = ["Named", "Names"]
@@ -34,7 +34,7 @@ class Named:
 class Names:
     """Gives the tensors of aligned runs their axes, in order, and says them once all is known.
 
-    declared: the axes of each tensor among the arguments, as expressions in symbols.
+    declared: the axes of each tensor among the arguments, as expressions in symbols. sizes: of each symbol.
     """
 
     def __init__(
@@ -43,9 +43,10 @@ class Names:
         declared: Mapping[str, Sequence[str]],
         records: Sequence[Record],
         followers: Sequence[Follower],
+        sizes: Mapping[str, Sizes],
     ) -> None:
         self.expressions = expressions
-        self._declared = declared
+        self._declared, self._sizes = declared, sizes
         self._records, self._followers = records, followers
         self._runs = len(records)
         self._axes: dict[int, Axes] = {}
@@ -92,10 +93,10 @@ class Names:
         said = [self._piece(piece) for piece in pieces]
         if len(said) > 1 and not any(isinstance(each, Part) for each in pieces):
             total = self.expressions.name(whole(pieces, self._runs))
-            # halves, and what has no name, say nothing that the whole does not say shorter; so do copies that make up
-            # a size with a name of its own, as the key heads repeated for each query head do
-            is_copied = any(isinstance(piece, Atom) and piece.is_copied for piece in pieces)
-            if (is_copied and total.isidentifier()) or any(UNKNOWN in each or "//" in each for each in said):
+            # halves, and what has no name, say nothing that the whole does not say shorter; so do copies, each next to
+            # what it copies, that make up a size with a name of its own: the key heads repeated for the query heads
+            is_repeated = isinstance(pieces[-1], Atom) and pieces[-1].is_copied
+            if (is_repeated and total.isidentifier()) or any(UNKNOWN in each or "//" in each for each in said):
                 return total
         return "*".join(said)
 
@@ -107,9 +108,14 @@ class Names:
         text = self.expressions.name(piece.sizes)
         for slow, fast in piece.halves.values():
             halves = f"{self._piece(slow)}*{self._piece(fast)}"
-            # in the order in which it is taken apart, where that is into sizes that have names
-            if all(each.isidentifier() for each in halves.split("*")):
+            # in the order in which it is taken apart, where that is into sizes that have names; a third of three
+            # widths is a width
+            if all(each.isidentifier() or (each.isdigit() and "*" not in text) for each in halves.split("*")):
                 return halves
+        if text == UNKNOWN and piece.joined:
+            lengths = [self._text(each) for each in piece.joined]
+            if UNKNOWN not in lengths:
+                return "+".join(lengths)
         return text
 
     def _taken(self, number: int, sizes: tuple[Sizes, ...]) -> Axes:
@@ -130,12 +136,16 @@ class Names:
         """What the caller was asked for, taken at its word where it is a symbol: two may have one size."""
         if set(sizes) == {1}:
             return ()
+        factors = text.replace(" ", "").split("*")
+        known = [self._sizes.get(each) for each in factors]
+        if len(factors) > 1 and product([each for each in known if each is not None], self._runs) == sizes:
+            return tuple(Atom(each, name) for name, each in zip(factors, known, strict=True) if each is not None)
         return (Atom(sizes, text if text.isidentifier() else ""),)
 
     def _source(self, number: int) -> Source:
         return self._followers[0].sources.get(number, Source("made"))
 
-    def _moves(self, row: Row) -> tuple[tuple[tuple[tuple[Digit, ...], ...], bool] | None, ...] | None:
+    def _moves(self, row: Row) -> tuple[Laid | None, ...] | None:
         """How each result lies over the first input, in all runs; None: the operation is no movement."""
         found = [follower.moves.get(place) for follower, place in zip(self._followers, row.places, strict=True)]
         if any(each is None for each in found):
@@ -143,7 +153,7 @@ class Names:
         return tuple(_digits(each) for each in zip(*[each for each in found if each is not None], strict=False))
 
 
-def _digits(moves: Sequence[Moved]) -> tuple[tuple[tuple[Digit, ...], ...], bool] | None:
+def _digits(moves: Sequence[Moved]) -> Laid | None:
     """The digits of one result in all runs; None: they are not of one form."""
     if any(each.axes is None for each in moves):
         return None
@@ -157,7 +167,7 @@ def _digits(moves: Sequence[Moved]) -> tuple[tuple[tuple[Digit, ...], ...], bool
                 for level in zip(*own, strict=True)
             )
         )
-    return tuple(axes), all(each.is_whole for each in moves)
+    return Laid(tuple(axes), all(each.is_whole for each in moves), tuple(each.start for each in moves))
 
 
 def _beside(many: Sequence[Sequence[TensorSeen]]) -> Iterator[tuple[TensorSeen, tuple[Sizes, ...]]]:

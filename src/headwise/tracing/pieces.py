@@ -8,21 +8,22 @@ from itertools import pairwise
 
 from headwise.tracing.sizes import Sizes, divides, is_one, less, over, product, times
 
-__all__ = ["Atom", "Axes", "Digit", "Group", "Part", "Pieces", "rearranged", "unmixed", "whole"]
+__all__ = ["Atom", "Axes", "Digit", "Group", "Laid", "Part", "Pieces", "rearranged", "unmixed", "whole"]
 
 
 @dataclass(eq=False)
 class Atom:
     """A run of entries that belong together. name: what it is declared to be, "": its size says.
 
-    is_copied: it repeats what another axis holds.
+    is_copied: it repeats what another axis holds. joined: what was put end to end in it.
     """
 
     sizes: Sizes
     name: str = ""
     is_copied: bool = False
     halves: dict[Sizes, tuple[Atom, Atom]] = field(default_factory=dict)
-    cuts: dict[Sizes, Atom] = field(default_factory=dict)
+    cuts: dict[tuple[Sizes, Sizes], Atom] = field(default_factory=dict)
+    joined: tuple[Pieces, ...] = ()
 
     def split(self, low: Sizes) -> tuple[Atom, Atom]:
         """Its slow and its fast digits, of which the fast ones count to `low`; the same atoms each time."""
@@ -31,9 +32,9 @@ class Atom:
             self.halves[low] = slow, fast
         return self.halves[low]
 
-    def cut(self, sizes: Sizes) -> Atom:
-        """Some of its entries; the same atom each time."""
-        return self.cuts.setdefault(sizes, Atom(sizes))
+    def cut(self, sizes: Sizes, start: Sizes) -> Atom:
+        """Some of its entries, from one of them on; the same atom each time."""
+        return self.cuts.setdefault((sizes, start), Atom(sizes))
 
 
 @dataclass(eq=False)
@@ -68,6 +69,18 @@ class Digit:
 
 
 @dataclass(frozen=True)
+class Laid:
+    """How a moved tensor lies over its source, in all runs.
+
+    is_whole: each entry of the source is there exactly once. start: the place of its first entry.
+    """
+
+    axes: tuple[tuple[Digit, ...], ...]
+    is_whole: bool
+    start: Sizes
+
+
+@dataclass(frozen=True)
 class _Run:
     """A piece of the source, or a digit of the result, from `low` to `high` in the source's flat order."""
 
@@ -75,23 +88,13 @@ class _Run:
     high: Sizes
 
 
-def rearranged(source: Axes, moved: Sequence[Sequence[Digit]], *, is_whole: bool) -> Axes:
-    """The axes of a tensor that was moved, not computed: for each its digits, from slow to fast.
-
-    is_whole: each entry of the source is there exactly once.
-    """
-    runs = len(moved[0][0].sizes) if moved and moved[0] else _runs(source, moved)
+def rearranged(source: Axes, laid: Laid) -> Axes:
+    """The axes of a tensor that was moved, not computed."""
+    runs = len(laid.start)
     pieces = [piece for axis in source for piece in axis if not is_one(piece.sizes)]
-    if is_whole:
-        return _bijection(_restored(pieces), moved, runs)
-    return tuple(tuple(one for digit in axis for one in _taken(pieces, digit, runs)) for axis in moved)
-
-
-def _runs(source: Axes, moved: Sequence[Sequence[Digit]]) -> int:
-    for axis in moved:
-        for digit in axis:
-            return len(digit.sizes)
-    return next((len(piece.sizes) for axis in source for piece in axis), 1)
+    if laid.is_whole:
+        return _bijection(_restored(pieces), laid.axes, runs)
+    return tuple(tuple(one for digit in axis for one in _taken(pieces, digit, laid.start)) for axis in laid.axes)
 
 
 def _restored(pieces: list[Piece]) -> list[Piece]:
@@ -219,7 +222,7 @@ def _piece_at(pieces: Sequence[Piece], theirs: Sequence[_Run], segment: _Run) ->
     return None
 
 
-def _taken(pieces: list[Piece], digit: Digit, runs: int) -> Pieces:
+def _taken(pieces: list[Piece], digit: Digit, start: Sizes) -> Pieces:
     """What a digit holds where only some entries of the source were taken."""
     if is_one(digit.sizes):
         return ()
@@ -227,7 +230,7 @@ def _taken(pieces: list[Piece], digit: Digit, runs: int) -> Pieces:
         return (Atom(digit.sizes, is_copied=True),)
     left, low = digit.sizes, digit.stride
     out: list[Piece] = []
-    for piece, run in reversed(list(zip(pieces, _chain(pieces, runs), strict=True))):
+    for piece, run in reversed(list(zip(pieces, _chain(pieces, len(start)), strict=True))):
         if not (divides(run.low, low) and less(low, run.high)):
             continue
         here = over(run.high, low) if divides(low, run.high) else None
@@ -240,7 +243,9 @@ def _taken(pieces: list[Piece], digit: Digit, runs: int) -> Pieces:
             left, low = over(left, here), run.high
             continue
         if isinstance(piece, Atom):
-            return (piece.cut(left), *out)
+            # entries before the first one, counted in this axis
+            before = tuple(at // step % size for at, step, size in zip(start, run.low, piece.sizes, strict=True))
+            return (piece.cut(left, before), *out)
         break
     return (Atom(left), *out)
 

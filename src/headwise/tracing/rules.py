@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwise.tracing.pieces import Atom, Axes, Digit, Pieces, rearranged, whole
+from headwise.tracing.pieces import Atom, Axes, Laid, Pieces, rearranged, whole
 from headwise.tracing.sizes import Sizes, is_one, times
 
 __all__ = ["Seen", "outputs"]
@@ -25,7 +25,7 @@ class Seen:
     kinds: tuple[str, ...]
     results: tuple[tuple[Sizes, ...], ...]
     arguments: Mapping[str, Any]
-    moves: tuple[tuple[tuple[tuple[Digit, ...], ...], bool] | None, ...] | None
+    moves: tuple[Laid | None, ...] | None
     counts: Sizes
 
     @property
@@ -42,9 +42,7 @@ def outputs(seen: Seen) -> tuple[Axes, ...]:
     rule = RULES.get(seen.function.rpartition(".")[2])
     guesses: Sequence[Axes | None]
     if seen.moves is not None:
-        guesses = [
-            None if move is None else rearranged(seen.inputs[0], move[0], is_whole=move[1]) for move in seen.moves
-        ]
+        guesses = [None if laid is None else rearranged(seen.inputs[0], laid) for laid in seen.moves]
     elif rule is not None:
         guesses = rule(seen)
     else:
@@ -170,7 +168,7 @@ def _joined(seen: Seen) -> tuple[Axes | None, ...]:
         # one for each head, side by side
         axes[dim] = (Atom(seen.counts), *own)
     else:
-        axes[dim] = _new(seen.results[0][dim])
+        axes[dim] = (Atom(seen.results[0][dim], joined=tuple(each[dim] for each in whole_inputs)),)
     return (tuple(axes),)
 
 

@@ -16,7 +16,7 @@ from headwise.tracing.listing import Columns, File, Line, listing
 from headwise.tracing.regions import indent_of
 from headwise.tracing.trace import Problem, Shape, Trace
 from headwise.wording import say
-from headwise.wording.screen import columns, visible
+from headwise.wording.screen import columns, fit, visible
 
 __all__ = ["as_text", "show"]
 
@@ -121,10 +121,13 @@ def _columns(own: Columns, widths: tuple[int, ...], indent: str, look: _Look) ->
         ]
         yield from _beside(cells, widths, indent, look)
     else:
+        wide = max(map(columns, own.labels)) + 2
         for label, column in zip(own.labels, own.chains, strict=True):
-            yield from _under([Text(f"{visible(label)}:", style=DIM)], indent, look)
-            for chain in column:
-                yield from _chain(chain, f"{indent}  ", look)
+            said = fit(f"{visible(label)}: ", wide)
+            for at, chain in enumerate(column):
+                lines = _chain_lines(chain, look.room(len(indent) + wide), look)
+                heads = [said if at == 0 else " " * wide, *[" " * wide] * (len(lines) - 1)]
+                yield from _under([Text.assemble((a, DIM), b) for a, b in zip(heads, lines, strict=True)], indent, look)
     for chain in (each for column in own.chains for each in column):
         if chain.scrambled:
             said = say("trace.scrambled", lang=look.lang, axes=", ".join(chain.scrambled))

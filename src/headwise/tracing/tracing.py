@@ -64,7 +64,7 @@ def probed(
         {name: sizes for name, sizes in runs.sizes.items() if name not in (equal or {})},
         {each.name: each.equals for each in plan.symbols if each.equals},
     )
-    names = Names(expressions, _declared(plan), runs.records, runs.followers)
+    names = Names(expressions, _declared(plan), runs.records, runs.followers, runs.sizes)
     rows = aligned(runs.records)
     speaker = _Speaker(names, spoken or {}, {row.site: row for row in rows}, runs.sizes)
     steps = speaker.steps(rows)

@@ -11,14 +11,14 @@ from typing import Any
 from torch import nn
 
 from headwise.recording.calls.drafts import EMPTY
+from headwise.recording.calls.masks import masks
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role
 
-__all__ = ["Family", "Wanted", "calls", "families", "wanted"]
+__all__ = ["ONE_QUERY", "ONE_STEP", "ONE_STEP_TURNED", "Family", "Wanted", "calls", "extras", "families", "wanted"]
 
 # so many ways of filling what is no tensor of features
 WAYS = 24
-OPTIONAL = ("mask", "bias", "lengths", "cache", "flag", "scale", "dropout", "start", "positions", "encoding")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ CHANNELS = _family("BDL", "B D L", "B D S")
 STACKED = _family("BNLD", "B N L D", "B N S D")
 ONE_STEP = _family("BD", "B D", "B S D")
 VECTOR = _family("BD", "B D", "B D")
+ONE_QUERY = _family("B1D", "B 1 D", "B S D")
+ONE_STEP_TURNED = _family("BD", "B D", "S B D")
 VIDEO = _family("BDthw", "B D t h w", "B D t h w")
 
 
@@ -86,11 +88,12 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     if not taken["query"] or (taken["query"] in optional and (unknown or ids)):
         # x, hidden_states, inputs, or whatever comes first
         first = ids or next(iter(unknown), "") or next((name for name in needed if roles[name] == "key"), "")
-        first = first or next((name for name in roles if roles[name] in ("", "ids")), "")
+        first = first or next((name for name in roles if roles[name] in ("", "ids")), "") or next(iter(needed), "")
         taken["query"] = first or taken["query"]
         unknown = [name for name in unknown if name != first]
         if taken["key"] == first:
             taken["key"] = next((name for name in roles if roles[name] == "key" and name != first), "")
+    unknown = [name for name in unknown if not name.startswith(("n_", "num_", "nb_"))]
     if not taken["key"] and len(unknown) > 0 and not taken["value"]:
         taken["key"] = unknown.pop(0)
     rest = {name: roles[name] for name in roles if name not in taken.values()}
@@ -98,27 +101,36 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     return Wanted(taken["query"], taken["key"], taken["value"], is_ids, rest, optional)
 
 
-def families(what: Wanted, reading: Reading, target: Any, built: Any) -> list[Family]:
-    """The layouts that an input may have, the likeliest first."""
-    weights = [each for each in built.modules() if any(True for _ in each.parameters(recurse=False))] if isinstance(
-        built, nn.Module
-    ) else []
+def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
+    """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
+    layers = [each for each in built.modules() if _has_weights(each)] if isinstance(built, nn.Module) else []
     packed = [TURNED, PACKED] if _is_turned(what, reading, built) else [PACKED, TURNED]
     splits = [HEADS, HEADS_SAME, GROUPED, MERGED, MERGED_SAME, HEADS_LAST, MERGED_ALONE]
-    images = [IMAGE, IMAGE_LAST]
-    if what.is_triple and not weights and "heads" not in what.rest.values():
+    image = [_image(sizes)] if "image" in sizes else []
+    if what.is_triple and not layers and "heads" not in what.rest.values():
         order = [*splits, *packed, ALONE]
-    elif any(isinstance(each, nn.Conv2d) for each in weights):
-        order = [IMAGE, *packed, IMAGE_LAST, CHANNELS, ALONE]
-    elif any(isinstance(each, nn.Conv1d) for each in weights):
-        order = [*packed[:1], CHANNELS, *packed[1:], ALONE, *images]
+    elif any(isinstance(each, nn.Conv2d) for each in layers):
+        order = [*image, IMAGE, *packed, IMAGE_LAST, CHANNELS, ALONE]
+    elif any(isinstance(each, nn.Conv1d) for each in layers):
+        order = [*packed[:1], CHANNELS, *packed[1:], ALONE, IMAGE, IMAGE_LAST]
     else:
-        order = [*packed[:1], ALONE, IMAGE_LAST, IMAGE, *packed[1:], STACKED, CHANNELS, ONE_STEP, *splits]
-    if any(isinstance(each, nn.Conv3d) for each in weights):
+        order = [*image, packed[0], ALONE, IMAGE_LAST, IMAGE, packed[1], STACKED, CHANNELS, *splits]
+    if any(isinstance(each, nn.Conv3d) for each in layers):
         order.insert(0, VIDEO)
-    order += [each for each in (ONE_STEP, VECTOR) if each not in order]
+    order += [ONE_STEP, VECTOR]
     rank = reading.rank(what.query)
+    # token numbers have no axis of features
+    if rank and (what.is_ids or (rank == len(ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))):
+        rank += 1
     return sorted(order, key=lambda each: len(each.query) != rank) if rank else order
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False))
+
+
+def _image(sizes: Mapping[str, str]) -> Family:
+    return _family("BDhw", f"B {sizes.get('channels', 'D')} {sizes['image']}")
 
 
 def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
@@ -134,13 +146,22 @@ def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
 
 
 def calls(
-    own: Sequence[inspect.Parameter], what: Wanted, family: Family, *, is_cross: bool, sizes: Mapping[str, str]
+    own: Sequence[inspect.Parameter],
+    what: Wanted,
+    family: Family,
+    reading: Reading,
+    *,
+    is_cross: bool,
+    sizes: Mapping[str, str],
+    extras: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """The calls with inputs of one layout.
 
-    is_cross: keys have a length of their own. sizes: what D and others are called here.
+    is_cross: keys have a length of their own. sizes: what D and others are called here. extras: arguments that are
+    given although they have a default.
     """
     given: dict[str, list[Any]] = {}
+    tied: dict[str, str] = {}
     shapes = {what.query: family.query, what.key: family.key, what.value: family.value}
     for each in own:
         name = each.name
@@ -148,9 +169,15 @@ def calls(
             if name in what.optional and name != what.query and not is_cross and not what.is_triple:
                 continue
             shape = [sizes.get(axis, axis) for axis in shapes[name]]
-            given[name] = [shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]]
-        elif name not in what.optional:
-            given[name] = list(_values(name, what.rest[name], family, sizes, is_cross=is_cross))
+            shape = shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]
+            is_ids = what.is_ids and name == what.query
+            given[name] = [{"_ids": shape[:-1], "below": sizes.get("vocabulary", "11")} if is_ids else shape]
+        elif name not in what.optional or name in extras:
+            role = what.rest[name]
+            if role == "sine" and "cosine" in what.rest.values():
+                tied[name] = next(other for other, own_role in what.rest.items() if own_role == "cosine")
+                continue
+            given[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
     for values in islice(product(*given.values()), WAYS):
         call: dict[str, Any] = {}
         for name, value in zip(given, values, strict=True):
@@ -158,48 +185,68 @@ def calls(
                 call["_mask"] = {"argument": name, **value}
             else:
                 call[name] = value
-        yield call
+        call.update({name: call[other] for name, other in tied.items()})
+        yield {name: call[name] for name in [*(each.name for each in own), "_mask"] if name in call}
 
 
-def _values(name: str, role: str, family: Family, sizes: Mapping[str, str], *, is_cross: bool) -> Iterator[Any]:
+def _values(
+    name: str, role: str, family: Family, reading: Reading, sizes: Mapping[str, str], *, keys: str
+) -> Iterator[Any]:
     """What an argument that is no input may be given."""
-    keys = "S" if is_cross else "L"
     width = sizes.get("D", "D")
+    shape = [sizes.get(axis, axis) for axis in family.query]
     if role in ("mask", "bias", "lengths"):
-        yield from (None,) if role != "lengths" else ()
-        yield from ({"means": "lengths", "shape": ["B"]},) if role == "lengths" else ()
-        means = "additive" if role == "bias" else "attend"
-        for shape in (["B", "1", "L", keys], ["B", "L", keys], ["L", keys], ["B", keys]):
-            yield {"means": means, "shape": shape}
+        yield from () if role == "lengths" else (None,)
+        yield from ({k: v for k, v in each.items() if k != "argument"} for each in masks(name, reading, keys=keys))
         yield None
-    elif role == "frequencies":
-        yield {"_expr": "torch.polar(torch.ones(L, d // 2), torch.randn(L, d // 2))"}
-        yield from (["L", "d"], ["L", "d//2"], None)
-    elif role in ("cosine", "sine"):
-        yield from (["L", "d"], ["B", "L", "d"], ["L", "d//2"], ["1", "1", "L", "d"], ["1", "L", "1", "d//2"])
-    elif role == "cosine_sine":
-        for shape in (["B", "L", "d"], ["L", "d"], ["L", "d//2"], ["1", "1", "L", "d"]):
-            yield {"_tuple": [shape, shape]}
-    elif role == "positions":
-        yield from ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None)
-    elif role == "adjacency":
-        yield from ({"means": "attend", "shape": ["L", "L"]}, {"means": "attend", "shape": ["B", "L", "L"]})
-    elif role == "weight":
-        yield from ([width, width], ["H", width, "d"])
-    elif role == "packed_weight":
-        yield from ([width, f"3*{width}"], [f"3*{width}", width])
-    elif role == "vector":
-        yield [width]
     elif role in ("heads", "key_heads", "head_width", "width"):
         yield {"heads": "H", "key_heads": "Hkv", "head_width": "d", "width": width}[role]
-    elif role in ("rows", "columns"):
-        yield {"rows": "h", "columns": "w"}[role]
     elif role in ("cache", "encoding"):
-        yield None
-        yield [sizes.get(axis, axis) for axis in family.query]
+        yield from (None, shape, ["L", width])
+    elif role in FIXED:
+        yield from (
+            [_renamed(axis, width) for axis in each] if isinstance(each, list) else each for each in FIXED[role]
+        )
+    elif name.startswith(("n_", "num_", "nb_")):
+        yield name
     else:
-        fixed: dict[str, tuple[Any, ...]] = {
-            "start": (0,), "flag": (False,), "scale": (0.5, 1.0), "dropout": (0.0, None), "ids": ({"_ids": ["B", "L"]},),
-        }  # fmt: skip
-        shape = [sizes.get(axis, axis) for axis in family.query]
-        yield from fixed.get(role, (None, shape, 1, 0.5))
+        yield from (None, shape, 1, 0.5)
+
+
+def _renamed(axis: str, width: str) -> str:
+    return axis.replace("D", width)
+
+
+ANGLES: tuple[list[str], ...] = (
+    ["L", "d"], ["B", "L", "d"], ["L", "d//2"], ["1", "1", "L", "d"], ["1", "L", "1", "d"], ["1", "L", "1", "d//2"],
+    ["1", "1", "L", "d//2"], ["B", "L", "d//2"],
+)  # fmt: skip
+# what an argument of a role may be given; D stands for the width
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "frequencies": (
+        {"_expr": "torch.polar(torch.ones(L, d // 2), torch.randn(L, d // 2))"}, ["L", "d"], ["L", "d//2"], None,
+        ["L", "d//2", "2"], {"_tuple": [["L", "d"], ["L", "d"]]}, {"_tuple": [["L", "d//2"], ["L", "d//2"]]},
+    ),
+    "cosine": ANGLES,
+    "sine": ANGLES,
+    "cosine_sine": tuple({"_tuple": [each, each]} for each in (ANGLES[1], *ANGLES)),
+    "positions": ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None),
+    "adjacency": ({"means": "attend", "shape": ["L", "L"]}, {"means": "attend", "shape": ["B", "L", "L"]}),
+    "weight": (["D", "D"], ["H", "D", "d"]),
+    "packed_weight": (["D", "3*D"], ["3*D", "D"]),
+    "vector": (["D"],),
+    "rows": ("h",),
+    "columns": ("w",),
+    "start": (0,),
+    "flag": (False,),
+    "scale": (0.5, 1.0),
+    "dropout": (0.0, None),
+    "ids": ({"_ids": ["B", "L"], "below": "11"},),
+}  # fmt: skip
+EXTRA = ("cosine_sine", "cosine", "sine", "frequencies", "positions")
+
+
+def extras(what: Wanted) -> list[tuple[str, ...]]:
+    """Which arguments with a default may be needed all the same: none, or those for positions."""
+    found = tuple(name for name, role in what.rest.items() if role in EXTRA and name in what.optional)
+    return [(), found] if found else [()]

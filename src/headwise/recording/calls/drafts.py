@@ -5,23 +5,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from headwise.recording.calls.plan import Named
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND
+from headwise.recording.calls.symbols import LEGEND, PAIR
 
-__all__ = ["Draft", "drafts", "parameters"]
+__all__ = ["EMPTY", "Draft", "drafts", "parameters"]
 
 EMPTY = inspect.Parameter.empty
 # no length of an argument is longer
 LEAST = 43
+MOST = 48
 PREFERRED = (
     "d_model model_dim embed_dim emb_dim embed_size hidden_size hidden_dim num_hiddens n_embd dim dim_model d_out "
     "attn_dim inner_dim out_dim output_dim out_features"
 ).split()
 SOURCES = ("d_in", "in_dim", "input_dim", "in_features", "in_channels", "dim_in", "d_input", "input_size", "c_in")
+SINGLE = ("head_width", "value_head_width", "heads")
+SIZES = ("length", "window", "image", "patch", "vocabulary")
+# what is given where nothing is known but the kind; EMPTY where a symbol is better
+PLAIN: Mapping[str, Any] = {
+    "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "number": 0.5, "none": None, "text": "",
+    "device": "cpu", "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,24 @@ class Draft:
 
     init: Mapping[str, Any]
     known: Mapping[str, Named] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """How the sizes of one constructor hang together.
+
+    main: the width that D stands for; bound: widths that are H*d. is_even: head widths are. is_grouped: fewer key
+    heads than heads. is_exact: lengths are that of the input. spread: what the length of the input is made of.
+    """
+
+    roles: Mapping[str, str]
+    main: str
+    bound: tuple[str, ...]
+    same: bool = False
+    is_even: bool = False
+    is_grouped: bool = True
+    is_exact: bool = False
+    spread: str = ""
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -46,163 +73,92 @@ def drafts(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[st
 
     given: what the person said of some of them, which stands.
     """
-    roles = {each.name: _role(each) for each in own if each.name not in (given or {})}
+    own = [each for each in own if each.name not in (given or {})]
     out: list[Draft] = []
-    for variant in _variants(roles, own, reading):
-        draft = variant.draft(own)
+    for variant in _variants(own, reading):
+        draft = _Writer(variant, reading).draft(own)
         draft = Draft({**draft.init, **(given or {})}, draft.known)
         if draft not in out:
             out.append(draft)
+        if len(out) == MOST:
+            break
     return out
 
 
-def _role(parameter: inspect.Parameter) -> str:
+def _role(parameter: inspect.Parameter, reading: Reading) -> str:
     """The role of a parameter of a constructor; "": it keeps its default, or is a free size."""
     role = init_role(parameter.name)
     default, said = parameter.default, str(parameter.annotation)
-    if isinstance(default, bool) or "bool" in said:
+    if isinstance(default, bool) or said in ("bool", "<class 'bool'>"):
         return "flag"
+    if role == "device":
+        return role
     if isinstance(default, str) or said in ("str", "<class 'str'>"):
         return "text"
     if isinstance(default, float) and role != "dropout":
         return "number"
-    if default is None and role not in ("key_heads", "head_width", "heads", "value_head_width"):
+    if default is None and role not in ("key_heads", "heads", "dropout"):
         return "none"
+    if role in SINGLE[:2] and parameter.name in reading.bound:
+        return "width"
     return role
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """How the sizes of one constructor hang together.
-
-    main: the width that D stands for; bound: widths that are H*d; free: D does not depend on H and d.
-    """
-
-    roles: Mapping[str, str]
-    main: str
-    bound: tuple[str, ...]
-    is_even: bool = False
-    is_grouped: bool = True
-    is_exact: bool = False
-    same: tuple[str, ...] = ()
-
-    def draft(self, own: Sequence[inspect.Parameter]) -> Draft:
-        """The values of the parameters."""
-        init: dict[str, Any] = {}
-        known: dict[str, Named] = {}
-        for each in own:
-            if each.name not in self.roles:
-                continue
-            value = self._value(each, self.roles[each.name], known)
-            if value is not EMPTY:
-                init[each.name] = value
-        if self.is_even:
-            known["d"] = replace(known.get("d", LEGEND["d"]), even=True)
-            if not known.get("D", LEGEND["D"]).equals:
-                known["D"] = replace(known.get("D", LEGEND["D"]), even=True)
-        return Draft(init, known)
-
-    def _value(self, each: inspect.Parameter, role: str, known: dict[str, Named]) -> Any:
-        """What one parameter is given; EMPTY: its default."""
-        symbol = {"heads": "H", "head_width": "d", "value_head_width": "dv"}.get(role)
-        if role == "heads" and self.is_grouped and "key_heads" in self.roles.values():
-            known["H"] = replace(LEGEND["H"], said=each.name, equals="g*Hkv")
-            return "H"
-        if role == "key_heads":
-            if not self.is_grouped:
-                return EMPTY if each.default is not EMPTY else "H"
-            known["Hkv"] = replace(LEGEND["Hkv"], said=each.name)
-            return "Hkv"
-        if symbol is not None:
-            if each.default is None and role != "heads":
-                return EMPTY
-            known[symbol] = replace(LEGEND[symbol], said=each.name)
-            return symbol
-        if role == "width":
-            return self._width(each, known)
-        if role in ("length", "window", "image", "patch", "vocabulary"):
-            return self._length(each, role, known)
-        return _plain(each, role, known)
-
-    def _width(self, each: inspect.Parameter, known: dict[str, Named]) -> Any:
-        if each.name in self.bound:
-            if each.name == self.main:
-                known["D"] = replace(LEGEND["D"], said=each.name, equals="H*d")
-            return "H*d"
-        if each.name == self.main or each.name in self.same:
-            known.setdefault("D", replace(LEGEND["D"], said=self.main))
-            return "D"
-        known[each.name] = Named(each.name, "parameter", each.name)
-        return each.name
-
-    def _length(self, each: inspect.Parameter, role: str, known: dict[str, Named]) -> Any:
-        if role in ("length",) and self.is_exact:
-            return "L"
-        name = each.name if each.name not in LEGEND else f"{each.name}_max"
-        known[name] = Named(name, "parameter", each.name, least=LEAST if role == "length" else 0)
-        return name
-
-
-def _plain(each: inspect.Parameter, role: str, known: dict[str, Named]) -> Any:
-    """What a parameter is given that is no size of attention; EMPTY: its default."""
-    if role == "dropout":
-        return 0.0 if each.default is EMPTY or each.default else EMPTY
-    if each.default is not EMPTY:
-        return EMPTY
-    fixed = {"flag": False, "bias": False, "place": 0, "layers": 2, "number": 0.5, "text": "", "none": None}
-    if role in fixed:
-        return fixed[role]
-    if "float" in str(each.annotation):
-        return 0.5
-    name = each.name if each.name not in LEGEND else f"{each.name}_"
-    known[name] = Named(name, "parameter", each.name)
-    return name
-
-
-def _variants(roles: Mapping[str, str], own: Sequence[inspect.Parameter], reading: Reading) -> Iterator[_Variant]:
-    widths = [name for name, role in roles.items() if role == "width"]
-    has_heads = "heads" in roles.values()
-    has_head_width = any(
-        role == "head_width" and next(each for each in own if each.name == name).default is not None
-        for name, role in roles.items()
+def _variants(own: Sequence[inspect.Parameter], reading: Reading) -> Iterator[_Variant]:
+    """The variants, those that differ in the fewest things from the likeliest first."""
+    roles = {each.name: _role(each, reading) for each in own}
+    needed = [each.name for each in own if each.default is EMPTY]
+    if "width" not in roles.values():
+        unknown = [name for name in needed if roles[name] == ""]
+        roles.update({name: "width" for name in unknown[:1]})
+    wide = {name: "width" if role in SINGLE[:2] else role for name, role in roles.items()}
+    has_lengths = "length" in roles.values() or any(roles[name] == "" for name in needed)
+    # a head width is multiplied by the heads somewhere; where a width is divided by them, other names are widths too
+    is_wide = bool(reading.bound) and not any(
+        name in reading.multiplied for name, role in roles.items() if role in SINGLE[:2]
     )
+    bindings = [*_bindings(roles, reading), *(_bindings(wide, reading) if wide != roles else [])]
+    ways: list[Sequence[Any]] = [
+        sorted(bindings, key=lambda each: each.roles is not wide) if is_wide else bindings,
+        (True, False) if reading.is_turned else (False, True),
+        (False, True) if has_lengths else (False,),
+        (True, False) if "key_heads" in roles.values() else (True,),
+        list(_spreads(roles, reading)),
+    ]
+    for places in sorted(product(*[range(len(each)) for each in ways]), key=lambda each: (sum(each), each[::-1])):
+        base, is_even, is_exact, is_grouped, spread = (way[at] for way, at in zip(ways, places, strict=True))
+        yield replace(base, is_even=is_even, is_exact=is_exact, is_grouped=is_grouped, spread=spread)
+
+
+def _bindings(roles: Mapping[str, str], reading: Reading) -> list[_Variant]:
+    """Which widths are H*d, the likeliest first."""
+    widths = [name for name, role in roles.items() if role == "width"]
     main = _main(widths, reading)
     bound = tuple(name for name in widths if name in reading.bound)
-    if bound and not has_head_width:
-        main = main if main in bound else bound[0]
-    every = _Variant(roles, main, tuple(widths))
+    if bound and main not in bound and "head_width" not in roles.values():
+        main = bound[0]
+    free = _Variant(roles, main, ())
     if not widths:
-        plain = [_Variant(roles, main, ())]
-    elif not has_heads:
-        plain = [_Variant(roles, main, ()), _Variant(roles, main, (), same=tuple(widths))]
-    elif has_head_width:
-        plain = [_Variant(roles, main, ()), _Variant(roles, main, (main,)), every]
-    elif bound:
-        plain = [_Variant(roles, main, bound), _Variant(roles, main, (main,)), every]
+        return [free]
+    every = _Variant(roles, main, tuple(widths))
+    if "heads" not in roles.values():
+        return [free, replace(free, same=True)] if len(widths) > 1 else [free]
+    if bound and "head_width" not in roles.values():
+        out = [replace(every, bound=bound), replace(every, bound=(main,)), every]
     else:
-        plain = [_Variant(roles, main, ()), _Variant(roles, main, (main,)), every]
-        plain += [_Variant(roles, name, (name,)) for name in widths if name != main]
-    plain = list(dict.fromkeys(_Hashed(each) for each in plain))
-    evens = (True, False) if reading.is_turned else (False, True)
-    for is_even in evens:
-        for is_exact in (False, True) if "length" in roles.values() else (False,):
-            for is_grouped in (True, False) if "key_heads" in roles.values() else (True,):
-                for each in plain:
-                    yield replace(each.variant, is_even=is_even, is_exact=is_exact, is_grouped=is_grouped)
+        out = [free, replace(free, bound=(main,)), every]
+        out += [_Variant(roles, name, (name,)) for name in widths if name != main]
+    return [each for at, each in enumerate(out) if (each.main, each.bound) not in [(o.main, o.bound) for o in out[:at]]]
 
 
-class _Hashed:
-    """A variant by what tells it from others."""
-
-    def __init__(self, variant: _Variant) -> None:
-        self.variant = variant
-        self.key = (variant.main, variant.bound, variant.same)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+def _spreads(roles: Mapping[str, str], reading: Reading) -> Iterator[str]:
+    """What the length of the input may be made of, so that windows divide it; "": it is free."""
+    yield ""
+    for name, role in roles.items():
+        if role in ("window", "image"):
+            size = f"{name}_h*{name}_w" if name in reading.pairs else name
+            square = size if name in reading.pairs else f"{name}*{name}"
+            yield from (f"n*{size}", square)
 
 
 def _main(widths: Sequence[str], reading: Reading) -> str:
@@ -211,4 +167,95 @@ def _main(widths: Sequence[str], reading: Reading) -> str:
         if name in widths:
             return name
     others = [name for name in widths if name not in SOURCES]
-    return (others or list(widths) or [""])[-1 if others and widths[0] in SOURCES else 0]
+    return (others or [*widths, ""])[0]
+
+
+class _Writer:
+    """Writes a variant down as a draft."""
+
+    def __init__(self, variant: _Variant, reading: Reading) -> None:
+        self.variant, self.reading = variant, reading
+        self.known: dict[str, Named] = {}
+
+    def draft(self, own: Sequence[inspect.Parameter]) -> Draft:
+        """The values of the parameters."""
+        variant = self.variant
+        values = {each.name: self._value(each, variant.roles[each.name]) for each in own}
+        if variant.is_even:
+            for name, each in {"d": LEGEND["d"], "D": LEGEND["D"], **self.known}.items():
+                if not each.equals and each.meaning in ("head_width", "width"):
+                    self.known[name] = replace(each, even=True)
+        if "d" not in self.known and self.reading.part:
+            self.known["d"] = replace(LEGEND["d"], said=self.reading.part)
+        elif "d" in self.known and not self.known["d"].said and self.reading.part:
+            self.known["d"] = replace(self.known["d"], said=self.reading.part)
+        if variant.spread:
+            self.known["L"] = replace(LEGEND["L"], equals=variant.spread)
+        return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.known)
+
+    def _value(self, each: inspect.Parameter, role: str) -> Any:
+        """What one parameter is given; EMPTY: its default."""
+        has_groups = "key_heads" in self.variant.roles.values()
+        if role == "heads" and "H" not in self.known:
+            grouped = "g*Hkv" if self.variant.is_grouped and has_groups else ""
+            self.known["H"] = replace(LEGEND["H"], said=each.name, equals=grouped)
+            return "H"
+        if role == "key_heads":
+            if not self.variant.is_grouped:
+                return EMPTY if each.default is not EMPTY else "H"
+            self.known["Hkv"] = replace(LEGEND["Hkv"], said=each.name)
+            return "Hkv"
+        if role in SINGLE:
+            symbol, meaning = {"head_width": ("d", "head_width"), "value_head_width": ("dv", "value_width")}.get(
+                role, (each.name, "parameter")
+            )
+            return self._symbol(each.name, symbol if symbol not in self.known else each.name, meaning)
+        if role == "width":
+            return self._width(each)
+        if role in SIZES:
+            return self._size(each, role)
+        return self._plain(each, role)
+
+    def _width(self, each: inspect.Parameter) -> Any:
+        variant = self.variant
+        if each.name in variant.bound:
+            if each.name == variant.main:
+                self.known["D"] = replace(LEGEND["D"], said=each.name, equals="H*d")
+            return "H*d"
+        if each.name in ("channels", "in_channels", "in_chans", "num_channels") and each.default is not EMPTY:
+            return EMPTY if isinstance(each.default, int) else each.name
+        if each.name == variant.main or variant.same:
+            self.known.setdefault("D", replace(LEGEND["D"], said=variant.main))
+            return "D"
+        return self._symbol(each.name, each.name, "parameter")
+
+    def _size(self, each: inspect.Parameter, role: str) -> Any:
+        if role == "length" and self.variant.is_exact:
+            return "L"
+        if each.name in self.reading.pairs:
+            return {"_tuple": [self._symbol(each.name, f"{each.name}_{one}", "parameter") for one in PAIR]}
+        patch = next((name for name, own in self.variant.roles.items() if own == "patch"), "")
+        if role == "image" and patch:
+            self.known[each.name] = Named(each.name, "parameter", each.name, equals=f"n*{patch}")
+            return f"n*{patch}"
+        return self._symbol(each.name, each.name, "parameter", least=LEAST if role == "length" else 0)
+
+    def _symbol(self, said: str, name: str, meaning: str, least: int = 0) -> str:
+        is_small = init_role(said) in ("window", "image", "patch")
+        name = name if name not in LEGEND or LEGEND[name].meaning == meaning else f"{name}_{meaning}"
+        self.known[name] = Named(name, meaning, said, least=least, is_small=is_small)
+        return name
+
+    def _plain(self, each: inspect.Parameter, role: str) -> Any:
+        """What a parameter is given that is no size of attention; EMPTY: its default."""
+        if role == "dropout":
+            return 0.0 if each.default is EMPTY or each.default else EMPTY
+        if role == "layers" and isinstance(each.default, int) and each.default > PLAIN["layers"]:
+            return PLAIN["layers"]
+        if each.default is not EMPTY:
+            return EMPTY
+        if role in PLAIN:
+            return PLAIN[role]
+        if "float" in str(each.annotation):
+            return 0.5
+        return "L" if role == "" and self.variant.is_exact else self._symbol(each.name, each.name, "parameter")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headwise.recording.calls.callee import callee
+from headwise.recording.calls.probes import least_sizes, probe_sizes
+
 __all__ = ["Named", "Plan", "evaluated"]
 
-# 2 and 3 are left to constants; small, so that scores stay small
-PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+DTYPES = {"bool": torch.bool, "int": torch.long, "float": torch.float32}
 
 
 @dataclass(frozen=True)
 class Named:
     """A symbol. meaning: as in tracing.trace.Symbol; said: what the person's code calls it. equals: the expression
     that it is bound to be, "": it is free. least: no smaller. even: twice a prime. fixed: always this; None: it varies.
+    is_small: it is squared, or the side of an image, and gets the smallest sizes.
     """
 
     name: str
@@ -29,6 +34,7 @@ class Named:
     least: int = 0
     even: bool = False
     fixed: int | None = None
+    is_small: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Plan:
 
     setting: "cross" where keys differ from queries in length, else "self". mask: the argument that gets a mask, "":
     none. init, call: as `--init` and `--call` take them, in the order of the parameters. symbols: free ones first.
+    real: the person's own sizes, or the constructor's defaults, of those symbols where they are known.
     """
 
     target: Any
@@ -46,24 +53,19 @@ class Plan:
     symbols: tuple[Named, ...]
     mask: str = ""
     namespace: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    real: Mapping[str, int] = field(default_factory=dict)
 
     def sizes(self, probe: int) -> dict[str, int]:
-        """The size of each symbol in a probe run: distinct primes, in another order in each."""
+        """The size of each symbol in a probe run: another prime for each, in another order in each run.
+
+        Probe -1 is for trying whether a plan runs at all: its sizes are the smallest.
+        """
         free = [each for each in self.symbols if not each.equals and each.fixed is None]
+        derived = [each for each in self.symbols if each.equals]
         out = {each.name: each.fixed for each in self.symbols if each.fixed is not None}
-        # a step that shares no factor with their number goes round all of them, and both orders of any two come
-        step, count = (1, 3, 5, 7, 2, 4)[probe % 6], len(PRIMES)
-        primes = [PRIMES[(at * step + probe) % count] for at in range(count)]
-        small = [prime for prime in primes if prime <= 23] if len(free) <= 7 else primes
-        for at, each in enumerate(free):
-            size = small[at % len(small)]
-            size = size * 2 if each.even else size
-            while size < each.least:
-                size += PRIMES[-1] * (2 if each.even else 1)
-            out[each.name] = size
-        for each in self.symbols:
-            if each.equals:
-                out[each.name] = evaluated(each.equals, out)
+        out.update(least_sizes(free) if probe < 0 else probe_sizes(free, derived, probe))
+        for each in derived:
+            out[each.name] = evaluated(each.equals, out)
         return out
 
     def build(self, sizes: Mapping[str, int]) -> Any:
@@ -85,10 +87,26 @@ class Plan:
         }
         mask = self.call.get("_mask")
         if isinstance(mask, Mapping):
-            options[str(mask["argument"])] = _mask(
-                str(mask["means"]), [self._size(each, sizes) for each in mask["shape"]], sizes
-            )
-        return (), options
+            shape = [self._size(each, sizes) for each in mask["shape"]]
+            made = _mask(str(mask["means"]), shape, sizes)
+            options[str(mask["argument"])] = made.to(DTYPES[mask["dtype"]]) if "dtype" in mask else made
+        return self._placed(options)
+
+    def _placed(self, options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments apart that can only be given by their place."""
+        function = callee(self.target)
+        try:
+            every = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            return (), options
+        names = [each.name for each in every if each.kind is each.POSITIONAL_ONLY]
+        if any(each.kind is each.VAR_POSITIONAL for each in every):
+            known = {each.name for each in every if each.kind is not each.VAR_POSITIONAL}
+            names += [name for name in options if name not in known]
+            if len(names) > sum(each.kind is each.POSITIONAL_ONLY for each in every):
+                names = [name for name in options if name in names or _is_placed(name, every)]
+        first = [name for name in names if name in options]
+        return tuple(options[name] for name in first), {k: v for k, v in options.items() if k not in first}
 
     def _argument(self, value: Any, sizes: Mapping[str, int], generator: torch.Generator) -> Any:
         if isinstance(value, list):
@@ -107,11 +125,15 @@ class Plan:
             return tuple(self._value(each, sizes) for each in value["_tuple"])
         if isinstance(value, Mapping) and "_expr" in value:
             # the person's own words, in the person's own file
-            return eval(value["_expr"], {"torch": torch, **self.namespace}, dict(sizes))  # noqa: S307
+            return eval(value["_expr"], {"torch": torch, "SimpleNamespace": SimpleNamespace, **self.namespace, **sizes})  # noqa: S307
         return value
 
     def _size(self, value: Any, sizes: Mapping[str, int]) -> int:
         return evaluated(value, sizes) if isinstance(value, str) else int(value)
+
+
+def _is_placed(name: str, every: list[inspect.Parameter]) -> bool:
+    return any(each.name == name and each.kind is each.POSITIONAL_OR_KEYWORD for each in every)
 
 
 def evaluated(expression: str, sizes: Mapping[str, int]) -> int:

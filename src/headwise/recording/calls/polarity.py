@@ -11,6 +11,11 @@ from headwise.recording.calls.roles import call_role
 __all__ = ["Meaning", "meanings"]
 
 FILLS = ("masked_fill", "masked_fill_")
+# functions that give a mask back in another shape or kind
+PASSING = frozenset(
+    "logical_not bitwise_not eq ne gt lt rearrange repeat unsqueeze repeat_interleave tensor as_tensor "
+    "broadcast_to expand reshape".split()
+)
 SOFT = ("scaled_dot_product_attention", "flex_attention", "sdpa")
 
 
@@ -111,8 +116,9 @@ def _sign(node: ast.AST, name: str) -> int:
             return -_sign(node.left, name)
         return _sign(node.left, name) or _sign(node.right, name)
     if isinstance(node, ast.Call):
-        sign = _sign(node.func, name) or next((s for s in (_sign(each, name) for each in node.args) if s), 0)
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        handed = node.args if called in PASSING else []
+        sign = _sign(node.func, name) or next((s for s in (_sign(each, name) for each in handed) if s), 0)
         is_zero = bool(node.args) and isinstance(node.args[-1], ast.Constant) and not node.args[-1].value
         turns = called in ("logical_not", "bitwise_not") or (called == "eq" and is_zero)
         return -sign if turns else sign

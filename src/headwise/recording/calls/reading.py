@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.recording.calls.polarity import Meaning, meanings
@@ -28,15 +28,19 @@ class Reading:
 
     bound: parameters or attributes of a config that are divided by the heads. attributes: what is read of each
     parameter, as of a config. ranks: how many axes an argument is unpacked into; orders: their names. words: every
-    identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads.
+    identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
+    parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the code calls a width divided by the heads.
     """
 
     bound: tuple[str, ...] = ()
-    attributes: Mapping[str, tuple[str, ...]] = None  # type: ignore[assignment]
-    orders: Mapping[str, tuple[str, ...]] = None  # type: ignore[assignment]
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
-    means: Mapping[str, Meaning] = None  # type: ignore[assignment]
-    numbers: Mapping[str, int] = None  # type: ignore[assignment]
+    means: Mapping[str, Meaning] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    pairs: frozenset[str] = frozenset()
+    multiplied: frozenset[str] = frozenset()
+    part: str = ""
 
     @property
     def is_turned(self) -> bool:
@@ -79,8 +83,11 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         if name in words and isinstance(value, int) and not isinstance(value, bool)
     }
     return Reading(
-        tuple(dict.fromkeys(bound)), attributes, orders, words, meanings([tree for _, tree in trees]), numbers
-    )
+        tuple(dict.fromkeys(bound)), attributes, orders, words, meanings([tree for _, tree in trees]), numbers,
+        frozenset(name for _, tree in trees for name in _pairs(tree)),
+        frozenset(name for _, tree in trees for name in _multiplied(tree)),
+        next((name for _, tree in trees for name in _parts(tree)), ""),
+    )  # fmt: skip
 
 
 def _words(tree: ast.AST) -> Iterator[str]:
@@ -108,21 +115,60 @@ def _bound(tree: ast.AST) -> Iterator[str]:
             yield _last(node.args[0])
 
 
+def _pairs(tree: ast.AST) -> Iterator[str]:
+    """What is read as `window_size[0]`, or unpacked into two."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, int)
+        ):
+            yield _last(node.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and len(node.targets[0].elts) == 2:
+            yield _last(node.value)
+
+
+def _multiplied(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            names = [_last(node.left), _last(node.right)]
+            yield from (a for a, b in (names, names[::-1]) if a and init_role(b) == "heads")
+
+
+def _parts(tree: ast.AST) -> Iterator[str]:
+    """What a width divided by the heads is assigned to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(True for _ in _bound(node.value)):
+            pairs = [(node.targets[0], node.value)]
+            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
+            for name, value in pairs:
+                if _last(name) and any(isinstance(each, ast.FloorDiv | ast.Div) for each in ast.walk(value)):
+                    yield _last(name)
+
+
 def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
     """What is read of each parameter that is no tensor: `config.n_embd`, getattr(config, "n_embd")."""
     names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
     out: dict[str, list[str]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _last(node.value) in names and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_given(node.value, names):
             out.setdefault(_last(node.value), []).append(node.attr)
         elif (
             isinstance(node, ast.Subscript)
-            and _last(node.value) in names
+            and _is_given(node.value, names)
             and isinstance(node.slice, ast.Constant)
             and isinstance(node.slice.value, str)
         ):
             out.setdefault(_last(node.value), []).append(f"[{node.slice.value}]")
     return {name: tuple(own) for name, own in out.items()}
+
+
+def _is_given(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether a value is a parameter, or a config that was kept."""
+    if isinstance(node, ast.Name):
+        return node.id in names or init_role(node.id) == "config"
+    return isinstance(node, ast.Attribute) and init_role(node.attr) == "config"
 
 
 def _orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -133,7 +179,9 @@ def _orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
             names = tuple(_last(each) for each in node.targets[0].elts)
             if of and not any(isinstance(each, ast.Starred) for each in node.targets[0].elts):
                 yield of, names
-        elif isinstance(node, ast.Call) and _last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1:
+        elif (
+            isinstance(node, ast.Call) and _last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1
+        ):
             pattern = node.args[1]
             if isinstance(pattern, ast.Constant) and "->" in str(pattern.value) and _last(node.args[0]):
                 left = re.sub(r"\([^)]*\)", "_", str(pattern.value).split("->")[0]).split()
@@ -145,7 +193,12 @@ def _shape_of(node: ast.AST) -> str:
     """The tensor whose `.shape` or `.size()` a value is, whole."""
     if isinstance(node, ast.Attribute) and node.attr == "shape":
         return _last(node.value)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "size"
+        and not node.args
+    ):
         return _last(node.func.value)
     if isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple") and node.args:
         return _shape_of(node.args[0])

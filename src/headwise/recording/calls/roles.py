@@ -47,7 +47,7 @@ INIT: dict[str, str] = {
         "block_size context_length max_len max_seq_len max_length max_position_embeddings n_ctx max_seq_length "
         "maxlen ctx_len seq_len seq_length sequence_length num_patches n_patches context_size max_context ctx_size "
         "max_positions n_tokens num_tokens seqlen max_sequence_length n_positions max_t context_window len_seq "
-        "l t n num_positions max_position max_relative_position tgt_len max_tokens ctx_length sequence_len max_l"
+        "step_dim time_steps timesteps n_steps num_steps l t n num_positions max_position max_relative_position tgt_len max_tokens ctx_length sequence_len max_l"
     ),
     "window": "window window_size win_size ws w local_window chunk_size bucket_size sliding_window window_len block_len win block",
     "image": "img_size image_size resolution input_resolution img_dim feat_size fmap_size image_dim spatial_size",
@@ -63,6 +63,12 @@ INIT: dict[str, str] = {
         "proj_dropout output_dropout residual_dropout prob_dropout feat_drop drop_p keep_prob_drop pe_dropout"
     ),
     "config": "config cfg args conf params hparams opt opts hp configs configuration model_args model_config hyper",
+    "number": (
+        "temperature scale alpha eps gamma beta negative_slope base init_range epsilon theta rope_theta temp tau "
+        "scaling slope momentum std softmax_scale layer_norm_eps rms_norm_eps norm_eps initializer_range softcap"
+    ),
+    "device": "device",
+    "dtype": "dtype param_dtype",
     "classes": "num_classes n_classes n_class num_labels n_cls num_outputs n_out",
     "feed_forward": (
         "d_ff dff dim_feedforward ff_dim mlp_dim ffn_dim intermediate_size dim_ff d_ffn ffn_hidden hidden_ff pf_dim "
@@ -74,7 +80,7 @@ INIT: dict[str, str] = {
 }  # fmt: skip
 CALL: dict[str, str] = {
     "query": (
-        "q query queries query_states x_q xq q_in target tgt trg dst q_x input_q query_layer q_input query_input "
+        "latents latent q query queries query_states x_q xq q_in target tgt trg dst q_x input_q query_layer q_input query_input "
         "decoder_hidden dec_hidden queries_in qs from_tensor inputs_q hidden_states_q tgt_seq dec_in dec_x "
         "decoder_states decoder_input dec_states query_tensor q_tensor from_seq"
     ),
@@ -82,7 +88,7 @@ CALL: dict[str, str] = {
         "k key keys key_states x_k xk k_in memory mem context ctx encoder_hidden_states encoder_output "
         "encoder_outputs enc_out enc_output cond kv key_value key_value_states y cross k_x input_k key_layer "
         "x_kv xkv kv_x to_tensor other k_input key_input enc enc_hidden encoder_out xa encoder_states "
-        "enc_states cross_x latents kv_in context_x source ks inputs_kv enc_x keys_values kv_input kv_states m z_kv "
+        "enc_states cross_x kv_in context_x source ks inputs_kv enc_x keys_values kv_input kv_states m z_kv "
         "conditioning encoder_input text_emb text cond_emb key_tensor k_tensor to_seq memory_bank annotations"
     ),
     "value": "v value values value_states x_v xv v_in v_x input_v value_layer v_input value_input vs value_tensor v_tensor val vals",
@@ -142,6 +148,7 @@ def _table(roles: dict[str, str]) -> dict[str, str]:
 INIT_NAMES, CALL_NAMES = _table(INIT), _table(CALL)
 # what a name that is in no table most likely is, by what it holds
 INIT_PARTS = (
+    (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),
     (r"drop", "dropout"),
     (r"kv.*head|head.*kv|key_value_heads", "key_heads"),
     (r"head.*(dim|size|width)|(dim|size|width).*head", "head_width"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from headwise.recording.calls.plan import Named
 
-__all__ = ["LEGEND", "named", "spoken"]
+__all__ = ["LEGEND", "PAIR", "named", "spoken"]
+
+# a window or an image that is given as two sizes
+PAIR = ("h", "w")
 
 # in the order of the legend
 LEGEND: dict[str, Named] = {
@@ -24,6 +26,18 @@ LEGEND: dict[str, Named] = {
         Named("d", "head_width"),
         Named("dv", "value_width"),
         Named("D", "width"),
+    )
+}
+# what else an input may have
+MORE: dict[str, Named] = {
+    each.name: each
+    for each in (
+        Named("h", "parameter", "height", is_small=True),
+        Named("w", "parameter", "width", is_small=True),
+        Named("t", "parameter", "time", is_small=True),
+        Named("N", "parameter", "rows"),
+        Named("n", "parameter", "windows", is_small=True),
+        Named("M", "parameter", "cached keys"),
     )
 }
 
@@ -46,8 +60,12 @@ def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, 
 
     known: what each name stands for where it is not as in LEGEND.
     """
-    every = {**LEGEND, **known}
-    wanted = [name for value in (init, {k: v for k, v in call.items() if k != "_layout"}) for name in spoken(list(value.values()))]
+    every = {**LEGEND, **MORE, **known}
+    wanted = [
+        name
+        for value in (init, {k: v for k, v in call.items() if k != "_layout"})
+        for name in spoken(list(value.values()))
+    ]
     used: dict[str, Named] = {}
 
     def use(name: str) -> None:
@@ -66,8 +84,3 @@ def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, 
     order = [*every]
     free = sorted((each for each in used.values() if not each.equals), key=lambda each: order.index(each.name))
     return (*free, *(each for each in used.values() if each.equals))
-
-
-def called(name: str, said: str) -> Named:
-    """A symbol of the legend with what the person calls it."""
-    return replace(LEGEND[name], said=said)

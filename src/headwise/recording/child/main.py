@@ -102,9 +102,12 @@ def _limit(seconds: int, megabytes: int) -> None:
         # a limit that is lower already stays, and one that the system does not know is left out
         if which is not None:
             _, most = resource.getrlimit(which)
-            own = limit if most == resource.RLIM_INFINITY else min(limit, most)
+            is_free = most == resource.RLIM_INFINITY or limit < most
+            own = limit if is_free else most
+            # of CPU time the lower limit is told by a signal of its own, the upper one kills
+            upper = own + 1 if name == "RLIMIT_CPU" and is_free else own
             with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(which, (own, own))
+                resource.setrlimit(which, (own, upper))
 
 
 def _die_with_parent() -> None:

@@ -28,6 +28,8 @@ PRINTED = 64 << 10
 NOISE = 1 << 20
 # how often to look whether the child has ended, in seconds, although something it started holds its pipes open
 GLANCE = 0.05
+# how long to read what is left in the pipes, in seconds
+LAST = 2
 WORDS = 300
 
 
@@ -114,7 +116,9 @@ class _Heard:
 
     def close(self) -> None:
         """Read what is still there and close the pipes."""
-        while self._read(0):
+        until = time.monotonic() + LAST
+        # something that got away may go on printing
+        while self._read(0) and time.monotonic() < until:
             pass
         self._selector.close()
         os.close(self._pipe)

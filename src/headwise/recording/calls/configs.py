@@ -1,0 +1,161 @@
+"""Configs: what is given to a constructor that takes its sizes in one object."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwise.recording.calls.drafts import EMPTY, Draft, drafts, parameters
+from headwise.recording.calls.plan import Named
+from headwise.recording.calls.reading import Reading
+from headwise.recording.calls.roles import init_role
+from headwise.recording.calls.symbols import spoken
+
+__all__ = ["config_drafts", "config_parameter"]
+
+# ways of writing the same config
+MOST = 8
+
+
+def config_parameter(own: Sequence[inspect.Parameter], reading: Reading) -> inspect.Parameter | None:
+    """The parameter of a constructor that takes a config; None: there is none."""
+    found = [each for each in own if init_role(each.name) == "config" and reading.attributes.get(each.name)]
+    if found:
+        return found[0]
+    needed = [each for each in own if each.default is EMPTY]
+    if len(needed) == 1 and len(reading.attributes.get(needed[0].name, ())) > 1:
+        return needed[0]
+    return None
+
+
+def config_drafts(
+    parameter: inspect.Parameter,
+    others: Sequence[inspect.Parameter],
+    target: Any,
+    reading: Reading,
+    namespace: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> list[Draft]:
+    """The drafts of a constructor whose sizes are in a config."""
+    kept = [name for name in reading.attributes if name == parameter.name or init_role(name) == "config"]
+    read = tuple(dict.fromkeys(each for name in kept for each in reading.attributes[name]))
+    is_mapping = all(each.startswith("[") for each in read)
+    names = [each.strip("[]") for each in read if each.startswith("[") == is_mapping]
+    kind = None if is_mapping else _kind(parameter, names, target, namespace)
+    own, extra, opening = _fields(kind, names, is_mapping=is_mapping)
+    rest = drafts(others, reading, {k: v for k, v in given.items() if k != parameter.name})[:1]
+    out = []
+    for draft in drafts(own, reading)[: MOST * 3]:
+        words = [f"{name}={_written(value, draft.known)}" for name, value in draft.init.items()]
+        expression = {"_expr": f"{opening}({', '.join([*words, *extra])})"}
+        init = {parameter.name: expression, **(rest[0].init if rest else {})}
+        out.append(Draft({**init, **given}, {**(rest[0].known if rest else {}), **draft.known}))
+    return out
+
+
+def _kind(
+    parameter: inspect.Parameter, names: Sequence[str], target: Any, namespace: Mapping[str, Any]
+) -> tuple[str, type] | None:
+    """The class of a config and how it is said; None: it is nowhere to be seen."""
+    said = parameter.annotation
+    if isinstance(said, str):
+        said = namespace.get(said)
+    if isinstance(said, type) and _covers(said, ()):
+        return _said(said, namespace), said
+    library = _library_kind(target)
+    if library is not None:
+        return _said(library, namespace), library
+    fitting = [
+        (name, each)
+        for name, each in namespace.items()
+        if isinstance(each, type) and not each.__module__.startswith("torch") and _covers(each, names)
+    ]
+    return min(fitting, key=lambda each: len(_known(each[1])), default=None)
+
+
+def _library_kind(target: Any) -> type | None:
+    """The config class that a library of models has beside a class of layers."""
+    module = str(getattr(target, "__module__", ""))
+    if not module.startswith("transformers.models."):
+        return None
+    beside = sys.modules.get(module.replace(".modeling_", ".configuration_"))
+    found = [
+        each
+        for name, each in vars(beside).items()
+        if isinstance(each, type) and name.endswith("Config") and each.__module__ == beside.__name__
+    ] if beside is not None else []  # fmt: skip
+    named = getattr(target, "__name__", "")
+    return max(found, key=lambda each: _common(each.__name__, named), default=None)
+
+
+def _common(a: str, b: str) -> tuple[int, int]:
+    """How long a start two names share; of those with the same, the shorter is better."""
+    count = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return count, -len(a)
+
+
+def _said(kind: type, namespace: Mapping[str, Any]) -> str:
+    if namespace.get(kind.__name__) is kind:
+        return kind.__name__
+    return f"__import__({kind.__module__!r}, fromlist=['{kind.__name__}']).{kind.__name__}"
+
+
+def _known(kind: type) -> dict[str, Any]:
+    """What a config class can be given or has, with the defaults."""
+    out = {name: value for parent in reversed(kind.__mro__[:-1]) for name, value in vars(parent).items()}
+    out = {name: value for name, value in out.items() if not name.startswith("_") and not callable(value)}
+    return {**out, **{each.name: each.default for each in parameters(kind)}}
+
+
+def _covers(kind: type, names: Sequence[str]) -> bool:
+    """Whether a class can be made with keywords, and has what is read."""
+    known = _known(kind)
+    mapped = getattr(kind, "attribute_map", {})
+    has = [name for name in names if name in known or name in mapped or hasattr(kind, name)]
+    return len(has) == len(names) and (bool(parameters(kind)) or bool(known))
+
+
+def _fields(
+    kind: tuple[str, type] | None, names: Sequence[str], *, is_mapping: bool
+) -> tuple[list[inspect.Parameter], list[str], str]:
+    """The parameters of a config that matter, what else is written into it, and what comes before the bracket."""
+    if kind is None or not parameters(kind[1]):
+        known = {} if kind is None else _known(kind[1])
+        extra = [] if is_mapping else []
+        own = [_parameter(name, known.get(name, EMPTY)) for name in dict.fromkeys(names) if not _is_method(name)]
+        plain = [each for each in own if each.default is not EMPTY and init_role(each.name) == ""]
+        extra = [f"{each.name}={each.default!r}" for each in plain]
+        return [each for each in own if each not in plain], extra, "dict" if is_mapping else "SimpleNamespace"
+    said, found = kind
+    mapped = getattr(found, "attribute_map", {})
+    wanted = {mapped.get(name, name) for name in names} | set(names)
+    own = [
+        each
+        for each in parameters(found)
+        if (each.name in wanted or each.default is EMPTY) and each.default is not dataclasses.MISSING
+    ]
+    extra = ["attn_implementation='eager'"] if found.__module__.startswith("transformers.") else []
+    return own, extra, said
+
+
+def _is_method(name: str) -> bool:
+    return name in ("get", "keys", "items", "copy", "values", "update", "to_dict", "pop")
+
+
+def _parameter(name: str, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+
+def _written(value: Any, known: Mapping[str, Named]) -> str:
+    """A value as Python, sizes as expressions in symbols."""
+    if isinstance(value, Mapping) and "_expr" in value:
+        return str(value["_expr"])
+    if isinstance(value, Mapping) and "_tuple" in value:
+        return f"({', '.join(_written(each, known) for each in value['_tuple'])},)"
+    symbols = {*known, "B", "L", "S", "H", "d", "D", "g", "n", "dv", "Hkv"}
+    if isinstance(value, str) and value and set(spoken(value)) <= symbols:
+        return value
+    return repr(value)

@@ -1,0 +1,131 @@
+"""Finding: how a class, a function or a module is built and called, by trying what its source suggests."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from headwise.recording.calls.callee import callee, starred
+from headwise.recording.calls.drafts import EMPTY, parameters
+from headwise.recording.calls.given import Given, checked_call, checked_init, pinned, solved, symbols_of
+from headwise.recording.calls.plan import Named, Plan
+from headwise.recording.calls.reading import read
+from headwise.recording.calls.roles import init_role
+from headwise.recording.calls.search import Found, Search, Wish
+from headwise.recording.calls.symbols import LEGEND
+from headwise.wording import refusal
+
+__all__ = ["find"]
+
+# seconds; the rest of what the person waits for is the trace itself
+LONGEST = 2.5
+LETTERS: Mapping[str, str] = {
+    "heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D",
+}  # fmt: skip
+# a module with more numbers than this is tried itself, not a copy of it
+MOST_COPIED = 50_000_000
+
+
+def find(
+    target: Any,
+    *,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    cross: bool | None = None,
+    own: Collection[str] = (),
+) -> Found:
+    """How a target is built and called.
+
+    target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
+    of it, as `--init` and `--call`; the rest is found. A number of heads or a width in them is first tried as a size
+    that may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
+    (False); None: both are tried. own: files that are the person's own.
+
+    What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
+
+    >>> import torch
+    >>> def scores(q, k):
+    ...     return q @ k.transpose(-2, -1)
+    >>> find(scores, namespace={}).plans[0].call
+    {'q': ['B', 'L', 'D'], 'k': ['B', 'S', 'D']}
+    """
+    function = callee(target)
+    called = parameters(function) or starred(function)
+    built = parameters(target) if isinstance(target, type) else []
+    given = checked_init(init, built), checked_call(call, called)
+    reading = read(target, namespace)
+    tried_on = _copied(target)
+    found = Found((), ())
+    for wish in _wishes(*given, cross):
+        known = {**_fixed(target), **wish.known}
+        search = Search(
+            tried_on, namespace, reading, replace(wish, known=known), own=tuple(own), seconds=LONGEST
+        )
+        found = search.found()
+        plans = [_real(replace(plan, target=target), given, built) for plan in found.plans]
+        if plans and plans[0] is not None:
+            return Found(tuple(each for each in plans if each is not None), found.failures)
+    if not found.failures:
+        raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
+    return Found((), tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures))
+
+
+def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:  # noqa: FBT001
+    """What is searched: with the person's numbers freed, then with them as they are."""
+    known = symbols_of(init.kept)
+    ranks = {name: len(value) for name, value in call.freed.items()}
+    ranks |= {name: len(value) for name, value in call.kept.items() if isinstance(value, list)}
+    yield Wish(init.kept, call.kept, known, ranks, cross)
+    if init.freed or call.freed:
+        fixed, more = pinned(init.freed)
+        yield Wish({**init.kept, **fixed}, call.kept, {**known, **more}, ranks, cross)
+        yield Wish({**init.kept, **init.freed}, {**call.kept, **call.freed}, known, ranks, cross)
+
+
+def _real(plan: Plan, given: tuple[Given, Given], built: list[Any]) -> Plan | None:
+    """A plan with the sizes that the person gave, or that the constructor has by default; None: it cannot have them."""
+    init, call = given
+    real = solved(plan, init.freed, call.freed)
+    if real is None:
+        return None
+    defaults = {
+        each.name: each.default
+        for each in built
+        if each.default is not EMPTY and isinstance(each.default, int) and not isinstance(each.default, bool)
+    }
+    return replace(plan, real=real or solved(plan, defaults, {}) or {})
+
+
+def _copied(target: Any) -> Any:
+    """What is tried: a copy of a module that is at hand, so that trying leaves no trace in it."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return target
+    if sum(each.numel() for each in target.parameters()) > MOST_COPIED:
+        return target
+    try:
+        return copy.deepcopy(target).eval()
+    except (TypeError, RuntimeError, AttributeError):
+        return target
+
+
+def _fixed(target: Any) -> dict[str, Named]:
+    """The sizes of a module that is at hand, by the names of its attributes."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return {}
+    out: dict[str, Named] = {}
+    for name, value in vars(target).items():
+        letter = LETTERS.get(init_role(name), "")
+        if letter and isinstance(value, int) and not isinstance(value, bool) and letter not in out:
+            out[letter] = replace(LEGEND[letter], said=name, fixed=value)
+    if "D" not in out:
+        first = next((each for each in target.modules() if isinstance(each, nn.Linear)), None)
+        if first is not None:
+            out["D"] = replace(LEGEND["D"], fixed=first.in_features)
+    if "d" not in out and "H" in out and "D" in out:
+        out["d"] = replace(LEGEND["d"], fixed=(out["D"].fixed or 0) // max(out["H"].fixed or 1, 1))
+    return out

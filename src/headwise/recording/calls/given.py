@@ -1,0 +1,185 @@
+"""Given: what a person says with `--init` and `--call`, checked, and its numbers read as sizes of a found plan."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwise.recording.calls.plan import DTYPES, Named, Plan, evaluated
+from headwise.recording.calls.roles import init_role
+from headwise.recording.calls.symbols import LEGEND, spoken
+from headwise.wording import refusal
+
+__all__ = ["Given", "checked_call", "checked_init", "pinned", "solved"]
+
+MEANS = ("attend", "blocked", "additive", "lengths")
+OPTIONS: Mapping[str, tuple[type, ...]] = {
+    "_layout": (str,), "_mask": (Mapping,), "_output": (int, str), "_causal": (bool,),
+}  # fmt: skip
+FREED = ("heads", "key_heads", "head_width", "value_head_width", "width")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What stands as the person said it, and the numbers that are tried as sizes first."""
+
+    kept: Mapping[str, Any]
+    freed: Mapping[str, Any]
+
+
+def checked_init(init: Any, own: Sequence[inspect.Parameter]) -> Given:
+    """What is given to a constructor, checked: numbers of heads and widths are freed."""
+    values = _checked(init, "--init", own)
+    freed = {name: value for name, value in values.items() if _is_number(value) and init_role(name) in FREED}
+    return Given({name: value for name, value in values.items() if name not in freed}, freed)
+
+
+def checked_call(call: Any, own: Sequence[inspect.Parameter]) -> Given:
+    """What is given to a call, checked: shapes made of numbers alone are freed."""
+    values = _checked(call, "--call", own)
+    for name, kinds in OPTIONS.items():
+        if name in values and not isinstance(values[name], kinds):
+            raise refusal("refuse.calls.option", option=name, kinds=_kinds(kinds), given=repr(values[name]))
+    if "_mask" in values:
+        _check_mask(values["_mask"], own)
+    freed = {
+        name: value
+        for name, value in values.items()
+        if not name.startswith("_") and isinstance(value, list) and value and all(map(_is_number, value))
+    }
+    return Given({name: value for name, value in values.items() if name not in freed}, freed)
+
+
+def _checked(given: Any, option: str, own: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise refusal("refuse.calls.object", option=option, given=repr(given))
+    names = [each.name for each in own]
+    for name, value in given.items():
+        known = name in names or (option == "--call" and name in OPTIONS)
+        if not known and names:
+            raise refusal("refuse.calls.unknown", option=option, name=name, names=", ".join(names))
+        _check_value(option, str(name), value)
+    return dict(given)
+
+
+def _check_value(option: str, name: str, value: Any) -> None:
+    if isinstance(value, Mapping) and not name.startswith("_"):
+        for key, kind in (("_expr", str), ("_tuple", list | tuple), ("_ids", list)):
+            if key in value and not isinstance(value[key], kind):
+                raise refusal("refuse.calls.value", option=option, name=name, given=repr(value))
+        if not {"_expr", "_tuple", "_ids"} & set(value):
+            raise refusal("refuse.calls.value", option=option, name=name, given=repr(value))
+    if option == "--call" and isinstance(value, list) and any(not isinstance(each, int | str) for each in value):
+        raise refusal("refuse.calls.shape", name=name, given=repr(value))
+
+
+def _check_mask(mask: Mapping[str, Any], own: Sequence[inspect.Parameter]) -> None:
+    names = [each.name for each in own]
+    argument, means, shape = (mask.get(key) for key in ("argument", "means", "shape"))
+    is_right = (
+        (argument in names or not names)
+        and means in MEANS
+        and isinstance(shape, list)
+        and all(isinstance(each, int | str) for each in shape)
+        and mask.get("dtype", "bool") in DTYPES
+    )
+    if not is_right:
+        raise refusal("refuse.calls.mask", means=", ".join(MEANS), names=", ".join(names), given=repr(dict(mask)))
+
+
+def _kinds(kinds: tuple[type, ...]) -> str:
+    words = {str: "text", Mapping: "an object", int: "a number", bool: "true or false"}
+    return " or ".join(words[each] for each in kinds)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
+    """What the symbols stand for that a person uses in `--init`; a width that is a product is D."""
+    out: dict[str, Named] = {}
+    for name, value in init.items():
+        role = init_role(name)
+        if not isinstance(value, str) or not _is_expression(value):
+            for each in spoken(value):
+                if each in LEGEND:
+                    out.setdefault(each, LEGEND[each])
+        elif value.isidentifier():
+            known = LEGEND.get(value, Named(value, "parameter"))
+            out[value] = replace(known, said=name)
+        else:
+            for each in spoken(value):
+                out.setdefault(each, LEGEND.get(each, Named(each, "parameter")))
+            if role == "width" and "D" not in out and "D" not in spoken(value):
+                out["D"] = replace(LEGEND["D"], said=name, equals=value)
+    return out
+
+
+def _is_expression(text: str) -> bool:
+    return bool(re.fullmatch(r"[\w\s+*/()-]+", text)) and (not text.isidentifier() or text in LEGEND or len(text) < 3)
+
+
+def pinned(freed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Named]]:
+    """Numbers that could not be freed, as symbols that are always that number."""
+    init: dict[str, Any] = {}
+    known: dict[str, Named] = {}
+    letters = {"heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D"}
+    for name, value in freed.items():
+        letter = letters[init_role(name)]
+        symbol = letter if letter not in known else name
+        same = next((key for key, each in known.items() if each.fixed == value and each.meaning == "width"), None)
+        if letter == "D" and same is not None:
+            init[name] = same
+            continue
+        meaning = LEGEND[letter].meaning if symbol == letter else "parameter"
+        known[symbol] = Named(symbol, meaning, name, fixed=value)
+        init[name] = symbol
+    return init, known
+
+
+def solved(plan: Plan, init: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, int] | None:
+    """The sizes of a plan's symbols with which it is what the person gave; None: there are none.
+
+    init, call: the numbers that were freed.
+    """
+    pairs = [(plan.init.get(name), value) for name, value in init.items()]
+    for name, shape in call.items():
+        found = plan.call.get(name)
+        if isinstance(found, list):
+            if len(found) != len(shape):
+                return None
+            pairs += list(zip(found, shape, strict=True))
+    out: dict[str, int] = {}
+    equals = {each.name: each.equals for each in plan.symbols if each.equals}
+    waiting = [(each, value) for each, value in pairs if isinstance(each, str)]
+    for _ in range(len(waiting) + len(equals) + 1):
+        for expression, value in waiting:
+            _solve(expression, value, out)
+        for name, expression in equals.items():
+            if name in out:
+                _solve(expression, out[name], out)
+            elif set(spoken(expression)) <= set(out):
+                out[name] = evaluated(expression, out)
+    if any(set(spoken(each)) <= set(out) and evaluated(each, out) != value for each, value in waiting):
+        return None
+    return out
+
+
+def _solve(expression: str, value: int, known: dict[str, int]) -> None:
+    """Learn the one symbol of a product that is not known."""
+    factors = expression.split("*")
+    open_ = [each for each in factors if each not in known and not each.isdigit()]
+    if len(open_) != 1 or not open_[0].isidentifier():
+        return
+    rest = 1
+    for each in factors:
+        if each != open_[0]:
+            rest *= int(each) if each.isdigit() else known[each]
+    if rest and value % rest == 0:
+        known[open_[0]] = value // rest

@@ -1,0 +1,51 @@
+"""Masks: the masks that a call may take, the likeliest first."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from headwise.recording.calls.reading import Reading
+from headwise.recording.calls.roles import call_role
+
+__all__ = ["mask_arguments", "masks"]
+
+SHAPES: tuple[tuple[str, ...], ...] = (
+    ("B", "1", "L", "S"), ("B", "L", "S"), ("L", "S"), ("B", "S"), ("B", "1", "1", "S"), ("B", "1", "S"),
+    ("1", "1", "L", "S"), ("1", "L", "S"), ("B", "H", "L", "S"), ("B*H", "L", "S"), ("S",), ("B", "L"), ("L", "L"),
+    ("H", "L", "S"), ("B*H", "1", "S"), ("S", "B"), ("B", "L", "S", "1"), ("B", "L", "1", "S"), ("B", "S", "1"),
+)  # fmt: skip
+PADDING = ("padding", "pad_mask", "key_mask", "context_mask", "memory_mask", "src_mask", "kv_mask", "seq_mask")
+
+
+def mask_arguments(own: Sequence[inspect.Parameter]) -> list[str]:
+    """The parameters that take a mask, a bias or lengths, those for keys and queries at once first."""
+    order = ("mask", "lengths", "bias")
+    found = [each.name for each in own if call_role(each.name) in order]
+    return sorted(found, key=lambda name: (order.index(call_role(name)), "padding" in name, found.index(name)))
+
+
+def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, Any]]:
+    """What `_mask` may be for an argument. keys: the symbol of the number of keys."""
+    role = call_role(name)
+    if role == "lengths":
+        for shape in (["B"], ["B", "L"]):
+            yield {"argument": name, "means": "lengths", "shape": shape}
+        return
+    shapes = sorted(SHAPES, key=lambda each: len(each) != 2 or each == ("L", "S")) if _is_padding(name) else SHAPES
+    own = reading.means.get(name) or reading.means.get("")
+    said = own.means if own is not None else ("additive" if role == "bias" else "attend")
+    for means in dict.fromkeys([said, *(["attend", "additive", "blocked"] if own is None else [])]):
+        for kind in ("bool", "int", "float") if means != "additive" else ("float",):
+            for shape in shapes:
+                mask = {
+                    "argument": name,
+                    "means": means,
+                    "shape": [keys if axis == "S" else axis for axis in shape],
+                }
+                yield mask if kind == "bool" or means == "additive" else {**mask, "dtype": kind}
+
+
+def _is_padding(name: str) -> bool:
+    return any(each in name for each in PADDING)

@@ -1,0 +1,213 @@
+"""Trying: runs a plan once, and changes it by what the error says."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.recording.calls.plan import Plan, evaluated
+from headwise.recording.calls.symbols import spoken
+from headwise.recording.operations import Record
+from headwise.recording.recorder import record
+from headwise.recording.spans import Span
+
+__all__ = ["Attempt", "Clock", "Tried", "attempted", "mended", "tried"]
+
+LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
+PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
+NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
+CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A plan that raised. span: where in the person's own code; None: outside of it."""
+
+    plan: Plan
+    error: Exception
+    span: Span | None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a run went. error: None: it ran, and gave tensors of these shapes, all finite. sum: of the first."""
+
+    error: Exception | None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    sum: float = 0.0
+    is_built: bool = True
+
+
+class Clock:
+    """How much longer may be tried."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._end
+
+
+def attempted(plan: Plan, probe: int = -1) -> Attempt:
+    """Build and call a plan with the sizes of one probe; -1: small ones."""
+    is_built = False
+    with _quiet():
+        try:
+            sizes = plan.sizes(probe)
+            target = plan.build(sizes)
+            is_built = True
+            args, options = plan.arguments(sizes)
+            out = target(*args, **options)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and tells what to try next
+            return Attempt(error, is_built=is_built)
+    tensors = list(_tensors(out))
+    shapes = tuple(tuple(each.shape) for each in tensors)
+    if not any(each.is_floating_point() or each.is_complex() for each in tensors):
+        return Attempt(TypeError("the call gave no tensor of real numbers"), shapes)
+    if not all(bool(torch.isfinite(each).all()) for each in tensors[:1]):
+        return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
+    return Attempt(None, shapes, float(tensors[0].abs().sum()))
+
+
+def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
+    """The plan with its error and the place of it, and how many operations ran before; None: it ran."""
+    with _quiet():
+        try:
+            sizes = plan.sizes(0)
+            target = plan.build(sizes)
+            args, options = plan.arguments(sizes)
+        except Exception as error:  # noqa: BLE001  a constructor may raise anything
+            return Tried(plan, error, _place(error, plan, own)), -1
+        model = target if isinstance(target, nn.Module) else None
+        done: Record = record(lambda: target(*args, **options), model=model, own=own)
+    if done.failure is None or not isinstance(done.failure.error, Exception):
+        return None, len(done.operations)
+    return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
+
+
+def _place(error: Exception, plan: Plan, own: Collection[str]) -> Span | None:
+    """Where in the person's own code a constructor failed."""
+
+    def again() -> Any:
+        plan.build(plan.sizes(0))
+
+    done = record(again, own=own)
+    return done.failure.span if done.failure is not None else None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with ExitStack() as around:
+        around.enter_context(redirect_stdout(io.StringIO()))
+        around.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        around.enter_context(torch.no_grad())
+        around.enter_context(torch.random.fork_rng(devices=()))
+        yield
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+
+
+def mended(plan: Plan, error: Exception) -> list[Plan]:
+    """The plans that the error of a plan suggests, the likeliest first; none where it tells nothing."""
+    found = _widths(str(error))
+    if found is None:
+        return []
+    have, need = found
+    sizes = plan.sizes(-1)
+    axis = -1
+    if CONVOLUTION.search(str(error)):
+        axis = 1
+    fitting = [
+        name
+        for name, value in plan.call.items()
+        if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
+    ]
+    if not fitting:
+        return _joined(plan, have, need, sizes)
+    said = _said(need, plan, sizes)
+    out = []
+    for names in [*([[name] for name in fitting]), *([fitting] if len(fitting) > 1 else [])]:
+        call = {
+            name: [*value[:axis], said, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
+            for name, value in plan.call.items()
+        }
+        out.append(replace(plan, call=call))
+    return out
+
+
+def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plans where two arguments, put side by side, have the width that was needed."""
+    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
+    pairs = [(a, b) for a in inputs for b in inputs if a < b]
+    widths = list(dict.fromkeys(value for value in plan.init.values() if isinstance(value, str)))
+    widths += [f"2*{each}" for each in widths]
+    out = []
+    for a, b in pairs:
+        if _size(inputs[a][-1], sizes) + _size(inputs[b][-1], sizes) != have:
+            continue
+        said = {each.name: each.said or each.name for each in plan.symbols}
+        for x in sorted(widths, key=lambda each: not _resembles(a, each, said)):
+            for y in widths:
+                if x != y and _size(x, sizes) + _size(y, sizes) == need:
+                    call = {**plan.call, a: [*inputs[a][:-1], x], b: [*inputs[b][:-1], y]}
+                    out.append(replace(plan, call=call))
+    return out
+
+
+def _resembles(argument: str, expression: str, said: Mapping[str, str]) -> bool:
+    """Whether what an argument is called begins as what a symbol is: `encoder_outputs` and `enc_hid_dim`."""
+    return any(said.get(name, name)[:3] == argument[:3] for name in spoken(expression))
+
+
+def _widths(text: str) -> tuple[int, int] | None:
+    """The size of an axis that came, and the one that was needed."""
+    if found := LINEAR.search(text):
+        return int(found[2]), int(found[3])
+    if found := CONVOLUTION.search(text):
+        return int(found[2]), int(found[1])
+    if found := NORM.search(text):
+        return int(found[2]), int(found[1])
+    if found := PRODUCT.search(text):
+        return int(found[2]), int(found[1])
+    return None
+
+
+def _said(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
+    """The simplest expression for a size that was needed; the number where there is none."""
+    init = [value for value in plan.init.values() if isinstance(value, str)]
+    known = [name for name in sizes if name not in ("B", "L", "S")]
+    names = [*("D" for name in known if name == "D"), *init, *known]
+    names += [f"{a}*{b}" for a in known for b in known if a != b]
+    names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in known]
+    for each in names:
+        if set(spoken(each)) <= set(sizes) and _size(each, sizes) == need:
+            return each
+    return str(need)
+
+
+def _size(value: Any, sizes: Mapping[str, int]) -> int:
+    try:
+        return evaluated(value, sizes) if isinstance(value, str) else int(value)
+    except (KeyError, SyntaxError, ValueError, TypeError):
+        return -1

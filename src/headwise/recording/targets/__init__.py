@@ -1,0 +1,9 @@
+"""Targets: finds and loads what a person named: code in a file, a note, a notebook or a module."""
+
+from headwise.recording.targets.loaded import Loaded
+from headwise.recording.targets.loading import load
+from headwise.recording.targets.reading import read
+from headwise.recording.targets.source import Cell, Definition, Source
+from headwise.recording.targets.target import Target, parse
+
+__all__ = ["Cell", "Definition", "Loaded", "Source", "Target", "load", "parse", "read"]

@@ -1,0 +1,40 @@
+"""Importing: a target in a module that Python can import, as it is."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+from dataclasses import replace
+
+from headwise.errors import AttentionError
+from headwise.recording.targets.loaded import Loaded, attribute, not_run, unnamed
+from headwise.recording.targets.modules import file_of_module, with_folder
+from headwise.recording.targets.source import Source
+from headwise.recording.targets.target import Target
+from headwise.wording import refusal
+
+__all__ = ["imported"]
+
+
+def imported(target: Target, source: Source) -> Loaded:
+    """The object of a target of the kind "module". Its own file is that in which the object was written."""
+    if not target.name:
+        raise unnamed(target, source)
+    with_folder()
+    file = str(file_of_module(target.path) or "")
+    try:
+        module = importlib.import_module(target.path)
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        raise refusal("refuse.target_package", name=missing, package=missing.partition(".")[0]) from error
+    except AttentionError:
+        raise
+    except Exception as error:
+        raise not_run(error, target, file, 1) from error
+    value = attribute(vars(module), target, source)
+    home = sys.modules.get(getattr(value, "__module__", None) or target.path, module)
+    own = getattr(home, "__file__", None) or ""
+    spoken = {own: target.path if home is module else home.__name__} if own.endswith(".py") else {}
+    texts = {said: "".join(linecache.getlines(each)) for each, said in spoken.items()}
+    return Loaded(value, dict(vars(home)), tuple(spoken), spoken, (), replace(source, texts=source.texts | texts))

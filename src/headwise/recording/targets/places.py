@@ -1,0 +1,137 @@
+"""Places: where the code of a target lies: its folder, its package, and what Python calls its files."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+import sys
+import sysconfig
+import types
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from headwise.recording.child.start import started_in
+from headwise.recording.targets.pieces import OPENING
+from headwise.recording.targets.source import Source, parsed
+from headwise.recording.targets.target import Target
+from headwise.recording.targets.texts import text_of
+from headwise.wording import Refusal
+
+__all__ = ["Place", "place_of"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """file: the target's, in full. said: what the person calls it. module: the name its code runs under, package: the
+    package it is in, or "". folders: where its own modules are."""
+
+    file: Path
+    said: str
+    module: str
+    package: str
+    folders: tuple[Path, ...]
+
+    def file_of(self, said: str) -> str:
+        """What code objects are to call a file of Source.texts: the whole path, and "…/BOOK.ipynb[3]" for a cell."""
+        return f"{self.file}{said.removeprefix(self.said)}"
+
+    def remember(self, source: Source) -> None:
+        """Let tracebacks and spans find the lines of the code."""
+        joined: dict[str, list[str]] = {}
+        for cell in source.cells:
+            lines = cell.code.split("\n")
+            own = joined.setdefault(self.file_of(cell.file), [""] * len(lines))
+            for at, line in enumerate(lines):
+                if line.strip() and not (line == OPENING and own[at]):
+                    own[at] = line
+        for file, lines in joined.items():
+            linecache.cache[file] = (len("\n".join(lines)), None, [f"{line}\n" for line in lines], file)
+
+    def namespace(self, file: str) -> dict[str, Any]:
+        """The names that a module at this place begins with; from here on its own modules can be imported.
+
+        file: what its code objects call it, where `inspect` looks for the source of its classes.
+        """
+        at = next((i for i, each in enumerate(sys.path) if each in _packages()), len(sys.path))
+        for folder in self.folders:
+            if str(folder) not in sys.path:
+                # after Python's own modules, which a random.py of the person's must not replace
+                sys.path.insert(at, str(folder))
+        module = types.ModuleType(self.module)
+        sys.modules[self.module] = module
+        module.__package__ = self.package
+        module.__file__ = file
+        return vars(module)
+
+    def own_files(self, source: Source) -> tuple[dict[str, str], dict[str, str]]:
+        """What the person calls each of their files that has been run, and the texts of those that were imported."""
+        spoken = {self.file_of(said): said for said in source.texts}
+        texts: dict[str, str] = {}
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and file.endswith(".py") and file not in spoken and self._is_own(file):
+                said = self._said_of(file)
+                try:
+                    texts[said] = text_of(Path(file), said, is_python=True)
+                except Refusal:
+                    continue
+                spoken[file] = said
+        return spoken, texts
+
+    def _said_of(self, file: str) -> str:
+        """A file as the person would say it: from where they are, where they said the target so."""
+        here = started_in().resolve()
+        if Path(self.said).is_absolute() or not Path(file).is_relative_to(here):
+            return file
+        return str(Path(file).relative_to(here))
+
+    def _is_own(self, file: str) -> bool:
+        return not file.startswith(_libraries()) and any(Path(file).is_relative_to(folder) for folder in self.folders)
+
+
+def place_of(target: Target) -> Place:
+    """Where a target lies. Folders around it that are packages, or that its relative imports reach, are its package."""
+    file = target.file.resolve()
+    if target.kind != "python":
+        return Place(file, target.path, _name(file), "", (file.parent,))
+    parts: list[str] = []
+    folder = file.parent
+    deep = _levels(file)
+    while (folder / "__init__.py").is_file() or len(parts) < deep:
+        if folder == folder.parent:
+            break
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    folders = (file.parent, folder) if parts else (file.parent,)
+    package = ".".join(parts)
+    name = f"{package}.{_name(file)}" if package else _name(file)
+    return Place(file, target.path, name, package, folders)
+
+
+def _levels(file: Path) -> int:
+    """How many folders up the relative imports of a file reach; 0 where it has none."""
+    try:
+        tree = parsed(text_of(file, file.name, is_python=True))
+    except (SyntaxError, Refusal):
+        return 0
+    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+
+
+def _name(file: Path) -> str:
+    # not the file's own name, by which the code of a neighbour may import the whole of it
+    return f"headwise_target_{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}"
+
+
+def _packages() -> set[str]:
+    paths = sysconfig.get_paths()
+    return {paths["purelib"], paths["platlib"]}
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")})

@@ -1,0 +1,181 @@
+"""The listing in a terminal: golden, to any width, and unable to act."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from headwise.tracing.terminal import as_text, show
+from headwise.tracing.trace import Comment, Place, Problem
+from headwise.wording.screen import columns
+from tests.tracing.made import failing, place, plain, step, trace
+
+
+def test_the_listing_is_as_agreed():
+    assert as_text(plain(), width=100).split("\n") == [
+        "code.py:Attention",
+        "B batch · L query length · S key length · H heads (num_heads) · d head width (head_dim) ·",
+        "D = H*d (model_dim)",
+        "",
+        "  1 │ class Attention(nn.Module):",
+        "  2 │     def split(self, x):",
+        "  3 │         x = x.view(*x.shape[:2], self.h, -1)",
+        "    │         7 q                                      ┊  8 k",
+        "    │         [B, L, H*d] → view → [B, L, H, d]        ┊  [B, S, H*d] → view → [B, S, H, d]",
+        "  4 │         return x.transpose(1, 2)",
+        "    │         [B, L, H, d] → transpose → [B, H, L, d]  ┊  [B, S, H, d] → transpose → [B, H, S, d]",
+        "  ⋮",
+        "  6 │     def forward(self, q, k):",
+        "  7 │         q = self.split(self.to_q(q))",
+        "    │         ↳ [B, L, D] → linear → [B, L, H*d]",
+        "  8 │         k = self.split(self.to_k(k))",
+        "    │         ↳ [B, S, D] → linear → [B, S, H*d]",
+        "  9 │         return (q @ k.transpose(-2, -1)).softmax(-1)",
+        "    │         ↳ [B, H, S, d] → transpose → [B, H, d, S]",
+        "    │         ↳ [B, H, L, d] @ [B, H, d, S] → [B, H, L, S] → softmax → [B, H, L, S]",
+    ]
+
+
+def test_where_columns_find_no_room_each_call_has_a_row():
+    rows = as_text(plain(), width=60).split("\n")
+    at = rows.index("  3 │         x = x.view(*x.shape[:2], self.h, -1)")
+    assert rows[at + 1 : at + 3] == [
+        "    │         7 q: [B, L, H*d] → view → [B, L, H, d]",
+        "    │         8 k: [B, S, H*d] → view → [B, S, H, d]",
+    ]
+
+
+def test_where_all_calls_agree_a_line_is_told_once():
+    same = trace(
+        source := "def split(x):\n    return x.mT\n\ndef f(q, k):\n    return split(q) + split(k)\n",
+        step(source, "x.mT", "mT", "B L D", "B D L", calls=["split(q)"]),
+        step(source, "x.mT", "mT", "B L D", "B D L", calls=["split(k)"]),
+    )
+    text = as_text(same)
+    assert text.count("→ mT →") == 1
+    assert "split(q)" not in text  # of f nothing is to be said
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("make", [plain, failing], ids=["plain", "failing"])
+def test_no_line_is_wider_than_the_terminal_and_no_source_is_lost(width, make):
+    made = make()
+    text = as_text(made, width=width)
+    assert max(map(columns, text.split("\n"))) <= width
+    joined = "".join(row.partition(" │ ")[2] for row in text.split("\n"))
+    assert "self.split(self.to_q(q))" in joined
+
+
+def test_chinese_takes_two_columns_and_is_cut_by_them():
+    source = (
+        "def f(输入):\n    权重 = 输入.softmax(-1)  # " + "注意力权重在每一行上相加等于一" * 4 + "\n    return 权重\n"
+    )
+    made = trace(source, step(source, "输入.softmax(-1)", "softmax", "B L S", "B L S"))
+    rows = as_text(made, width=50).split("\n")
+    assert max(map(columns, rows)) <= 50
+    assert "".join(row.partition("│ ")[2] for row in rows[3:]).count("注意力权重在每一行上相加等于一") == 4
+
+
+def test_nothing_in_a_source_can_act_in_the_terminal():
+    source = "def f(x):\n    return x.relu()  # \x1b[31m[bold]red[/bold]\u202e\n"
+    made = trace(source, step(source, "x.relu()", "relu", "B L", "B L"))
+    made = type(made)(**{**made.__dict__, "target": "a\x1b]0;title\x07.py:f"})
+    text = as_text(made)
+    assert "\x1b" not in text
+    assert "\\x1b[31m[bold]red[/bold]\\u202e" in text
+    assert "a\\x1b]0;title\\x07.py:f" in text
+
+
+def test_axes_that_are_mixed_up_are_red_and_told_in_words():
+    source = "def f(x):\n    return x.reshape(B, L, D)\n"
+    made = trace(source, step(source, "x.reshape(B, L, D)", "reshape", "B H L d", "B (H_L) (L_H)*d"))
+    text = as_text(made)
+    assert "[B, H, L, d] → reshape → [B, (H L), (L H)*d]" in text
+    assert "⚠ (H L), (L H)*d: the size is legal" in text
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=90)
+    show(made, console)
+    assert "\x1b[1;31m(H L)" in console.file.getvalue()
+
+
+def test_the_line_that_fails_is_marked_with_its_reason_before_the_error():
+    rows = as_text(failing(), width=100).split("\n")
+    at = rows.index("✗ 3 │         x = x.view(*x.shape[:2], self.h, -1)")
+    assert rows[at + 1 : at + 3] == [
+        "    │         view on [B, S, D] asked for [B, L, H, d]: L is the query length, S was needed",
+        "    │         RuntimeError: shape '[5, 7]' is invalid",
+    ]
+    assert rows[3] == "Attention(model_dim=H*d, num_heads=H)(q=[B, L, D], k=[B, S, D])"
+
+
+def test_what_fails_only_across_two_sequences_is_said_so_in_either_language():
+    assert "Only where keys differ from queries in length:" in as_text(failing("cross"))
+    assert "Only where" not in as_text(failing())
+    chinese = type(made := failing("cross"))(**{**made.__dict__, "lang": "zh"})
+    assert "只在键与查询长度不同时" in as_text(chinese)
+    assert "B 批大小 · L 查询长度" in as_text(chinese)
+
+
+def test_a_problem_without_a_place_is_told_at_the_end():
+    made = plain(problems=(Problem(None, "", "", "ValueError: nowhere"),))
+    assert as_text(made).split("\n")[-1].endswith("ValueError: nowhere")
+
+
+def test_a_wrong_comment_is_told_under_its_line_and_all_are_counted():
+    where = place("class Attention(nn.Module):", "class", file="code.py")
+    wrong, right = Comment(where, "[B, L]", "[B, S]"), Comment(Place("code.py", 3), "[B, L]")
+    text = as_text(plain(comments=(wrong, right)))
+    assert "    │ ≠ the comment says [B, L]; it is [B, S]" in text
+    assert "Comments that tell shapes: 1 right, 1 wrong." in text
+
+
+def test_real_sizes_take_the_place_of_names():
+    console = Console(file=io.StringIO(), width=100)
+    show(plain(), console, real=True)
+    text = console.file.getvalue()
+    assert "[5, 13, 7, 17] @ [5, 13, 17, 11] → [5, 13, 7, 11]" in text
+    assert "B = 5 batch" in text
+
+
+def test_only_the_functions_that_ran_are_shown_and_long_silence_is_left_out():
+    assert "def other" not in as_text(plain())
+    source = "def f(x):\n" + "".join(f"    a{n} = {n}\n" for n in range(40)) + "    return x.relu()\n"
+    text = as_text(trace(source, step(source, "x.relu()", "relu", "B L", "B L")))
+    assert "a2 = 2" in text and "a20 = 20" not in text and "a39 = 39" in text
+
+
+def test_what_torch_really_ran_is_told_under_a_step_unless_it_is_the_same():
+    source = "def f(x):\n    return lin(x).relu()\n"
+    kernels = ("view [B, L, D] → [B*L, D]", "addmm [D], [B*L, D], [D, D] → [B*L, D]")
+    made = trace(
+        source,
+        step(source, "lin(x)", "linear", "B L D", "B L D", kernels=kernels),
+        step(source, "lin(x).relu()", "relu", "B L D", "B L D", kernels=("relu [B, L, D] → [B, L, D]",)),
+    )
+    rows = as_text(made).split("\n")
+    assert [row.partition("│")[2].strip() for row in rows[-2:]] == [f"linear ran as {kernels[0]}", kernels[1]]
+
+
+def test_names_that_were_supplied_are_named():
+    assert "taken from headwise: clones, attention." in as_text(plain(supplied=("clones", "attention")))
+
+
+def test_a_step_in_a_file_that_is_not_at_hand_is_told_where_it_was_called():
+    source = "def f(x):\n    return outside(x)\n"
+    inner = Place("library.py", 9, 0, 9, 4, "x.mT")
+    made = trace(source, type(one := step(source, "outside(x)", "mT", "B L", "L B"))(
+        one.op, inner, one.inputs, one.outputs, chain=(one.place,)
+    ))  # fmt: skip
+    assert "library.py" not in as_text(made)
+    assert "[B, L] → mT → [L, B]" in as_text(made)
+
+
+def test_no_colour_is_written_where_none_is_wanted(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(file=io.StringIO(), force_terminal=True, width=90)
+    show(plain(), console)
+    assert "\x1b[36m" not in console.file.getvalue()
+    assert "\x1b[3" not in console.file.getvalue()
+
+
+def test_printing_a_trace_shows_its_listing():
+    assert str(plain()) == as_text(plain())
