@@ -5,7 +5,11 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwise.tracing.page import block
+from headwise.tracing.terminal import as_text
 from headwise.tracing.trace import Axis, Comment, Place, Problem, Shape, Step, Symbol, Trace
+from headwise.wording import ENGLISH
+from headwise.wording.screen import visible
 from tests.tracing.made import failing, place, plain
 
 # what JSON can carry: half of a surrogate pair it cannot
@@ -19,7 +23,10 @@ steps = st.builds(
     Step, texts, places, shape_lists, shape_lists, st.lists(places, max_size=2).map(tuple), texts, texts,
     st.booleans(), st.lists(texts, max_size=2).map(tuple),
 )  # fmt: skip
-symbols = st.lists(st.builds(Symbol, texts, texts, numbers, texts, texts), max_size=4, unique_by=lambda each: each.name)
+meanings = st.sampled_from([key.rpartition(".")[2] for key in ENGLISH if key.startswith("trace.meaning.")])
+symbols = st.lists(
+    st.builds(Symbol, texts, meanings, numbers, texts, texts), max_size=4, unique_by=lambda each: each.name
+)
 # a comment that is right has no true chain of its own
 comments = st.builds(Comment, places, texts, texts)
 problems = st.builds(Problem, st.none() | places, texts, texts, texts, texts)
@@ -72,3 +79,12 @@ def test_a_comment_that_is_right_says_what_is_true():
     made = Trace("t", {}, (), (), comments=(Comment(where, "[B, L]"), Comment(where, "[B, L]", "[B, S]")))
     said = [(each["line"], each["said"], each["true"], each["wrong"]) for each in made.to_dict()["comments"]]
     assert said == [(1, "[B, L]", "[B, L]", False), (1, "[B, L]", "[B, S]", True)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces, st.integers(1, 120), st.booleans())
+def test_whatever_a_trace_holds_it_can_be_shown(trace, width, real):
+    text = as_text(trace, width=width, real=real)
+    assert visible(trace.target) in text
+    assert all(each == "\n" or visible(each) == each or each == " " for each in text)
+    assert block(trace).count("<div") == block(trace).count("</div>")

@@ -104,7 +104,7 @@ def test_the_line_that_fails_is_marked_with_its_reason_before_the_error():
         "    │         view on [B, S, D] asked for [B, L, H, d]: L is the query length, S was needed",
         "    │         RuntimeError: shape '[5, 7]' is invalid",
     ]
-    assert rows[3] == "Attention(model_dim=H*d, num_heads=H)(q=[B, L, D], k=[B, S, D])"
+    assert rows[2] == "Attention(model_dim=H*d, num_heads=H)(q=[B, L, D], k=[B, S, D])"
 
 
 def test_what_fails_only_across_two_sequences_is_said_so_in_either_language():
@@ -140,7 +140,8 @@ def test_only_the_functions_that_ran_are_shown_and_long_silence_is_left_out():
     assert "def other" not in as_text(plain())
     source = "def f(x):\n" + "".join(f"    a{n} = {n}\n" for n in range(40)) + "    return x.relu()\n"
     text = as_text(trace(source, step(source, "x.relu()", "relu", "B L", "B L")))
-    assert "a2 = 2" in text and "a20 = 20" not in text and "a39 = 39" in text
+    shown = [number for number in (2, 20, 39) if f"a{number} = {number}" in text]
+    assert shown == [2, 39]
 
 
 def test_what_torch_really_ran_is_told_under_a_step_unless_it_is_the_same():

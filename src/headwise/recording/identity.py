@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from headwise.recording.operations import TensorSeen
 
-__all__ = ["Identities"]
+__all__ = ["Identities", "tensors"]
 
 _STRIDED = torch.strided
 
@@ -55,3 +59,16 @@ class Identities:
             # inside vmap and grad of torch.func there is a tensor around the tensor
             return -1
         return self._storages.setdefault(reference.cdata, (reference, len(self._storages)))[1]
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dictionaries, in order; a lazy parameter without a shape is none."""
+    if isinstance(value, Tensor):
+        if not is_lazy(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from tensors(each)

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwise.recording.composites import composites
-from headwise.recording.identity import Identities
+from headwise.recording.identity import Identities, tensors
 from headwise.recording.naming import is_question, name_of
 from headwise.recording.operations import Failure, Kernel, Operation, Record, TensorSeen
 from headwise.recording.spans import Own, Span, sign_at, span_of
@@ -112,7 +112,7 @@ class Recorder(TorchFunctionMode):
         """All operations; a call of a function of headwise's gave what was used after it, or else what it made last."""
         for place, made in self._made.items():
             later = {t.number for each in self.operations[place + 1 :] for t in each.inputs}
-            later |= {self._identities.number(t) for t in _tensors(result)}
+            later |= {self._identities.number(t) for t in tensors(result)}
             used = {t.number: t for t in made if t.number in later}
             self.operations[place] = replace(self.operations[place], outputs=tuple(used.values()) or tuple(made[-1:]))
         return tuple(self.operations)
@@ -140,14 +140,14 @@ class Recorder(TorchFunctionMode):
         names: tuple[str, str] | None = None,
     ) -> Any:
         frames = list(self._own.frames(frame, self._outside))
-        if not frames:
+        if not frames or self._own.is_making(frame, frames[0]):
             return function(*args, **options)
         chain = tuple(span_of(each) for each in reversed(frames))
         supplied = self._own.supplied(frame, frames[0])
         if supplied is not None:
             return self._within(supplied, function, args, options, chain)
         names = names or name_of(function, sign_at(frames[0]))
-        given = tuple(_tensors((args, options)))
+        given = tuple(tensors((args, options)))
         inputs = tuple(self._identities.seen(t) for t in given)
         versions = [_version(t) for t in given]
         seen = _Kernels() if self._wants_kernels else None
@@ -158,7 +158,7 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self._failed = error, said
             raise
-        outputs = tuple(self._identities.seen(t) for t in _tensors(result))
+        outputs = tuple(self._identities.seen(t) for t in tensors(result))
         writes = tuple(
             each.number for each, t, version in zip(inputs, given, versions, strict=True) if _version(t) != version
         )
@@ -185,7 +185,7 @@ class Recorder(TorchFunctionMode):
         code = frame.f_code
         given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
         name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
-        inputs = tuple(self._identities.seen(t) for t in _tensors(given))
+        inputs = tuple(self._identities.seen(t) for t in tensors(given))
         said = Operation(
             name, f"headwise.{name}", chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
         )  # fmt: skip
@@ -198,7 +198,7 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self._failed = error, said
             raise
-        self._made[self._supplied[1]].extend(self._identities.seen(t) for t in _tensors(result))
+        self._made[self._supplied[1]].extend(self._identities.seen(t) for t in tensors(result))
         return result
 
     def _module(self, frame: FrameType | None) -> str:
@@ -227,21 +227,9 @@ class _Kernels(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        shapes = [tuple(tuple(t.shape) for t in _tensors(each)) for each in ((args, kwargs or {}), result)]
+        shapes = [tuple(tuple(t.shape) for t in tensors(each)) for each in ((args, kwargs or {}), result)]
         self.found.append(Kernel(func.overloadpacket.__name__, *shapes))
         return result
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dictionaries, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _tensors(each)
 
 
 def _plain(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +238,7 @@ def _plain(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in named.items()
-        if not isinstance(value, nn.Module) and next(_tensors(value), None) is None
+        if not isinstance(value, nn.Module) and next(tensors(value), None) is None
     }
 
 

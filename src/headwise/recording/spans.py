@@ -12,6 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
+from torch.nn.modules import lazy
 
 __all__ = ["Own", "Span", "sign_at", "span_of"]
 
@@ -29,6 +30,7 @@ LIBRARIES = tuple(
 
 
 HEADWISE = f"{Path(__file__).resolve().parents[1]}/"
+LAZY = str(lazy.__file__)
 # these look on
 ONLOOKERS = tuple(f"{HEADWISE}{part}/" for part in ("recording", "watching", "tracing", "diagnosis", "wording"))
 
@@ -86,6 +88,14 @@ class Own:
                 found = frame
             frame = frame.f_back
         return found
+
+    def is_making(self, frame: FrameType | None, stop: FrameType) -> bool:
+        """Whether torch is making the parameters of a lazy module between a frame and the person's own."""
+        while frame is not None and frame is not stop:
+            if frame.f_code.co_filename == LAZY:
+                return True
+            frame = frame.f_back
+        return False
 
 
 def sign_at(frame: FrameType) -> str:

@@ -15,7 +15,7 @@ from headwise.tracing.remarks import Remark, remarks
 from headwise.tracing.scale import Scale
 from headwise.tracing.spoken import SpokenShape
 from headwise.tracing.trace import Comment, Shape, Trace
-from headwise.tracing.vocabulary import LENGTHS, meanings
+from headwise.tracing.vocabulary import LENGTHS
 
 __all__ = ["compared"]
 
@@ -171,7 +171,7 @@ def _reordered(own: SpokenShape, shape: Shape, scale: Scale) -> tuple[str, ...] 
         return None
     for order in permutations(own.elements):
         moved = [word for word, new in zip(own.elements, order, strict=True) if word != new]
-        known = [meanings(word) for word in moved]
+        known = [scale.meanings_in(word) for word in moved]
         if not all(known) or not any(each & {"heads", "head_width"} for each in known):
             continue
         if all(scale.fits(word, axis.text) for word, axis in zip(order, shape.axes, strict=True)):

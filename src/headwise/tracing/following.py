@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
 from headwise.recording import Operation, Record, record
+from headwise.recording.identity import tensors
 from headwise.tracing.movement import Moved, is_movement, moved
 
 __all__ = ["Follower", "Source", "followed"]
@@ -48,18 +49,6 @@ class Follower:
             found = moved(function, args, options, given[0])
             if found is not None:
                 self.moves[at] = found
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dictionaries, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from tensors(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from tensors(each)
 
 
 def followed(

@@ -98,7 +98,7 @@ class Names:
             is_repeated = isinstance(pieces[-1], Atom) and pieces[-1].is_copied
             if (is_repeated and total.isidentifier()) or any(UNKNOWN in each or "//" in each for each in said):
                 return total
-        return "*".join(said)
+        return multiplied(said)
 
     def _piece(self, piece: Piece) -> str:
         if isinstance(piece, Part):
@@ -107,10 +107,12 @@ class Names:
             return piece.name
         text = self.expressions.name(piece.sizes)
         for slow, fast in piece.halves.values():
-            halves = f"{self._piece(slow)}*{self._piece(fast)}"
+            halves = multiplied([self._piece(slow), self._piece(fast)])
             # in the order in which it is taken apart, where that is into sizes that have names; a third of three
             # widths is a width
             if all(each.isidentifier() or (each.isdigit() and "*" not in text) for each in halves.split("*")):
+                return halves
+            if text == UNKNOWN and UNKNOWN not in halves:
                 return halves
         if text == UNKNOWN and piece.joined:
             lengths = [self._text(each) for each in piece.joined]
@@ -151,6 +153,23 @@ class Names:
         if any(each is None for each in found):
             return None
         return tuple(_digits(each) for each in zip(*[each for each in found if each is not None], strict=False))
+
+
+def multiplied(factors: Sequence[str]) -> str:
+    """A product, with brackets round what is a sum."""
+    if len(factors) == 1:
+        return factors[0]
+    return "*".join(f"({each})" if _is_sum(each) else each for each in factors)
+
+
+def _is_sum(text: str) -> bool:
+    """Whether + or - stands outside of all brackets."""
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter in "+-" and depth == 0:
+            return True
+    return False
 
 
 def _digits(moves: Sequence[Moved]) -> Laid | None:

@@ -45,6 +45,11 @@ class Scale:
         readings = islice(product(*[each or () for each in choices]), MOST_READINGS)
         return any(_computed(tree, dict(zip(words, reading, strict=True))) == wanted for reading in readings)
 
+    def meanings_in(self, element: str) -> frozenset[str]:
+        """What the symbols mean that the words of an element may stand for; none: they may stand for any."""
+        names = {name for word in names_in(element) or () for name in may_mean(word, self.symbols) or ()}
+        return frozenset(each.meaning for each in self.symbols if each.name in names)
+
     def _choices(self, word: str) -> list[Fraction] | None:
         names = may_mean(word, self.symbols)
         if names is None:

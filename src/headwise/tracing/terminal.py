@@ -20,7 +20,7 @@ from headwise.wording.screen import columns, fit, visible
 
 __all__ = ["as_text", "show"]
 
-WIDTH, NARROWEST = 100, 24
+WIDTH, NARROWEST = 100, 14
 BETWEEN, UNDER, UNBROKEN = "  ┊  ", "↳ ", "\u00a0"
 SHAPE, OPERATION, BAD, WRONG, NOTE, DIM = "cyan", "bold", "bold red", "red", "yellow", "dim"
 
@@ -159,7 +159,7 @@ def _chain_lines(chain: Chain, width: int, look: _Look) -> list[Text]:
             out[-1] = Text.assemble(out[-1], " ", piece)
         else:
             out.append(Text.assemble("  ", piece))
-    return out
+    return [part for line in out for part in line.divide(_cuts(line.plain, width))]
 
 
 def _styled(part: Sequence[Shape | str], look: _Look) -> Iterator[tuple[str, str]]:

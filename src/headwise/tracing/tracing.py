@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from headwise.recording import Failure, Operation, Record, Span
 from headwise.recording.calls import Named as SymbolNamed
 from headwise.recording.calls import Plan
+from headwise.recording.identity import tensors
 from headwise.tracing.alignment import Row, aligned
 from headwise.tracing.expressions import Expressions
-from headwise.tracing.following import Follower, followed, tensors
+from headwise.tracing.following import Follower, followed
 from headwise.tracing.naming import Names
 from headwise.tracing.reasons import reason
 from headwise.tracing.sizes import Sizes

@@ -185,3 +185,31 @@ def outside_of_torch(scores, limit: float = 0.5):
     if peak > limit:
         scores = scores * (limit / peak)
     return scores.softmax(-1)
+
+
+def sums_that_are_merged(q, k):
+    both = torch.cat([q, k], dim=1)
+    later = both[:, 1:]
+    return both.flatten(0, 1), both.flatten(1), later.flatten(0, 1)
+
+
+class LazyWidths(nn.Module):
+    def __init__(self, heads, out):
+        super().__init__()
+        self.heads = heads
+        self.q = nn.LazyLinear(out)
+
+    def forward(self, x):
+        return self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class SplitIntoSums(nn.Module):
+    def __init__(self, dim, heads, nope, rope):
+        super().__init__()
+        self.heads, self.nope, self.rope = heads, nope, rope
+        self.up = nn.Linear(dim, heads * (nope + rope))
+
+    def forward(self, x):
+        q = self.up(x).unflatten(-1, (self.heads, -1))
+        content, turning = q.split([self.nope, self.rope], dim=-1)
+        return torch.cat([turning, content], dim=-1).flatten(2)

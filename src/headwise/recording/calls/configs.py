@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headwise.recording.calls.drafts import EMPTY, Draft, drafts, parameters
@@ -16,6 +17,7 @@ from headwise.recording.calls.symbols import spoken
 
 __all__ = ["config_drafts", "config_parameter"]
 
+DEEP = ("heads", "key_heads", "layers")
 # ways of writing the same config
 MOST = 8
 
@@ -46,13 +48,19 @@ def config_drafts(
     names = [each.strip("[]") for each in read if each.startswith("[") == is_mapping]
     kind = None if is_mapping else _kind(parameter, names, target, namespace)
     own, extra, opening = _fields(kind, names, is_mapping=is_mapping)
-    rest = drafts(others, reading, {k: v for k, v in given.items() if k != parameter.name})[:1]
+    rest = drafts(others, reading, {k: v for k, v in given.items() if k != parameter.name})
+    known = rest[0].known if rest else {}
     out = []
     for draft in drafts(own, reading)[: MOST * 3]:
         words = [f"{name}={_written(value, draft.known)}" for name, value in draft.init.items()]
         expression = {"_expr": f"{opening}({', '.join([*words, *extra])})"}
         init = {parameter.name: expression, **(rest[0].init if rest else {})}
-        out.append(Draft({**init, **given}, {**(rest[0].known if rest else {}), **draft.known}))
+        evens = {
+            name: replace(each, even=True)
+            for name, each in known.items()
+            if name in draft.known and draft.known[name].even and not each.equals
+        }
+        out.append(Draft({**init, **given}, {**draft.known, **known, **evens}))
     return out
 
 
@@ -65,7 +73,7 @@ def _kind(
         said = namespace.get(said)
     if isinstance(said, type) and _covers(said, ()):
         return _said(said, namespace), said
-    library = _library_kind(target)
+    library = _library_kind(target, names)
     if library is not None:
         return _said(library, namespace), library
     fitting = [
@@ -76,7 +84,7 @@ def _kind(
     return min(fitting, key=lambda each: len(_known(each[1])), default=None)
 
 
-def _library_kind(target: Any) -> type | None:
+def _library_kind(target: Any, names: Sequence[str]) -> type | None:
     """The config class that a library of models has beside a class of layers."""
     module = str(getattr(target, "__module__", ""))
     if not module.startswith("transformers.models."):
@@ -88,7 +96,12 @@ def _library_kind(target: Any) -> type | None:
         if isinstance(each, type) and name.endswith("Config") and each.__module__ == beside.__name__
     ] if beside is not None else []  # fmt: skip
     named = getattr(target, "__name__", "")
-    return max(found, key=lambda each: _common(each.__name__, named), default=None)
+    return max(found, key=lambda each: (_count(each, names), *_common(each.__name__, named)), default=None)
+
+
+def _count(kind: type, names: Sequence[str]) -> int:
+    known, mapped = _known(kind), getattr(kind, "attribute_map", {})
+    return sum(name in known or name in mapped for name in names)
 
 
 def _common(a: str, b: str) -> tuple[int, int]:
@@ -132,6 +145,9 @@ def _fields(
     said, found = kind
     mapped = getattr(found, "attribute_map", {})
     wanted = {mapped.get(name, name) for name in names} | set(names)
+    if found.__module__.startswith("transformers."):
+        # what is read deep inside, or by the config itself
+        wanted |= {each.name for each in parameters(found) if init_role(each.name) in DEEP}
     own = [
         each
         for each in parameters(found)

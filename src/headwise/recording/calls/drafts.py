@@ -182,7 +182,7 @@ class _Writer:
         variant = self.variant
         values = {each.name: self._value(each, variant.roles[each.name]) for each in own}
         if variant.is_even:
-            for name, each in {"d": LEGEND["d"], "D": LEGEND["D"], **self.known}.items():
+            for name, each in {"d": LEGEND["d"], **self.known}.items():
                 if not each.equals and each.meaning in ("head_width", "width"):
                     self.known[name] = replace(each, even=True)
         if "d" not in self.known and self.reading.part:
@@ -212,6 +212,8 @@ class _Writer:
             return self._symbol(each.name, symbol if symbol not in self.known else each.name, meaning)
         if role == "width":
             return self._width(each)
+        if role == "rotary" and each.default is not None:
+            return "d"
         if role in SIZES:
             return self._size(each, role)
         return self._plain(each, role)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from torch import nn
@@ -26,6 +27,7 @@ LONGEST = 2.5
 LETTERS: Mapping[str, str] = {
     "heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D",
 }  # fmt: skip
+LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
 MOST_COPIED = 50_000_000
 
@@ -64,7 +66,7 @@ def find(
     for wish in _wishes(*given, cross):
         known = {**_fixed(target), **wish.known}
         search = Search(
-            tried_on, namespace, reading, replace(wish, known=known), own=tuple(own), seconds=LONGEST
+            tried_on, namespace, reading, replace(wish, known=known, lengths=_lengths(target)), own=tuple(own), seconds=LONGEST
         )
         found = search.found()
         plans = [_real(replace(plan, target=target), given, built) for plan in found.plans]
@@ -111,6 +113,20 @@ def _copied(target: Any) -> Any:
         return copy.deepcopy(target).eval()
     except (TypeError, RuntimeError, AttributeError):
         return target
+
+
+def _lengths(target: Any) -> tuple[int, ...]:
+    """The lengths that a module that is at hand may insist on: its windows, patches and tables."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return ()
+    out = []
+    for each in target.modules():
+        for name, value in vars(each).items():
+            role = init_role(name)
+            sizes = value if isinstance(value, tuple | list) else (value,)
+            if role in ("window", "length", "image") and all(type(size) is int for size in sizes):
+                out += [prod(sizes), prod(sizes) ** 2] if len(sizes) == 1 else [prod(sizes)]
+    return tuple(dict.fromkeys(size for size in out if 1 < size < LONGEST_LENGTH))
 
 
 def _fixed(target: Any) -> dict[str, Named]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,7 +105,7 @@ def _is_number(value: Any) -> bool:
 def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
     """What the symbols stand for that a person uses in `--init`; a width that is a product is D."""
     out: dict[str, Named] = {}
-    for name, value in init.items():
+    for name, value in _sizes_in(init):
         role = init_role(name)
         if not isinstance(value, str) or not _is_expression(value):
             for each in spoken(value):
@@ -119,6 +120,21 @@ def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
             if role == "width" and "D" not in out and "D" not in spoken(value):
                 out["D"] = replace(LEGEND["D"], said=name, equals=value)
     return out
+
+
+def _sizes_in(init: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The parameters with their values, and those of a config that is written as a call."""
+    for name, value in init.items():
+        if isinstance(value, Mapping) and "_expr" in value:
+            try:
+                tree = ast.parse(str(value["_expr"]), mode="eval")
+            except SyntaxError:
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.keyword) and node.arg:
+                    yield node.arg, ast.unparse(node.value).replace(" ", "")
+        else:
+            yield name, value
 
 
 def _is_expression(text: str) -> bool:
@@ -166,9 +182,16 @@ def solved(plan: Plan, init: Mapping[str, Any], call: Mapping[str, Any]) -> dict
                 _solve(expression, out[name], out)
             elif set(spoken(expression)) <= set(out):
                 out[name] = evaluated(expression, out)
-    if any(set(spoken(each)) <= set(out) and evaluated(each, out) != value for each, value in waiting):
-        return None
-    return out
+    every = [*waiting, *((expression, out[name]) for name, expression in equals.items() if name in out)]
+    return out if all(_fits(expression, value, out) for expression, value in every) else None
+
+
+def _fits(expression: str, value: int, known: Mapping[str, int]) -> bool:
+    """Whether an expression can be the value, as far as its symbols are known."""
+    if set(spoken(expression)) <= set(known):
+        return evaluated(expression, known) == value
+    parts = [each for each in expression.split("*") if each in known]
+    return all(value % known[each] == 0 for each in parts)
 
 
 def _solve(expression: str, value: int, known: dict[str, int]) -> None:

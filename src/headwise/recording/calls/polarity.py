@@ -32,6 +32,7 @@ def meanings(trees: Sequence[ast.AST]) -> dict[str, Meaning]:
     out: dict[str, Meaning] = {}
     for tree in trees:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = {name for name in names if call_role(name) in ("mask", "bias") or "mask" in name.lower()}
         for name in sorted(names):
             for found in _found(tree, name):
                 known = out.get(name)
@@ -87,7 +88,8 @@ def _called(node: ast.Call, name: str, turn: int) -> Meaning | None:
     if called.endswith(SOFT):
         handed = [*node.args[3:4], *[each.value for each in node.keywords if each.arg == "attn_mask"]]
         signs = [_sign(each, name) for each in handed]
-        return _blocks(signs[0] * turn) if signs and signs[0] else None
+        # it takes additive masks too, so that what is done elsewhere counts more
+        return Meaning("attend" if signs[0] * turn > 0 else "blocked", is_sure=False) if signs and signs[0] else None
     for each in node.keywords:
         sign = _sign(each.value, name)
         if sign and each.arg in ("attn_mask", "key_padding_mask"):

@@ -55,7 +55,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
         turned = turned[::-1]
     sizes = {each.name: size for each, size in zip(free, turned, strict=True)}
     _narrowed(sizes, free, derived)
-    _shrunk(sizes, [each.name for each in free if each.is_small])
+    _shrunk(sizes, [each.name for each in free if each.is_small], probe)
     for each in free:
         is_doubled = each.even or (probe % 4 == EVEN and each.meaning in HALVED and not each.is_small)
         size = sizes[each.name] * (2 if is_doubled else 1)
@@ -65,13 +65,12 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     return sizes
 
 
-def _shrunk(sizes: dict[str, int], small: Sequence[str]) -> None:
-    """Give the smallest sizes to these."""
-    for name in small:
-        others = [other for other in sizes if other not in small]
-        least = min(others, key=lambda other: sizes[other], default=name)
-        if sizes[least] < sizes[name]:
-            sizes[name], sizes[least] = sizes[least], sizes[name]
+def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
+    """Give the smallest sizes to these, other ones in each run: what never changes could pass for a constant."""
+    for at, name in enumerate(small):
+        size = PRIMES[(at + probe) % (len(small) + 1)]
+        holder = next((other for other, own in sizes.items() if own == size), name)
+        sizes[holder], sizes[name] = sizes[name], size
 
 
 def least_sizes(free: Sequence[Free]) -> dict[str, int]:

@@ -77,15 +77,22 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         for name, order in _orders(tree):
             orders.setdefault(name, order)
         bound.extend(_bound(tree))
+    aliases = dict(pair for _, tree in trees for pair in _aliases(tree))
+    bound += [aliases[name] for name in bound if name in aliases]
+    multiplied = {name for _, tree in trees for name in _multiplied(tree)}
+    multiplied |= {aliases[name] for name in multiplied if name in aliases}
+    means = meanings([tree for _, tree in trees])
+    if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
+        means = {"": Meaning("blocked")}
     numbers = {
         name: value
         for name, value in namespace.items()
         if name in words and isinstance(value, int) and not isinstance(value, bool)
     }
     return Reading(
-        tuple(dict.fromkeys(bound)), attributes, orders, words, meanings([tree for _, tree in trees]), numbers,
+        tuple(dict.fromkeys(bound)), attributes, orders, words, means, numbers,
         frozenset(name for _, tree in trees for name in _pairs(tree)),
-        frozenset(name for _, tree in trees for name in _multiplied(tree)),
+        frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
     )  # fmt: skip
 
@@ -113,6 +120,14 @@ def _bound(tree: ast.AST) -> Iterator[str]:
                 yield left
         elif isinstance(node, ast.Call) and _last(node.func) == "divmod" and len(node.args) == 2:
             yield _last(node.args[0])
+
+
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Attributes that hold what a parameter or a config gave: `self.width = config.d_model`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _last(node.targets[0]) and _last(node.value):
+            if _last(node.targets[0]) != _last(node.value):
+                yield _last(node.targets[0]), _last(node.value)
 
 
 def _pairs(tree: ast.AST) -> Iterator[str]:
@@ -154,6 +169,10 @@ def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_given(node.value, names):
             out.setdefault(_last(node.value), []).append(node.attr)
+        elif isinstance(node, ast.Call) and _last(node.func) == "getattr" and len(node.args) > 1:
+            of, name = node.args[:2]
+            if isinstance(name, ast.Constant) and _is_given(of, names):
+                out.setdefault(_last(of), []).append(str(name.value))
         elif (
             isinstance(node, ast.Subscript)
             and _is_given(node.value, names)

@@ -67,6 +67,8 @@ INIT: dict[str, str] = {
         "temperature scale alpha eps gamma beta negative_slope base init_range epsilon theta rope_theta temp tau "
         "scaling slope momentum std softmax_scale layer_norm_eps rms_norm_eps norm_eps initializer_range softcap"
     ),
+    "rotary": "rotary_dim rot_dim rope_dim rotary_ndims",
+    "chunk": "chunk_size_feed_forward",
     "device": "device",
     "dtype": "dtype param_dtype",
     "classes": "num_classes n_classes n_class num_labels n_cls num_outputs n_out",
@@ -166,6 +168,7 @@ INIT_PARTS = (
     (r"dim|hidden|embed|width|channel|feature|units|size|model|(^|_)d(_|$)", "width"),
 )
 CALL_PARTS = (
+    (r"^(is|use|return|need|output|has)_|_is_", "flag"),
     (r"mask", "mask"),
     (r"(valid|seq|src|key)_?len", "lengths"),
     (r"cache|past", "cache"),

@@ -25,7 +25,7 @@ from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, named
+from headwise.recording.calls.symbols import LEGEND, named, spoken
 from headwise.recording.calls.trying import Clock, Tried, attempted, mended, tried
 
 __all__ = ["Found", "Search", "Wish"]
@@ -48,13 +48,14 @@ class Found:
 @dataclass(frozen=True)
 class Wish:
     """What the person said. init, call: what stands; known: what its symbols mean; ranks: how many axes an input has;
-    cross: whether keys may, must or must not have a length of their own."""
+    cross: whether keys may, must or must not have a length of their own. lengths: that a built module may insist on."""
 
     init: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
     known: Mapping[str, Named] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
     cross: bool | None = None
+    lengths: tuple[int, ...] = ()
 
 
 class Search:
@@ -103,7 +104,8 @@ class Search:
             known |= given
             even = {name: replace(known.get(name, LEGEND[name]), even=True) for name in ("d", "D")}
             even = {name: each for name, each in even.items() if not each.equals and each.fixed is None}
-            return [Draft({}, known), Draft({}, {**known, **even})]
+            lengths = [{"L": replace(LEGEND["L"], fixed=each)} for each in self.wish.lengths]
+            return [Draft({}, known), Draft({}, {**known, **even}), *(Draft({}, {**known, **each}) for each in lengths)]
         own = parameters(self.target)
         config = config_parameter(own, self.reading)
         if config is None or config.name in self.wish.init:
@@ -203,7 +205,8 @@ class Search:
             if init_role(name) == "vocabulary":
                 out["vocabulary"] = name
         has_weights = any(True for each in self._modules() for _ in each.parameters(recurse=False))
-        if "D" not in draft.known and not has_weights and (self.what.is_triple or "d" in draft.known):
+        is_said = "D" in spoken(list(self.wish.call.values()))
+        if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
             out["D"] = "d"
         return out
 
@@ -259,9 +262,9 @@ class Search:
         call = dict(plan.call)
         numbers = {str(size): name for name, size in self.reading.numbers.items()}
         for name, value in call.items():
-            if isinstance(value, list) and str(value[-1]) in numbers and "D" not in draft.known:
-                said = numbers[str(value[-1])]
-                known["D"] = Named("D", "width", said, fixed=self.reading.numbers[said])
+            last = str(value[-1]) if isinstance(value, list) and value else ""
+            if last.isdigit() and int(last) > 1 and "D" not in draft.known and name not in self.wish.call:
+                known["D"] = Named("D", "width", numbers.get(last, ""), fixed=int(last))
                 call[name] = [*value[:-1], "D"]
         return replace(plan, call=call, symbols=named(plan.init, call, {**draft.known, **known}))
 

@@ -15,6 +15,8 @@ from torch import nn
 __all__ = ["Written", "written"]
 
 Written = ast.FunctionDef
+# what these wrote is no code of a person's; the files of models in transformers are read like a person's
+LIBRARIES = ("torch", "builtins", "typing", "einops", "numpy", "collections", "functools", "dataclasses")
 # so many helpers are enough to know a target by
 MOST = 40
 
@@ -45,7 +47,7 @@ def _functions(target: Any) -> Iterator[Callable[..., Any]]:
     kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
     if isinstance(kind, type):
         for parent in kind.__mro__:
-            if parent is object or parent.__module__.startswith("torch."):
+            if _is_library(parent):
                 continue
             for each in vars(parent).values():
                 function = inspect.unwrap(getattr(each, "__func__", each)) if callable(each) else each
@@ -57,12 +59,18 @@ def _functions(target: Any) -> Iterator[Callable[..., Any]]:
             yield function
 
 
+def _is_library(code: Any) -> bool:
+    module = str(getattr(code, "__module__", ""))
+    is_model = module.startswith("transformers.models.") and ".modeling_" in module
+    return module.split(".")[0] in LIBRARIES or (module.startswith("transformers.") and not is_model)
+
+
 def _named(tree: Written, scope: Mapping[str, Any]) -> Iterator[Any]:
     """The classes and functions that a tree names and that no library wrote."""
     for node in ast.walk(tree):
         found = scope.get(node.id) if isinstance(node, ast.Name) else None
         is_code = inspect.isfunction(found) or isinstance(found, type)
-        if is_code and not str(getattr(found, "__module__", "")).startswith(("torch", "builtins", "typing", "einops")):
+        if is_code and not _is_library(found):
             yield found
 
 

@@ -66,6 +66,7 @@ def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, 
         for value in (init, {k: v for k, v in call.items() if k != "_layout"})
         for name in spoken(list(value.values()))
     ]
+    wanted += [name for name, each in known.items() if each.fixed is not None]
     used: dict[str, Named] = {}
 
     def use(name: str) -> None:

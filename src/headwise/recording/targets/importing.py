@@ -6,10 +6,12 @@ import importlib
 import linecache
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from headwise.errors import AttentionError
 from headwise.recording.targets.loaded import Loaded, attribute, not_run, unnamed
 from headwise.recording.targets.modules import file_of_module, with_folder
+from headwise.recording.targets.places import own_modules
 from headwise.recording.targets.source import Source
 from headwise.recording.targets.target import Target
 from headwise.wording import refusal
@@ -35,6 +37,9 @@ def imported(target: Target, source: Source) -> Loaded:
     value = attribute(vars(module), target, source)
     home = sys.modules.get(getattr(value, "__module__", None) or target.path, module)
     own = getattr(home, "__file__", None) or ""
-    spoken = {own: target.path if home is module else home.__name__} if own.endswith(".py") else {}
+    top = Path(own).parents[home.__name__.count(".")] if own else Path()
+    spoken = own_modules((top,)) if own else {}
+    if own.endswith(".py"):
+        spoken |= {own: target.path if home is module else home.__name__}
     texts = {said: "".join(linecache.getlines(each)) for each, said in spoken.items()}
     return Loaded(value, dict(vars(home)), tuple(spoken), spoken, (), replace(source, texts=source.texts | texts))

@@ -16,7 +16,7 @@ from headwise.recording.targets.importing import imported
 from headwise.recording.targets.loaded import Loaded, attribute, no_name, not_run, unnamed
 from headwise.recording.targets.needed import Needs, is_given, needs
 from headwise.recording.targets.places import place_of
-from headwise.recording.targets.source import Source
+from headwise.recording.targets.source import Source, no_python
 from headwise.recording.targets.stand_ins import Missing, d2l_modules, supplied
 from headwise.recording.targets.statements import Statement, flags_of, statements
 from headwise.recording.targets.target import Target
@@ -86,18 +86,22 @@ class _Runner:
         each = self._own[at]
         if each.is_future:
             return
-        code = self._compiled(each)
         try:
-            self._run_with_d2l(code)
+            self._run_with_d2l(self._compiled(each))
+        except SyntaxError as error:
+            raise no_python(self._target.path, error) from error
         except ImportError as error:
             # a star that fails binds nothing: what it would have bound is said where it is missed
             if not each.is_import:
                 raise self._missing(error, each, str(error.name)) from error
-            for name in each.binds:
+            for name in each.binds | (each.changes - self._namespace.keys()):
                 self._namespace[name] = Missing(name, partial(self._missing, error, each))
         except AttentionError:
             raise
         except Exception as error:
+            if self._target.kind == "note" and isinstance(error, NameError) and not each.is_definition:
+                # a line that explains a part of a function is no part of the file
+                return
             raise not_run(error, self._target, each.file, each.node.lineno) from error
 
     def _missing(self, error: ImportError, each: Statement, name: str) -> Refusal:
@@ -122,7 +126,9 @@ class _Runner:
             return False
         for name in sorted(each.now | (each.later if isinstance(each.node, ast.ClassDef) else frozenset())):
             if name not in self._namespace and not is_given(name):
-                binding = next((i for i in range(at - 1, -1, -1) if name in self._own[i].binds), None)
+                binding = next(
+                    (i for i in range(at - 1, -1, -1) if name in self._own[i].binds | self._own[i].changes), None
+                )
                 if (binding is None or not self._try(binding, asked | {at})) and name in each.now:
                     return False
         try:

@@ -39,8 +39,8 @@ def without_magics(code: str) -> str:
 
 
 def without_prompts(lines: Sequence[str]) -> list[str]:
-    """The lines of a session with >>> as code: the prompt as blanks, what was printed as empty lines."""
-    if not any(line.lstrip().startswith(">>>") for line in lines):
+    """The lines of a session, which begins with >>>, as code: the prompt as blanks, what was printed as empty lines."""
+    if not next((line for line in lines if line.strip()), "").lstrip().startswith(">>>"):
         return list(lines)
     return [
         re.sub(r"^(\s*)(>>>|\.\.\.) ?", lambda m: " " * len(m[0]), line) if re.match(r"\s*(>>>|\.\.\.)", line) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ FENCE = re.compile(r"^(?P<front>[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?)(?P<fence>`{
 QUOTED = re.compile(r"^[ \t]*(?:>[ \t]?)+")
 PYTHON = re.compile(r"^\{?[\s.`]*(?:code-cell|code-block)?[\s}:]*(python\w*|py\d*|ipython\w*|pycon)\b", re.IGNORECASE)
 PROMPT = re.compile(r"^\s*In\s*\[[\d ]*\]:(.*)$")
+TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 OUT = re.compile(r"^\s*Out\s*\[[\d ]*\]:")
 
 
@@ -30,13 +32,13 @@ class _Block:
 def cells_of_note(file: str, text: str, name: str = "") -> tuple[Cell, ...]:
     """The Python of a note: of its fences, else of its `In [n]:` cells, else whatever of its lines is Python.
 
-    The first of the three that defines `name` counts; where no name is wanted, the first that defines anything. Where
-    none does, what the first that has any Python has.
+    Last, whatever is Python once the tags of a page are gone. The first of these that defines `name` counts; where no
+    name is wanted, the first that defines anything; and where none does, the first that has any Python.
     """
     lines = text.split("\n")
     root = name.partition(".")[0]
     found = []
-    for blocks in (_fenced(lines), _prompted(lines), _loose(lines, root)):
+    for blocks in (_fenced(lines), _prompted(lines), _loose(lines, root), _loose(_untagged(lines), root)):
         cells = tuple(cell for block in blocks for cell in _cells(file, block, len(lines)))
         known = {each.name for each in definitions(cells)}
         if root in known or (not root and known):
@@ -108,9 +110,15 @@ def _loose(lines: Sequence[str], name: str) -> Iterator[_Block]:
     yield _Block(0, tuple(line if line.startswith(deep) else "" for line in lines))
 
 
+def _untagged(lines: Sequence[str]) -> list[str]:
+    """The lines of a page as they are shown; a column after something that is written otherwise is not kept."""
+    return [html.unescape(TAG.sub("", line)) for line in lines]
+
+
 def _cells(file: str, block: _Block, total: int) -> Iterator[Cell]:
     """The Python in a block: the whole of it, else those of its pieces that are."""
-    lines = without_prompts(block.lines)
+    # what a page was copied with in place of a blank is as wide as one
+    lines = without_prompts([line.replace("\u00a0", " ").replace("\u3000", " ") for line in block.lines])
     text = [line for line in lines if line.strip()]
     deep = min((line[: len(line) - len(line.lstrip())] for line in text), key=len, default="")
     opening = [OPENING] if deep else []

@@ -9,6 +9,7 @@ import re
 import sys
 import sysconfig
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from headwise.recording.targets.target import Target
 from headwise.recording.targets.texts import text_of
 from headwise.wording import Refusal
 
-__all__ = ["Place", "place_of"]
+__all__ = ["Place", "own_modules", "place_of"]
 
 
 @dataclass(frozen=True)
@@ -70,27 +71,23 @@ class Place:
     def own_files(self, source: Source) -> tuple[dict[str, str], dict[str, str]]:
         """What the person calls each of their files that has been run, and the texts of those that were imported."""
         spoken = {self.file_of(said): said for said in source.texts}
-        texts: dict[str, str] = {}
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and file.endswith(".py") and file not in spoken and self._is_own(file):
-                said = self._said_of(file)
-                try:
-                    texts[said] = text_of(Path(file), said, is_python=True)
-                except Refusal:
-                    continue
-                spoken[file] = said
-        return spoken, texts
+        imported = own_modules(self.folders, is_absolute=Path(self.said).is_absolute())
+        more = {file: said for file, said in imported.items() if file not in spoken}
+        return spoken | more, {said: "".join(linecache.getlines(file)) for file, said in more.items()}
 
-    def _said_of(self, file: str) -> str:
-        """A file as the person would say it: from where they are, where they said the target so."""
-        here = started_in().resolve()
-        if Path(self.said).is_absolute() or not Path(file).is_relative_to(here):
-            return file
-        return str(Path(file).relative_to(here))
 
-    def _is_own(self, file: str) -> bool:
-        return not file.startswith(_libraries()) and any(Path(file).is_relative_to(folder) for folder in self.folders)
+def own_modules(folders: Sequence[Path], *, is_absolute: bool = False) -> dict[str, str]:
+    """The files in some folders, but in no library, that have been imported, and what the person calls each of them."""
+    here = started_in().resolve()
+    found = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_libraries()):
+            continue
+        if any(Path(file).is_relative_to(folder) for folder in folders):
+            is_here = not is_absolute and Path(file).is_relative_to(here)
+            found[file] = str(Path(file).relative_to(here)) if is_here else file
+    return found
 
 
 def place_of(target: Target) -> Place:

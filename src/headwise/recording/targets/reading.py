@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from headwise.recording.targets.magics import without_magics
 from headwise.recording.targets.modules import file_of_module
 from headwise.recording.targets.notebooks import cells_of_notebook
 from headwise.recording.targets.notes import cells_of_note, fault_of_note
-from headwise.recording.targets.source import Cell, Source, definitions, parsed
+from headwise.recording.targets.source import Cell, Source, checked, definitions, no_python
 from headwise.recording.targets.target import Target
 from headwise.recording.targets.texts import text_of
-from headwise.wording import Refusal, refusal
 
 __all__ = ["read"]
 
@@ -24,7 +25,9 @@ def read(target: Target) -> Source:
         return _source(target, {target.path: text}, (_python_cell(target.path, text),))
     text = text_of(target.file, target.path, is_python=target.kind == "python")
     if target.kind == "notebook":
-        return _source(target, *cells_of_notebook(target.path, text))
+        found = _source(target, *cells_of_notebook(target.path, text))
+        _check_cells(found, target.name.partition(".")[0])
+        return found
     if target.kind == "python":
         return _source(target, {target.path: text}, (_python_cell(target.path, text),))
     found = _source(target, {target.path: text}, cells_of_note(target.path, text, target.name))
@@ -32,7 +35,7 @@ def read(target: Target) -> Source:
     if root and all(each.name != root for each in found.definitions):
         fault = fault_of_note(text, root)
         if fault is not None:
-            raise _no_python(target.path, fault)
+            raise no_python(target.path, fault)
     return found
 
 
@@ -42,18 +45,23 @@ def _source(target: Target, texts: dict[str, str], cells: tuple[Cell, ...]) -> S
 
 def _python_cell(path: str, text: str) -> Cell:
     try:
-        parsed(text)
+        checked(text)
     except SyntaxError as error:
         without = without_magics(text)
         try:
-            parsed(without)
+            checked(without)
         except SyntaxError:
-            raise _no_python(path, error) from error
+            raise no_python(path, error) from error
         return Cell(path, without)
     return Cell(path, text)
 
 
-def _no_python(path: str, error: SyntaxError) -> Refusal:
-    if error.lineno is None:
-        return refusal("refuse.target_deep", path=path)
-    return refusal("refuse.target_syntax", path=path, line=error.lineno, column=error.offset or 1, reason=error.msg)
+def _check_cells(source: Source, name: str) -> None:
+    """Say where a cell that should define a name is no Python."""
+    if name and all(each.name != name for each in source.definitions):
+        for said, text in source.texts.items():
+            if re.search(rf"^\s*(?:class|def)\s+{re.escape(name)}\b", text, re.MULTILINE):
+                try:
+                    checked(without_magics(text))
+                except SyntaxError as error:
+                    raise no_python(said, error) from error

@@ -7,7 +7,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Cell", "Definition", "Source", "definitions", "first_parameter", "is_main_guard", "parsed"]
+from headwise.wording import Refusal, refusal
+
+__all__ = [
+    "Cell",
+    "Definition",
+    "Source",
+    "checked",
+    "definitions",
+    "first_parameter",
+    "is_main_guard",
+    "no_python",
+    "parsed",
+]
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,24 @@ def parsed(code: str) -> ast.Module:
             return ast.parse(code)
         except (RecursionError, MemoryError, ValueError) as error:
             raise SyntaxError(f"too deep or not text: {type(error).__name__}") from error
+
+
+def checked(code: str) -> None:
+    """SyntaxError where a code is no whole file of Python, as with a return outside of a function."""
+    tree = parsed(code)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(tree, "<target>", "exec", dont_inherit=True)
+        except (RecursionError, MemoryError) as error:
+            raise SyntaxError(f"too deep: {type(error).__name__}") from error
+
+
+def no_python(path: str, error: SyntaxError) -> Refusal:
+    """That a file is no Python, with the line and the column."""
+    if error.lineno is None:
+        return refusal("refuse.target_deep", path=path)
+    return refusal("refuse.target_syntax", path=path, line=error.lineno, column=error.offset or 1, reason=error.msg)
 
 
 def definitions(cells: Sequence[Cell]) -> tuple[Definition, ...]:

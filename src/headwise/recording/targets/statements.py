@@ -134,11 +134,14 @@ def _statement(node: ast.stmt, file: str, flags: int) -> Statement:
         try:
             code = compile(ast.Module([node], []), file, "exec", flags=flags, dont_inherit=True)
         except SyntaxError:
-            # such as a return outside of a function: part of no module
+            # such as a return outside of a function, which is part of no file; a definition is told of when it is run
             none = frozenset[str]()
-            return Statement(node, file, none, none, none, none, none)
+            own = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else none
+            return Statement(node, file, none.union(own), none, none, none, none)
     now, later, bound = _reads(code)
     is_plain = not isinstance(node, ast.If | ast.Try | ast.For | ast.While | ast.With | ast.Match | ast.Delete)
+    # "import a.b" and "import a" give a, of which other imports may have given other parts
+    is_plain &= not (isinstance(node, ast.Import) and not node.names[0].asname)
     changes = frozenset(_changed(node))
     is_star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
     decorators = [name for each in getattr(node, "decorator_list", ()) for name in _names(each)]
