@@ -13,6 +13,7 @@ SRC = Path(__file__).parents[1] / "src" / "headwise"
 ORDER = (
     "errors",
     "wording",
+    "written",
     "shapes",
     "masks",
     "positions",

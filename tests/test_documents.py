@@ -51,7 +51,7 @@ def test_every_public_name_has_an_example_that_was_run(name):
     assert sum(count for each, count in run.items() if each == own or each.startswith(f"{own}.")) > 0
 
 
-@pytest.mark.needs("matplotlib", "minilm", "safetensors", "transformers")
+@pytest.mark.needs("matplotlib", "minilm", "onnx", "onnxscript", "safetensors", "transformers")
 @pytest.mark.parametrize("readme", READMES)
 def test_python_in_a_readme_runs_from_top_to_bottom(readme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

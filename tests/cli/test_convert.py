@@ -143,13 +143,13 @@ def test_a_pickle_of_a_module_or_of_a_list_is_refused(headwise, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "but 2 are of --layer -: give --layer or --block for one of layers.0.self_attn, layers.1.self_attn."),
+        ((), "but the file holds 2: give --layer or --block for one of layers.0.self_attn, layers.1.self_attn."),
         (("--layer", 7), "but 0 are of --layer 7: give --layer or --block for one of layers.0.self_attn,"),
         (("--block", "decoder"), "none begins with decoder: the names are like layers.0.linear1.bias,"),
-        (("--layer", 0), "The number of heads must be known|the number of heads must be known"),
+        (("--layer", 0), "The number of heads must be known, .*: give --heads, or --config with"),
         (("--layer", 0, "--heads", 3, "--to", "llama"), "'llama' can do, but this one has no rotary"),
         (("--layer", 0, "--heads", 3, "--to", "nobody"), "must be one of torch, .*; got 'nobody'"),
-        (("--from", "bert"), "the names must be those of the convention 'bert'"),
+        (("--from", "bert"), r"none was found among .*; looked for: self\.query\.weight \(bert\)"),
         (("--layer", 0, "--config", "none.json"), r"A configuration must be one json object, but none\.json is not"),
         (("--layer", 0, "--out", "nowhere/out.pt"), "folder that exists, but nowhere does not"),
         (("--layer", 0, "--out", "out.txt"), "must end in one of .safetensors, .pt, .pth, .bin, but came as out.txt"),
@@ -178,3 +178,34 @@ def test_the_list_shows_every_convention_and_its_other_names(headwise):
     assert {"torch", "d2l", "bert", "llama", "gpt2", "t5", "keras", "x_transformers"} <= set(shown)
     assert "(note_002, note_003)" in done.stdout
     assert headwise("convert", "--list", "--lang", "zh").stdout.startswith(CHINESE["convert.list"])
+
+
+def test_what_is_untold_is_asked_for_in_the_options_of_the_command(headwise, tmp_path):
+    names = {"q_proj.weight": (6, 6), "k_proj.weight": (6, 6), "v_proj.weight": (6, 6), "o_proj.weight": (6, 6)}
+    weights = save({name: torch.randn(size) for name, size in names.items()}, tmp_path / "layer.safetensors")
+    done = headwise("convert", weights, "--heads", 2)
+    assert "share k_proj.weight, o_proj.weight, q_proj.weight, v_proj.weight and compute different" in done.stderr
+    assert done.stderr.endswith("say which with --from.\n")
+    done = headwise("convert", weights, "--heads", 2, "--from", "llama")
+    assert "rope_theta must be known, but the base of the rotation is no weight: give --config" in done.stderr
+    done = headwise("convert", weights, "--heads", 2, "--from", "llama", "--lang", "zh")
+    assert done.stderr == "必须知道 rope_theta，但旋转的底数不是权重：请用 --config 给出写有 rope_theta 的文件。\n"
+
+
+def test_the_report_ends_with_the_names_that_are_written(headwise, model):
+    done = headwise("convert", model[0], "--layer", 1, "--heads", 3, "--to", "gpt2")
+    assert "  c_attn.weight (12, 36) <- q_proj.weight, k_proj.weight, v_proj.weight\n" in done.stdout
+    assert "<-" not in headwise("convert", model[0], "--layer", 1, "--heads", 3).stdout
+
+
+def test_report_and_list_and_help_are_in_the_language_asked_for(headwise, model):
+    done = headwise("convert", model[0], "--layer", 1, "--heads", 3, "--to", "gpt2", "--lang", "zh")
+    words = re.sub(
+        r"\b(q|k|v|out|in|c)_?\w*[\w.]*|float64|MultiHeadAttention|gpt2|torch|add_zero_attn", "", done.stdout
+    )
+    assert re.findall(r"[a-z]{3,} [a-z]+", words) == []
+    assert "已在 float64 下与公式比较并证实" in done.stdout
+    listed = headwise("convert", "--list", "--lang", "zh").stdout.splitlines()[1:]
+    assert all(re.search("[\u4e00-\u9fff]", line) for line in listed), listed
+    assert CHINESE["convert.help.weights"][:12] in headwise("convert", "--lang", "zh", "--help").stdout
+    assert ENGLISH["look.help.text"] in headwise("look", "--help").stdout

@@ -13,6 +13,14 @@ from tests.pages.small_models import SENTENCE
 pytestmark = pytest.mark.needs("transformers")
 
 
+@pytest.fixture(autouse=True)
+def folder_of_its_own(tmp_path_factory, monkeypatch):
+    """The page goes to the folder in which the command runs."""
+    folder = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(folder)
+    return folder
+
+
 @pytest.mark.needs("minilm", "matplotlib")
 def test_the_readme_sentence_in_a_process_of_its_own(tmp_path):
     from matplotlib.image import imread
@@ -40,8 +48,8 @@ def test_each_part_is_printed_in_the_language_asked_for(headwise, bert_folder, l
 
 
 def test_the_language_may_stand_before_the_command(headwise, bert_folder):
-    before = headwise("--lang", "zh", "look", SENTENCE, "--model", bert_folder)
-    after = headwise("look", SENTENCE, "--model", bert_folder, "--lang=zh")
+    before = headwise("--lang", "zh", "look", SENTENCE, "--model", bert_folder, "-o", "it.html")
+    after = headwise("look", SENTENCE, "--model", bert_folder, "--lang=zh", "-o", "it.html", "--force")
     assert before.exit_code == after.exit_code == 0
     assert before.stdout == after.stdout
 

@@ -7,7 +7,7 @@ import torch
 
 import headwise as hw
 from headwise.errors import ArgumentError, InputError
-from headwise.maps import additive_map, attention_map, load_maps, natural_lse, save_maps
+from headwise.maps import AttentionMap, additive_map, attention_map, load_maps, natural_lse, save_maps
 from tests.maps.oracle import inputs, made
 
 REFUSED = {
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError, match=rf"{path} cannot be read \(.*give the file that save_maps wrote"):
             load_maps(path)
-    with pytest.raises(ArgumentError, match=rf"but {tmp_path / 'none'} is none: make it first"):
+    with pytest.raises(InputError, match=rf"that exists, but {tmp_path / 'none'} does not: make it first"):
         save_maps(tmp_path / "none" / "m", {})
 
 
@@ -83,3 +83,10 @@ def test_what_is_written_can_be_read_though_it_has_very_many_tokens(tmp_path, mo
         else:
             with pytest.raises(ArgumentError, match=rf"may take {most} bytes.*but take {length}: write several files"):
                 save_maps(path, {}, tokens=tokens)
+
+
+@pytest.mark.parametrize("given", [5, None, b"maps"])
+def test_what_is_no_path_is_refused(given):
+    for use in (load_maps, AttentionMap.load, lambda path: save_maps(path, {})):
+        with pytest.raises(ArgumentError, match=f"maps are in a file, but {type(given).__name__} .* give its path"):
+            use(given)

@@ -7,6 +7,7 @@ import torch
 
 import headwise as hw
 from headwise.errors import ArgumentError, AttentionError, MaskError, ShapeError
+from headwise.maps import additive_map
 from tests.cases import tensors
 
 REFUSALS: dict[str, tuple[dict[str, Any], type[AttentionError], str]] = {
@@ -70,3 +71,21 @@ def test_an_unknown_keyword_is_refused() -> None:
     q, k, v = tensors()
     with pytest.raises(TypeError, match="is_causal"):
         hw.attention(q, k, v, is_causal=True)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("wrong", [None, 3, [1.0]], ids=repr)
+def test_what_is_no_tensor_is_refused_in_a_sentence(wrong, autocast):
+    t, weight = torch.randn(1, 2, 3, 4), torch.ones(4)
+    calls = {
+        "q": (lambda: hw.attention(wrong, t, t), lambda: hw.attention_map(wrong, t)),
+        "k": (lambda: hw.attention(t, wrong, t), lambda: hw.attention_map(t, wrong)),
+        "v": (lambda: hw.attention(t, t, wrong), lambda: hw.backends(t, t, wrong)),
+        "weight": (lambda: hw.additive_attention(t, t, t, wrong), lambda: additive_map(t, t, wrong)),
+    }
+    calls["q"] += (lambda: hw.additive_attention(wrong, t, t, weight), lambda: additive_map(wrong, t, weight))
+    with torch.autocast("cpu", enabled=autocast):
+        for name, each in calls.items():
+            for call in each:
+                with pytest.raises(ArgumentError, match=f"{name} must be a tensor.*, but {type(wrong).__name__} came"):
+                    call()

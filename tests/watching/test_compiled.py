@@ -86,7 +86,7 @@ def test_compiled_code_around_a_watched_module_is_neither_refused_nor_compiled_a
         other(y)
     assert list(seen) == ([""] if watched == "another" else [])
     if watched == "it":
-        assert "ran a function compiled by torch.compile" in seen.unseen["(no module)" if way == "a function" else ""]
+        assert "ran what torch.compile has made" in seen.unseen["(no module)" if way == "a function" else ""]
     for _ in range(2):
         assert torch.equal(function(y), wanted)
         with watch(model):
@@ -113,7 +113,7 @@ def test_a_compiled_function_in_a_module_is_listed_and_the_rest_is_seen():
     assert backend.graphs == 1
     assert list(seen) == ["0.attn", "1"]
     assert list(seen.unseen) == ["0"]
-    assert "compiled by torch.compile (attend)" in seen.unseen["0"]
+    assert "ran what torch.compile has made of attend(), and nothing can be seen in there" in seen.unseen["0"]
     with watch(model, only="1") as seen:
         assert torch.equal(model(y), wanted)
     assert (list(seen), dict(seen.unseen)) == (["1"], {})
@@ -170,4 +170,17 @@ def test_flex_attention_is_listed():
             assert torch.equal(model(x()), wanted)
     assert list(seen) == ["1"]
     assert list(seen.unseen) == ["0"]
-    assert "flex_attention" in seen.unseen["0"]
+    assert "torch.compile has made of flex_attention(), and" in seen.unseen["0"]
+
+
+def test_a_compiled_model_is_listed_without_the_names_that_torch_gives_to_its_parts():
+    class Broken(Attend):
+        def forward(self, y):
+            torch._dynamo.graph_break()
+            return super().forward(y)
+
+    for model in (made(Attend), made(Broken)):
+        compiled = torch.compile(model, backend="eager")
+        with watch(model) as seen:
+            compiled(x())
+        assert "ran what torch.compile has made, and nothing can be seen in there" in seen.unseen[""]

@@ -6,6 +6,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError
+from headwise.maps import load_maps
 from headwise.testing import assert_within_budget
 from headwise.watching import flow, rollout, watch
 from tests.watching.models import Attend, Handmade, made, x
@@ -73,3 +74,30 @@ def test_maps_of_several_stacks_are_refused():
         model(x(3, 7))
     with pytest.raises(ArgumentError, match=r'\(B=3, H, L=5, L=5\), but "" gave \(3, 2, 7, 7\)'):
         rollout(seen, token=0)
+
+
+@pytest.mark.needs("safetensors")
+def test_rollout_through_a_file_is_that_of_the_run_in_its_order(tmp_path):
+    first, second = made(Attend), made(Attend)
+    model = nn.Sequential(first, second, first)
+    with torch.no_grad(), watch(model) as found:
+        model(x())
+    found.save(tmp_path / "maps.safetensors")
+    again = load_maps(tmp_path / "maps.safetensors")
+    assert list(again) == ["0[0]", "1", "0[1]"]
+    assert torch.equal(rollout(again, token=2), rollout(found, token=2))
+    with pytest.raises(ArgumentError, match="goes through what watch or load_maps gives, but dict came"):
+        rollout(dict(again), token=2)
+
+
+@pytest.mark.needs("safetensors")
+def test_a_file_remembers_what_could_not_be_watched(tmp_path):
+    model = nn.Sequential(made(Attend), made(Handmade))
+    with torch.no_grad(), watch(model) as found:
+        model(x())
+    found.save(tmp_path / "maps.safetensors")
+    again = load_maps(tmp_path / "maps.safetensors")
+    assert dict(again.unseen) == dict(found.unseen)
+    with pytest.raises(ArgumentError, match=r'every layer, but 1 could not be watched: "1" computes a softmax'):
+        rollout(again, token=0)
+    assert torch.equal(rollout(again, token=0, skip_unseen=True), rollout(found, token=0, skip_unseen=True))

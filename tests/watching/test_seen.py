@@ -78,8 +78,9 @@ def test_attentions_are_dense_in_running_order_within_their_budget(seen):
 def test_a_file_gives_every_call_back(seen, tmp_path):
     seen.save(tmp_path / "maps.safetensors", tokens=["a", "b"])
     again = load_maps(tmp_path / "maps.safetensors")
-    assert list(again)[:3] == ["one[0]", "one[1]", "other"]
+    assert list(again)[:3] == ["one[0]", "other", "deep.0.0"]
     assert len(again) == 15
+    assert [name.partition("[")[0] for name in again] == [name for name, _ in seen.in_order()]
     assert torch.equal(again["other"].dense(), seen["other"].dense())
     assert torch.equal(again["one[1]"].dense(), seen.calls("one")[1].dense())
     assert list(again.tokens) == ["a", "b"]
@@ -104,3 +105,47 @@ def test_it_reads_as_a_list_of_names_shapes_and_reasons():
     assert first == "Seen: 1 modules, 2 calls"
     assert second == '  "0"  (3, 2, 5, 5) and 1 more'
     assert third.startswith('  "1"  unseen: computes a softmax of its own')
+
+
+def test_calls_and_joined_take_a_part_of_a_name(seen):
+    assert seen.calls("deep.11") == [seen["deep.11.0"]]
+    assert seen.joined("11").shape == seen["deep.11.0"].shape
+    with pytest.raises(UnseenError):
+        seen["deep.11"]
+    for read in (seen.calls, seen.joined):
+        with pytest.raises(ArgumentError, match='"deep" must name one map, but names 12'):
+            read("deep")
+
+
+def test_where_nothing_has_run_every_reading_says_so(tmp_path):
+    with watch(made(Attend)) as found:
+        pass
+    readings = (lambda: found[""], lambda: found.find("0"), lambda: found.calls(""), lambda: found.joined(""))
+    readings += (found.to_attentions, lambda: found.save(tmp_path / "maps.safetensors"))
+    for read in readings:
+        with pytest.raises(UnseenError, match="no attention has run: call the model inside of the block"):
+            read()
+    assert "0 calls; no attention has run" in repr(found)
+    assert list(tmp_path.iterdir()) == []
+    model = Handmade()
+    model.forward = lambda y: y
+    with watch(model) as found:
+        model(x())
+    with pytest.raises(UnseenError, match=r"seen: nothing$"):
+        found["0"]
+    assert found.to_attentions() == ()
+
+
+@pytest.mark.needs("safetensors")
+def test_loaded_maps_are_found_as_those_that_were_seen(seen, tmp_path):
+    seen.save(tmp_path / "maps.safetensors")
+    again = load_maps(tmp_path / "maps.safetensors")
+    assert again.find("deep.1") is again["deep.1.0"]
+    assert again.find("one[1]") is again["one[1]"]
+    with pytest.raises(ArgumentError, match=r'"one" must name one map, but names 2: "one\[0\]", "one\[1\]"'):
+        again.find("one")
+    with pytest.raises(KeyError, match=r'no map was saved under "eep"; saved: "one\[0\]", .* and 7 more'):
+        again.find("eep")
+    with pytest.raises(ArgumentError, match='no map was saved under "two"'):
+        again["two"]
+    assert again.get("two") is None

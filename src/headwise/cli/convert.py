@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from headwise.cli.progress import told
-from headwise.cli.worded import WordedCommand, WordedOption, lang_option, language
-from headwise.wording import refusal, say
+from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.wording import refusal, said_in, say
 from headwise.wording.screen import visible
 
 __all__ = ["convert"]
@@ -18,7 +18,9 @@ OURS = "headwise"
 
 
 @click.command(cls=WordedCommand, about="convert.help")
-@click.argument("weights", required=False, type=click.Path(path_type=Path))
+@click.argument(
+    "weights", required=False, type=click.Path(path_type=Path), cls=WordedArgument, help="convert.help.weights"
+)
 @click.option("--from", "source", metavar="NAME", cls=WordedOption, help="convert.help.from")
 @click.option("--to", "target", metavar="NAME", default=OURS, cls=WordedOption, help="convert.help.to")
 @click.option("--layer", metavar="N", type=int, cls=WordedOption, help="convert.help.layer")
@@ -53,9 +55,10 @@ def convert(
         raise refusal("refuse.no_weights_file")
     with told(lang) as tell:
         from headwise.compat.conversion import convert as converted
-        from headwise.compat.conversion import to_state_dict
+        from headwise.compat.conversion.converting import written
         from headwise.compat.conversion.files import check_output, one_block, read_config, read_weights, write_weights
         from headwise.compat.conversion.known import named
+        from headwise.compat.conversion.source import UntoldError
 
         if target != OURS:
             named(target)
@@ -64,12 +67,17 @@ def convert(
         tell("step.reading", {"file": weights})
         chosen = one_block(read_weights(weights), source, layer, block)
         tell("step.proving", {})
-        done = converted(chosen, convention=source, num_heads=heads, config=read_config(config, weights))
-        wanted = done.layer.state_dict() if target == OURS else to_state_dict(done.layer, target)
+        try:
+            done = converted(chosen, convention=source, num_heads=heads, config=read_config(config, weights))
+        except UntoldError as error:
+            values = {name: said_in(value, lang) for name, value in error.values.items()}
+            raise refusal(error.key, **values) from error
+        wanted, origins = (done.layer.state_dict(), ()) if target == OURS else written(done.layer, target)
         if out is not None:
             tell("step.writing", {"file": out})
             write_weights(wanted, out, force=force)
-    click.echo("\n".join(map(visible, str(done.report).split("\n"))))
+    report = done.report.said(lang, written=origins, target=target)
+    click.echo("\n".join(map(visible, report.split("\n"))))
     click.echo()
     if out is None:
         click.echo(say("convert.unwritten", lang=lang))
@@ -84,4 +92,4 @@ def _list(lang: str) -> None:
     width = max(len(each.name) for each in conventions())
     for each in conventions():
         others = f" ({', '.join(each.aliases)})" if each.aliases else ""
-        click.echo(f"  {each.name:{width}}  {each.about}{others}")
+        click.echo(f"  {each.name:{width}}  {each.about.said(lang)}{others}")

@@ -1,59 +1,106 @@
-"""headwise look: which words every head of a pretrained model links in a text."""
+"""headwise look: which words every head of a pretrained model links in a text, as one page."""
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from headwise.cli.progress import told
-from headwise.cli.worded import WordedCommand, WordedOption, lang_option, language
-from headwise.pages.files import SUFFIXES
+from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.pages.files import MAX_MB, SUFFIXES
+from headwise.wording import refusal, say
+from headwise.wording.screen import visible
 
 __all__ = ["look"]
 
+# where the page goes when nobody says
+NAME = "look"
+
 
 @click.command(cls=WordedCommand, about="look.help")
-@click.argument("text")
+@click.argument("text", required=False, cls=WordedArgument, help="look.help.text")
+@click.option(
+    "--file", "file", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.file"
+)
+@click.option("--pair", metavar="TEXT2", cls=WordedOption, help="look.help.pair")
+@click.option("--maps", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.maps")
+@click.option("--model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.model")
+@click.option("--cut", is_flag=True, cls=WordedOption, help="look.help.cut")
 @click.option("--query", metavar="WORD", cls=WordedOption, help="look.help.query")
 @click.option("--layer", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.layer")
 @click.option("--head", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.head")
-@click.option("--model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.model")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption,
     help="look.help.output", fills={"suffixes": ", ".join(SUFFIXES)},
 )  # fmt: skip
+@click.option("--max-mb", metavar="N", type=float, default=MAX_MB, cls=WordedOption, help="look.help.max_mb")
+@click.option("--open", "opened", is_flag=True, cls=WordedOption, help="look.help.open")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
 @click.pass_context
 def look(
     ctx: click.Context,
     *,
-    text: str,
+    text: str | None,
+    file: Path | None,
+    pair: str | None,
+    maps: Path | None,
+    model: str | None,
+    cut: bool,
     query: str | None,
     layer: tuple[int, ...],
     head: tuple[int, ...],
-    model: str | None,
     output: Path | None,
+    max_mb: float,
+    opened: bool,
     force: bool,
 ) -> None:
-    """Look at one text."""
+    """Look at one text, or at maps."""
     lang = language(ctx)
-    with told(lang) as tell:
-        from headwise.pages.looking import look as look_at
+    given = [name for name, value in (("TEXT", text), ("--file", file), ("--maps", maps)) if value is not None]
+    if len(given) != 1:
+        raise refusal("refuse.one_source", given=", ".join(given) if given else "-")
+    if not 0 < max_mb < float("inf"):
+        raise refusal("refuse.max_mb", got=f"{max_mb:g}")
+    place = Place(output if output is not None else _free_name(), max_mb, force)
+    if maps is not None:
+        others = [("--pair", pair), ("--model", model), ("--cut", cut or None)]
+        if unread := [name for name, value in others if value is not None]:
+            raise refusal("refuse.maps_alone", given=", ".join(unread))
+        _show_maps(maps, query, layer, head, place, lang)
+    else:
+        words = text if text is not None else _text_of(file)
+        asked = {"text": words, "pair": pair, "model": model, "query": query, "cut": cut, "lang": lang}
+        _show_text(asked, layer, head, place, lang)
+    if opened:
+        click.launch(place.file.resolve().as_uri())
 
-        seen = look_at(
-            text,
-            model=model,
-            query=query,
-            layer=layer,
-            head=head,
-            output=output,
-            force=force,
-            lang=lang,
-            progress=tell,
-        )
+
+@dataclass(frozen=True)
+class Place:
+    """The file that is written, the most million bytes it may have, and whether it may replace another."""
+
+    file: Path
+    max_mb: float
+    force: bool
+
+
+def _show_text(
+    asked: Mapping[str, object], layer: tuple[int, ...], head: tuple[int, ...], place: Place, lang: str
+) -> None:
+    with told(lang) as tell:
+        from headwise.pages.files import check_output, write
+        from headwise.pages.looking import Asked, looked
+
+        check_output(place.file, force=place.force)
+        seen = looked(Asked(layers=layer, heads=head, **asked), tell)  # type: ignore[arg-type]  # by their names
+        tell("step.writing", {"file": place.file})
+        seen = write(seen, place.file, force=place.force, max_mb=place.max_mb)
     from rich.console import Console
 
     from headwise.pages.terminal import show
@@ -62,3 +109,37 @@ def look(
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     show(seen, Console())
+
+
+def _show_maps(
+    maps: Path, query: str | None, layer: tuple[int, ...], head: tuple[int, ...], place: Place, lang: str
+) -> None:
+    with told(lang) as tell:
+        from headwise.maps import load_maps
+        from headwise.pages.files import check_output, write_page
+        from headwise.pages.subjects import page_of_maps
+
+        check_output(place.file, force=place.force, of_maps=True)
+        tell("step.reading", {"file": maps})
+        loaded = load_maps(maps)
+        page = page_of_maps(loaded, tokens=None, query=query, layer=layer, head=head, lang=lang)
+        tell("step.writing", {"file": place.file})
+        write_page(page, place.file, force=place.force, max_mb=place.max_mb)
+    for name, made in loaded.items():
+        click.echo(visible(f"{name}  {tuple(made.shape)}"))
+    click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
+
+
+def _text_of(file: Path | None) -> str:
+    """The text of a file; a Refusal where it cannot be read as UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8") if file is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise refusal("refuse.no_text_file", file=file, reason=reason) from error
+
+
+def _free_name() -> Path:
+    """look.html here, or the first of look-2.html, look-3.html ... that is not there yet."""
+    names = itertools.chain([NAME], (f"{NAME}-{n}" for n in itertools.count(2)))
+    return next(file for name in names if not (file := Path(f"{name}.html")).exists())

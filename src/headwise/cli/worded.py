@@ -12,7 +12,7 @@ from headwise.errors import AttentionError
 from headwise.wording import LANGUAGES, Refusal, say
 from headwise.wording.screen import visible
 
-__all__ = ["WordedCommand", "WordedGroup", "WordedOption", "lang_option", "language"]
+__all__ = ["WordedArgument", "WordedCommand", "WordedGroup", "WordedOption", "lang_option", "language"]
 
 _LANG = "headwise.lang"
 
@@ -39,6 +39,14 @@ class WordedOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
         return record and (record[0], say(record[1], lang=language(ctx), **self.fills))
+
+
+class WordedArgument(click.Argument):
+    """An argument whose help is a key of the wording."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        name, key = super().get_help_record(ctx)
+        return name, say(key, lang=language(ctx))
 
 
 class _Worded(click.Command):
@@ -81,12 +89,20 @@ class _Worded(click.Command):
             option.help = say("cli.help", lang=language(ctx))
         return option
 
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self._list(ctx, formatter, "cli.arguments", click.Argument)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        records = [parameter.get_help_record(ctx) for parameter in self.get_params(ctx)]
-        with formatter.section(say("cli.options", lang=language(ctx))):
-            formatter.write_dl([record for record in records if record is not None])
+        self._list(ctx, formatter, "cli.options", click.Option)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+    def _list(self, ctx: click.Context, formatter: click.HelpFormatter, heading: str, kind: type) -> None:
+        """A section of the parameters of one kind, if there are any."""
+        records = [each.get_help_record(ctx) for each in self.get_params(ctx) if isinstance(each, kind)]
+        if records:
+            with formatter.section(say(heading, lang=language(ctx))):
+                formatter.write_dl([record for record in records if record is not None])
 
 
 class WordedCommand(_Worded):

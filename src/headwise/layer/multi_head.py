@@ -15,9 +15,11 @@ from headwise.layer.norms import head_norm
 from headwise.layer.place import Place, Positions
 from headwise.layer.scores import Additive, DotProduct
 from headwise.layer.widths import Widths, check_width, make_widths
+from headwise.layer.words import BUILDING, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
 from headwise.positions import Alibi, RelativeBias, Rotary
+from headwise.wording.hints import hinted
 
 
 class MultiHeadAttention(nn.Module):
@@ -32,6 +34,7 @@ class MultiHeadAttention(nn.Module):
 
     The projections q_proj, k_proj, v_proj and out_proj are nn.Linear modules and are called as such: hooks, LoRA,
     quantisation and parametrisation work on them. Initialised as nn.MultiheadAttention is.
+    The output is one tensor, not a pair: `out, weights = attn(x)` would split the batch; `hw.watch` gives the weights.
     Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2; grouped heads: arXiv:2305.13245; qk_norm: arXiv:2302.05442.
 
     >>> import torch, headwise as hw
@@ -43,6 +46,7 @@ class MultiHeadAttention(nn.Module):
     torch.Size([2, 7, 512])
     """
 
+    @hinted(BUILDING)
     def __init__(
         self,
         embed_dim: int,
@@ -115,6 +119,7 @@ class MultiHeadAttention(nn.Module):
         if self.score_weight is not None:
             nn.init.xavier_uniform_(self.score_weight)
 
+    @hinted(CALLING, by_name=BY_NAME)
     def forward(
         self,
         query: Tensor,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -22,10 +23,15 @@ Tokens = list[str] | list[list[str]] | None
 
 
 class Archive(Mapping[str, tuple[Call, Tensor | None]]):
-    """What a file holds: a call and its lse by name, and the tokens that they were made of."""
+    """What a file holds: a call and its lse by name, the tokens that they were made of, and what was not seen."""
 
-    def __init__(self, calls: Mapping[str, tuple[Call, Tensor | None]], tokens: Tokens) -> None:
-        self._calls, self.tokens = dict(calls), tokens
+    def __init__(
+        self,
+        calls: Mapping[str, tuple[Call, Tensor | None]],
+        tokens: Tokens,
+        unseen: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._calls, self.tokens, self.unseen = dict(calls), tokens, dict(unseen)
 
     def __getitem__(self, name: str) -> tuple[Call, Tensor | None]:
         return self._calls[name]
@@ -38,6 +44,7 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the file."""
+        place = _place(path)
         if not _are_tokens(self.tokens):
             raise ArgumentError(
                 f"tokens must be texts, or a list of texts to each sample, or None, but {_shown(self.tokens)} came: "
@@ -48,13 +55,14 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
                 raise ArgumentError(f"maps are kept by names, but {type(name).__name__} {name!r} came: give texts")
         shelf = Shelf()
         described = {name: describe(str(n), *pair, shelf) for n, (name, pair) in enumerate(self._calls.items())}
-        text = json.dumps({"maps": described, "tokens": self.tokens}, allow_nan=False)
-        container.write(Path(path), shelf.tensors, {"format": "pt", "schema": str(SCHEMA), "headwise": text})
+        told = {"maps": described, "tokens": self.tokens, "unseen": self.unseen}
+        text = json.dumps(told, allow_nan=False)
+        container.write(place, shelf.tensors, {"format": "pt", "schema": str(SCHEMA), "headwise": text})
 
     @staticmethod
     def read(path: str | PathLike[str]) -> Archive:
         """What was written; InputError in one sentence where the file is not whole and sound."""
-        tensors, metadata = container.read(Path(path))
+        tensors, metadata = container.read(_place(path))
         if metadata.get("schema") != str(SCHEMA):
             came = metadata.get("schema", "none")[:40]
             raise InputError(
@@ -66,7 +74,16 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
             raise InputError(f"{path} does not describe its maps ({error}): save it again") from error
         if not isinstance(told, dict) or not isinstance(told.get("maps"), dict) or not _are_tokens(told.get("tokens")):
             raise InputError(f"{path} must name its maps and their tokens: save it again")
-        return Archive({name: restore(name, d, tensors) for name, d in told["maps"].items()}, told["tokens"])
+        unseen = told.get("unseen", {})
+        if not isinstance(unseen, dict) or not all(isinstance(why, str) for why in unseen.values()):
+            raise InputError(f"{path} must say of what was not seen why in words: save it again")
+        return Archive({name: restore(name, d, tensors) for name, d in told["maps"].items()}, told["tokens"], unseen)
+
+
+def _place(path: Any) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise ArgumentError(f"maps are in a file, but {type(path).__name__} {_shown(path)} came: give its path")
+    return Path(path)
 
 
 def as_lists(tokens: Sequence[str] | Sequence[Sequence[str]] | None) -> Any:

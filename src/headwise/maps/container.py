@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, InputError
+from headwise.written import write_whole
 
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors and metadata under another name in the same folder, and then rename it: whole or not at all."""
+    """Write tensors and metadata in place of what may be there, whole or not at all."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     # the widest first, so that each begins at a multiple of its own width
     ordered = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
@@ -59,17 +59,14 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
             f"the names, masks and tokens of a file may take {LONGEST_HEADER} bytes, the most that readers of "
             f"safetensors accept, but take {len(text)}: write several files, or fewer tokens"
         )
-    if not path.parent.is_dir():
-        raise ArgumentError(f"a file is written into a folder that is there, but {path.parent} is none: make it first")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
+
+    def fill(unfinished: Path) -> None:
         with unfinished.open("wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             for name in ordered:
                 file.write(_bytes(tensors[name]))
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+    write_whole(path, fill, force=True)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -4,20 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
+from types import MappingProxyType
 
 from headwise.errors import ArgumentError
 from headwise.maps.archive import Archive, Tokens, as_lists
 from headwise.maps.map import AttentionMap
+from headwise.maps.naming import NoMapError, ambiguous, holding, listed
 
 
 class LoadedMaps(Mapping[str, AttentionMap]):
-    """The maps of a file by their names, and their tokens: texts, or a list of texts to each sample, or None."""
+    """The maps of a file by their names, and their tokens: texts, or a list of texts to each sample, or None.
 
-    def __init__(self, maps: Mapping[str, AttentionMap], tokens: Tokens) -> None:
-        self._maps, self.tokens = dict(maps), tokens
+    It is read as what `watch` gives; of several calls of one module, the maps are name[0], name[1], ...
+    """
+
+    def __init__(
+        self, maps: Mapping[str, AttentionMap], tokens: Tokens, unseen: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._maps, self.tokens, self._unseen = dict(maps), tokens, dict(unseen)
+
+    @property
+    def unseen(self) -> Mapping[str, str]:
+        """What could not be watched when the maps were made: name -> the reason."""
+        return MappingProxyType(self._unseen)
+
+    def find(self, part: str) -> AttentionMap:
+        """The one map whose name holds `part`, by whole dotted parts: "layer.3" is not in "layer.31"."""
+        found = holding(self, part)
+        if len(found) > 1:
+            raise ambiguous(part, found)
+        return self[found[0] if found else part]
+
+    def in_order(self) -> list[tuple[str, AttentionMap]]:
+        """Name and map of every call, in the order in which they were saved: of `seen.save`, that of running."""
+        return list(self._maps.items())
 
     def __getitem__(self, name: str) -> AttentionMap:
+        if name not in self._maps:
+            raise NoMapError(f'no map was saved under "{name}"; saved: {listed(self) or "nothing"}')
         return self._maps[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._maps
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._maps)
@@ -34,11 +62,13 @@ def save_maps(
     maps: Mapping[str, AttentionMap],
     *,
     tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    unseen: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write maps by their names, as safetensors: what they are computed from, and their lse where it is known.
 
     A tensor that maps share is written once; a mask that asks a function is written as it answers, up to 1 GiB. The
     file appears whole or not at all. tokens: texts, or a list of texts to each sample; None: none.
+    unseen: what could not be watched, name -> the reason, which belongs to what the maps tell.
 
     >>> import tempfile, torch
     >>> from headwise.maps import attention_map, load_maps
@@ -54,7 +84,7 @@ def save_maps(
             raise ArgumentError(
                 f"only an AttentionMap can be saved, but {name!r} is {type(m).__name__}: save its source"
             )
-    Archive({name: m.stored() for name, m in maps.items()}, as_lists(tokens)).write(path)
+    Archive({name: m.stored() for name, m in maps.items()}, as_lists(tokens), unseen).write(path)
 
 
 def load_maps(path: str | PathLike[str]) -> LoadedMaps:
@@ -72,4 +102,4 @@ def load_maps(path: str | PathLike[str]) -> LoadedMaps:
     (AttentionMap((1, 2, 3, 3), float32, cpu, mask=causal(), lse known), ['a', 'b', 'c'])
     """
     found = Archive.read(path)
-    return LoadedMaps({name: AttentionMap(*pair) for name, pair in found.items()}, found.tokens)
+    return LoadedMaps({name: AttentionMap(*pair) for name, pair in found.items()}, found.tokens, found.unseen)

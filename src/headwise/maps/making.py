@@ -61,5 +61,5 @@ def additive_map(
             f"weight must be a tensor (Hq, D), or (D,) for all heads, but {type(weight).__name__} came: pass a tensor"
         )
     q, k, _ = cast_by_autocast(q, k, k)
-    each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and q.ndim == 4 else weight
+    each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
     return AttentionMap(checked(q, k, k, weight=each, mask=mask), lse)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps.blocks import softmax
+from headwise.maps.drawn import Drawn
 from headwise.maps.indexing import whole
 from headwise.maps.matrix import LazyMatrix
 from headwise.maps.pooling import bins, pool_columns, pool_rows, runs_of_bins
@@ -32,7 +33,7 @@ class Sums(NamedTuple):
     received: Tensor
 
 
-class WeightMap(LazyMatrix):
+class WeightMap(Drawn, LazyMatrix):
     """A lazy matrix of weights, (B, H, Lq, Lk), made from the strips of a call."""
 
     _call: Call

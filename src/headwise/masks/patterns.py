@@ -10,7 +10,9 @@ from torch import Tensor
 from headwise.errors import MaskError
 from headwise.masks.leaves import Allowed, Causal, Documents, Keys, Lengths, Prefix, PrefixEach, Rule, Ruled, Window
 from headwise.masks.mask import Mask, show
+from headwise.wording.hints import hinted
 
+_WHICH_WINDOW = "say window(keys=3) for the 3 most recent keys, or window(before=3, after=3) for those around the query"
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -24,6 +26,10 @@ def causal() -> Mask:
     return Causal()
 
 
+@hinted(
+    {"size": _WHICH_WINDOW, "window": _WHICH_WINDOW, "window_size": _WHICH_WINDOW, "n": _WHICH_WINDOW},
+    by_name=f"window(3) may mean 3, 4, 5 or 7 keys: {_WHICH_WINDOW}",
+)
 def window(*, keys: int | None = None, before: int | None = None, after: int | None = None) -> Mask:
     """Each query sees the keys near it.
 

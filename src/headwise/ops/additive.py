@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
+from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
@@ -45,7 +46,11 @@ def additive_attention(
         )
         return found
     q, k, v = cast_by_autocast(q, k, v)
-    each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and q.ndim == 4 else weight
+    if not isinstance(weight, Tensor):
+        raise ArgumentError(
+            f"weight must be a tensor (Hq, D), or (D,) for all heads, but {type(weight).__name__} came: pass a tensor"
+        )
+    each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
     call = checked(q, k, v, weight=each, mask=mask, dropout=dropout, generator=generator)
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
         out: Tensor = (reference if _is_dense(call) else blockwise).run(call)

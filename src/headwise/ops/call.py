@@ -190,6 +190,9 @@ def transformed(call: Call) -> bool:
 
 def autocasts(q: Tensor) -> bool:
     """Whether autocast is on where q is; torch has none for meta tensors."""
+    if not isinstance(q, Tensor):
+        # which is told as soon as the call is checked
+        return False
     kind = q.device.type
     return kind != "meta" and torch.is_autocast_enabled(kind)
 
@@ -199,7 +202,7 @@ def cast_by_autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, T
     if not autocasts(q):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
-    cast = [t.to(dtype) if t.dtype is not torch.float64 else t for t in (q, k, v)]
+    cast = [t.to(dtype) if isinstance(t, Tensor) and t.dtype is not torch.float64 else t for t in (q, k, v)]
     return cast[0], cast[1], cast[2]
 
 

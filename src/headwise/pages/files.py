@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwise.pages.models import is_installed
 from headwise.wording import refusal, say
+from headwise.written import check_place, write_whole
 
 if TYPE_CHECKING:
     from headwise.pages.looking import Look
+    from headwise.pages.page import Page
 
-__all__ = ["SUFFIXES", "check_output", "write"]
+__all__ = ["MAX_MB", "PAGE_SUFFIXES", "SUFFIXES", "check_output", "save_figure", "write", "write_page"]
 
+# how many million bytes a page may have unasked
+MAX_MB = 12.0
 
 MOST_LISTED = 20
+
+
+def _html(look: Look, file: Path, _: str, *, max_mb: float = MAX_MB) -> tuple[str, ...]:
+    file.write_text(look.page().html(max_mb=max_mb), encoding="utf-8")
+    return ()
 
 
 def _picture(look: Look, file: Path, form: str) -> tuple[str, ...]:
@@ -43,6 +52,7 @@ def _text(look: Look, file: Path, _: str) -> tuple[str, ...]:
 
 # each form a file can have, and what writes it and gives notes about it
 _WRITERS: dict[str, Callable[[Look, Path, str], tuple[str, ...]]] = {
+    ".html": _html,
     ".png": _picture,
     ".svg": _picture,
     ".pdf": _picture,
@@ -50,33 +60,52 @@ _WRITERS: dict[str, Callable[[Look, Path, str], tuple[str, ...]]] = {
     ".txt": _text,
 }
 SUFFIXES = tuple(_WRITERS)
+PAGE_SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 
-def check_output(file: Path, *, force: bool) -> Path:
-    """The file, if it may be written; else a Refusal, before any slow work is done in vain."""
-    if file.suffix.lower() not in _WRITERS:
-        raise refusal("refuse.suffix", suffixes=", ".join(SUFFIXES), file=file)
+def check_output(file: Path, *, force: bool, of_maps: bool = False) -> Path:
+    """The file, if it may be written; else a Refusal, before any slow work is done in vain.
+
+    of_maps: what is written is made of maps alone, without a text.
+    """
+    suffixes = PAGE_SUFFIXES if of_maps else SUFFIXES
+    if file.suffix.lower() not in suffixes:
+        raise refusal("refuse.suffix", suffixes=", ".join(suffixes), file=file)
     if _WRITERS[file.suffix.lower()] is _picture and not is_installed("matplotlib"):
         raise refusal("refuse.extra", package="matplotlib", extra="plot")
-    if not file.parent.is_dir():
-        raise refusal("refuse.output_folder", folder=file.parent)
-    if file.is_dir():
-        raise refusal("refuse.is_folder", file=file)
-    if file.exists() and not force:
-        raise refusal("refuse.exists", file=file)
-    return file
+    return check_place(file, force=force)
 
 
-def write(look: Look, file: Path, *, force: bool) -> Look:
-    """Write a look to a file under another name, then give it its own; the look with notes on how that went."""
+def write(look: Look, file: Path, *, force: bool, max_mb: float = MAX_MB) -> Look:
+    """Write a look to a file, whole or not at all; the look with notes on how that went.
+
+    max_mb: the most million bytes that a page may have.
+    """
     form = file.suffix.lower()
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        notes = _WRITERS[form](look, unfinished, form.removeprefix("."))
-        check_output(file, force=force)
-        unfinished.replace(file)
-    except OSError as error:
-        raise refusal("refuse.unwritable", file=file, reason=error.strerror or type(error).__name__) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    writer = functools.partial(_html, max_mb=max_mb) if form == ".html" else _WRITERS[form]
+    notes: list[str] = []
+    write_whole(file, lambda unfinished: notes.extend(writer(look, unfinished, form.removeprefix("."))), force=force)
     return dataclasses.replace(look, notes=(*look.notes, *notes, say("look.wrote", lang=look.lang, file=file)))
+
+
+def write_page(page: Page, file: Path, *, force: bool, max_mb: float = MAX_MB, scale: str = "log") -> None:
+    """Write a page of maps: whole as .html, else as a figure of all its heads."""
+    form = file.suffix.lower()
+    if form == ".html":
+        page.save(file, force=force, max_mb=max_mb)
+        return
+    save_figure(page.plot_all(scale=scale), file, force=force)
+
+
+def save_figure(figure: Any, file: Path, *, force: bool) -> None:
+    """Write a figure of matplotlib, the same figure as the same file."""
+    from matplotlib import rc_context
+
+    form = file.suffix.lower().removeprefix(".")
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
+
+    def fill(unfinished: Path) -> None:
+        with rc_context({"svg.hashsalt": "headwise"}):
+            figure.savefig(unfinished, format=form, metadata=undated, bbox_inches="tight", pad_inches=0.1)
+
+    write_whole(file, fill, force=force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -20,8 +21,8 @@ __all__ = ["Compiled", "compiled_calls"]
 class Compiled:
     """The compiled code that runs in the thread of one watch, and what to do when it begins and ends.
 
-    begin: called with the name of the compiled function. compiling: called where that must be compiled first. end:
-    called when it has run, and while it is interrupted by a function that is not compiled.
+    begin: called with the name of the compiled function, "" where a person knows none. compiling: called where that
+    must be compiled first. end: called when it has run, and while it is interrupted by a function that is not compiled.
     """
 
     def __init__(self, begin: Callable[[str], None], compiling: Callable[[], None], end: Callable[[], None]) -> None:
@@ -93,7 +94,7 @@ def _told(spot: Spot) -> Callable[..., Any]:
                 compiled.turned_off(by, was_on=before is not None)
         elif before is None:
             function = by.f_locals.get("fn") if spot.listeners else None
-            name = str(getattr(function, "__name__", type(function).__name__))
+            name = _written_name(function)
             for compiled in spot.listeners:
                 compiled.turned_on(by, name)
         original(callback)
@@ -102,3 +103,17 @@ def _told(spot: Spot) -> Callable[..., Any]:
     # it runs while dynamo is on, which is not to compile it
     torch._dynamo.eval_frame.skip_code(set_eval_frame.__code__)
     return functools.update_wrapper(set_eval_frame, original)
+
+
+def _written_name(function: Any) -> str:
+    """The name under which a person knows a function; "" of what torch calls a module by."""
+    name = str(getattr(function, "__name__", ""))
+    is_torchs = str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
+    if is_torchs:
+        outer, _, inner = str(getattr(function, "__qualname__", "")).partition(".<locals>.")
+        return outer if inner else ""
+    # what is left of a function after a break in its graph
+    rest = re.fullmatch(r"torch_dynamo_resume_in_(.+)_at_\d+", name)
+    if rest:
+        return rest[1]
+    return name if name.isidentifier() else ""

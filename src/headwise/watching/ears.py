@@ -124,6 +124,7 @@ class Ears:
     def enter(self, module: nn.Module, frame: FrameType | None = None) -> None:
         """A module starts to run."""
         ident, is_taken = threading.get_ident(), module in self.taken
+        self.seen._has_run = True
         if ident == self._thread:
             self.running.append(Running(module, frame, self.is_listening))
             return self.turn(is_taken)

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
-from headwise.watching.seen import LONGEST_LIST, Seen
+from headwise.maps.files import LoadedMaps
+from headwise.maps.naming import LONGEST_LIST
+from headwise.watching.seen import Seen
 
 __all__ = ["rollout"]
 
@@ -15,7 +17,7 @@ __all__ = ["rollout"]
 STRIP = 1 << 22
 
 
-def rollout(seen: Seen, *, token: int, skip_unseen: bool = False) -> Tensor:
+def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -> Tensor:
     """Attention rollout: the share of each input token in query `token` of the last layer, (B, L), rows summing to 1.
 
     Of each layer, the mean over heads plus the identity, for the residual path, its rows made to sum to 1; these are
@@ -23,6 +25,7 @@ def rollout(seen: Seen, *, token: int, skip_unseen: bool = False) -> Tensor:
     read in strips of rows, and no product of two is made: O(L) memory for O(L²) time a layer. Every map must be
     (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others. skip_unseen:
     whether to go on without the attention that could not be watched, if seen.unseen lists some; else that is refused.
+    seen: what `watch` gives, or `load_maps`.
     Abnar & Zuidema 2020, arXiv:2005.00928, sec. 3.
 
     >>> import headwise as hw
@@ -33,6 +36,10 @@ def rollout(seen: Seen, *, token: int, skip_unseen: bool = False) -> Tensor:
     >>> rollout(seen, token=-1).shape
     torch.Size([3, 5])
     """
+    if not isinstance(seen, Seen | LoadedMaps):
+        raise ArgumentError(
+            f"rollout goes through what watch or load_maps gives, but {type(seen).__name__} came: give one of these"
+        )
     if seen.unseen and not skip_unseen:
         missing = "; ".join(f'"{name}" {why}' for name, why in list(seen.unseen.items())[:LONGEST_LIST])
         raise ArgumentError(

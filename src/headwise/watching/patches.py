@@ -44,16 +44,20 @@ class Patches:
             spot.remove(listener)
 
     def step_aside(self, name: str) -> None:
-        """Hear nothing, as a compiled function of this name is about to run, which else would be compiled anew."""
+        """Hear nothing, as what was compiled of a function is about to run, which else would be compiled anew.
+
+        name: of the function, "" where it is none that a person has written.
+        """
         ears = self._ears
         where = ears.caller() if ears.is_open else None
         ears.start_compiled()
         self.remove()
         if where is not None:
+            of = f" of {name}()" if name else ""
             ears.seen._miss(
                 where,
-                f"ran a function compiled by torch.compile ({name}), and what runs inside of one is not seen: run it "
-                "as it was written",
+                f"ran what torch.compile has made{of}, and nothing can be seen in there: run the model as it was "
+                "written",
             )
 
     def come_back(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,19 +14,18 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, save_maps
+from headwise.maps.drawn import page_of
+from headwise.maps.naming import NoMapError, ambiguous, holding, holds, listed
 from headwise.watching.joining import joined
 from headwise.watching.record import Record
 
 __all__ = ["Seen", "UnseenError"]
 
-LONGEST_LIST = 8
+NOTHING_RAN = "no attention has run: call the model inside of the block"
 
 
-class UnseenError(ArgumentError, KeyError):
+class UnseenError(NoMapError):
     """No map has been seen under a name."""
-
-    # a KeyError would show its sentence in quotes
-    __str__ = Exception.__str__
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,8 @@ class Seen(Mapping[str, Any]):
         self._unseen: dict[str, str] = {}
         # how often each name was heard, seen or not
         self._count: Counter[str] = Counter()
+        # whether anything that is watched has run
+        self._has_run = False
 
     @property
     def unseen(self) -> Mapping[str, str]:
@@ -58,12 +60,15 @@ class Seen(Mapping[str, Any]):
         return MappingProxyType(self._unseen)
 
     def calls(self, name: str) -> list[Any]:
-        """The maps of a module, one a call, in running order: several in generation and where weights are shared."""
-        if name not in self._named:
-            raise UnseenError(self._nothing(name))
-        return [call.result for call in self._named[name]]
+        """The maps of a module, one a call, in running order: several in generation and where weights are shared.
+
+        name: as `find` takes it.
+        """
+        return [call.result for call in self._named[self._found(name)]]
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self._named:
+            raise UnseenError(self._nothing(name))
         found = self.calls(name)
         if len(found) > 1:
             raise ArgumentError(
@@ -83,12 +88,10 @@ class Seen(Mapping[str, Any]):
         >>> seen.find("1").shape
         torch.Size([3, 4, 5, 5])
         """
-        found = [name for name in self if _holds(name, part)]
-        if len(found) == 1:
-            return self[found[0]]
-        if not found:
-            raise UnseenError(self._nothing(part))
-        raise ArgumentError(f'"{part}" must name one map, but names {len(found)}: {_listed(found)}')
+        found = holding(self, part)
+        if len(found) > 1:
+            raise ambiguous(part, found)
+        return self[found[0] if found else part]
 
     def in_order(self) -> list[tuple[str, AttentionMap]]:
         """Name and map of every call, as the model ran them."""
@@ -98,10 +101,9 @@ class Seen(Mapping[str, Any]):
         """The calls of one module on one growing sequence as one map: that of the whole sequence at once.
 
         The rows of all steps stand below each other, over the keys of the last step; a key that came after a step is
-        hidden from it.
+        hidden from it. name: as `find` takes it.
         """
-        if name not in self._named:
-            raise UnseenError(self._nothing(name))
+        name = self._found(name)
         if self._keep is not None:
             raise ArgumentError(f'seen.joined("{name}") needs q and k, which keep= has let go: watch without keep=')
         return joined(name, [call.record for call in self._named[name] if call.record is not None]).map()
@@ -111,6 +113,7 @@ class Seen(Mapping[str, Any]):
 
         max_bytes: what all of them together may take.
         """
+        self._needs_a_run()
         maps = [made for _, made in self.in_order()]
         needed = sum(m.shape.numel() * m.dtype.itemsize for m in maps)
         if needed > max_bytes:
@@ -125,11 +128,25 @@ class Seen(Mapping[str, Any]):
 
         tokens: kept beside the maps, see `load_maps`.
         """
+        self._needs_a_run()
         named: dict[str, AttentionMap] = {}
-        for name, calls in self._named.items():
-            several = len(calls) > 1
-            named |= {f"{name}[{n}]" if several else name: self._map(call) for n, call in enumerate(calls)}
-        save_maps(path, named, tokens=tokens)
+        count: Counter[str] = Counter()
+        for call in self._calls:
+            several = len(self._named[call.name]) > 1
+            named[f"{call.name}[{count[call.name]}]" if several else call.name] = self._map(call)
+            count[call.name] += 1
+        save_maps(path, named, tokens=tokens, unseen=self._unseen)
+
+    def plot(self, *, sample: int = 0, scale: str = "log") -> Any:
+        """Every head of every call as a small map: a matplotlib Figure. scale: "log" or "linear"."""
+        return page_of(self).of_sample(sample).plot_all(scale=scale)
+
+    def _repr_html_(self) -> str:
+        # without maps there is nothing to draw
+        if not self._calls or self._keep is not None:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        picture: str = page_of(self)._repr_html_()
+        return picture
 
     def clear(self) -> None:
         """Forget every map, and what could not be seen."""
@@ -147,13 +164,30 @@ class Seen(Mapping[str, Any]):
         return len(self._named)
 
     def __repr__(self) -> str:
-        lines = [f"Seen: {len(self)} modules, {len(self._calls)} calls"]
+        lines = [f"Seen: {len(self)} modules, {len(self._calls)} calls" + ("" if self._ran else f"; {NOTHING_RAN}")]
         for name in self:
             calls = self.calls(name)
             shape = getattr(calls[0], "shape", None)
             said = type(calls[0]).__name__ if shape is None else str(tuple(shape))
             lines.append(f'  "{name}"  {said}' + (f" and {len(calls) - 1} more" if len(calls) > 1 else ""))
         return "\n".join([*lines, *(f'  "{name}"  unseen: {reason}' for name, reason in self._unseen.items())])
+
+    def _found(self, part: str) -> str:
+        """The one name that is `part`, or else holds it."""
+        found = [part] if part in self._named else holding(self, part)
+        if not found:
+            raise UnseenError(self._nothing(part))
+        if len(found) > 1:
+            raise ambiguous(part, found)
+        return found[0]
+
+    def _needs_a_run(self) -> None:
+        if not self._ran:
+            raise UnseenError(f"maps are made while a model runs, but {NOTHING_RAN}")
+
+    @property
+    def _ran(self) -> bool:
+        return self._has_run or bool(self._count)
 
     def _add(self, name: str, record: Record, made: AttentionMap) -> None:
         """Take one call in."""
@@ -178,15 +212,7 @@ class Seen(Mapping[str, Any]):
         return made
 
     def _nothing(self, name: str) -> str:
-        reasons = [f'"{each}": {reason}' for each, reason in self._unseen.items() if each == name or _holds(each, name)]
+        reasons = [f'"{each}": {reason}' for each, reason in self._unseen.items() if each == name or holds(each, name)]
         why = f"; unseen: {'; '.join(reasons)}" if reasons else ""
-        return f'no map was seen under "{name}"{why}; seen: {_listed(list(self)) or "nothing"}'
-
-
-def _holds(name: str, part: str) -> bool:
-    return f".{part}." in f".{name}."
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(f'"{name}"' for name in names[:LONGEST_LIST])
-    return shown + (f" and {len(names) - LONGEST_LIST} more" if len(names) > LONGEST_LIST else "")
+        seen = listed(self) or ("nothing" if self._ran else f"nothing, since {NOTHING_RAN}")
+        return f'no map was seen under "{name}"{why}; seen: {seen}'

@@ -1,5 +1,9 @@
 """The sentences in English."""
 
+from headwise.wording.conversion import CONVERSION
+from headwise.wording.english_doctor import DOCTOR
+from headwise.wording.english_page import PAGE
+
 ENGLISH: dict[str, str] = {
     # the command line
     "cli.about": "Multi-head attention you can see through.",
@@ -15,14 +19,6 @@ ENGLISH: dict[str, str] = {
     "cli.bad_value": "{what} cannot be used ({reason}): see `{command} --help`.",
     "cli.usage": "This cannot be read as a command ({reason}): see `{command} --help`.",
     "cli.other": "{message}",
-    "look.help": "Show which words every head of a pretrained model links in TEXT.",
-    "look.help.text": "The sentence to look at, between quotes.",
-    "look.help.model": "A Hugging Face name or a folder; without it, the embedded all-MiniLM-L6-v2.",
-    "look.help.query": "Show only the links of this word, or of these words side by side.",
-    "look.help.layer": "The layer to draw and to walk through, from 0 (may be repeated).",
-    "look.help.head": "The head to draw, from 0 (may be repeated).",
-    "look.help.output": "Also write a file; its suffix chooses the form: {suffixes}.",
-    "look.help.force": "Replace the output file if it exists.",
     "convert.help": "Give the weights of one attention layer the names of another library, and prove it.",
     "convert.help.weights": "File of weights: .safetensors, .pt, .pth or .bin; it may hold a whole model.",
     "convert.help.from": "Whose names the weights have; found out by the names where it is left out.",
@@ -43,109 +39,17 @@ ENGLISH: dict[str, str] = {
     "step.writing": "writing {file}",
     "step.reading": "reading {file}",
     "step.proving": "converting the layer and comparing it with its source",
-    # what look shows
-    "look.model": "{model}: {layers} layers × {heads} heads, {tokens} tokens",
-    "look.proof": "The untouched model ran, watched: every output is bit for bit that of a run without headwise "
-    "(largest difference: {difference:g}).",
-    "look.unseen": "Not seen: {module} ({reason}).",
-    "look.walk": "The walk of shapes in layer {layer}",
-    "look.letters.full": "B batch, L tokens, D model width, H heads, d head width; self-attention: L keys too",
-    "look.letters.short": "B batch, L tokens, D model width, H heads",
-    "look.links": "The five strongest links of each word to other words, over all layers and heads",
-    "look.links.of": "“{word}” looks most at",
-    "look.links.none": "no other word: there is none it may look at",
-    "look.links.key": "L3H1 = layer 3, head 1, both counted from 0. A word of several tokens counts by its strongest "
-    "token; each word is listed once, by its strongest link.",
-    "look.word": "word",
-    "look.special": "special tokens",
-    "look.apart": "apart, special tokens: {links}",
-    "look.map": "Layer {layer}, head {head}: each row shares out 1 (100 %) over what it looks at",
-    "look.map.percent": "in percent; an empty cell is less than 0.5 %",
-    "look.map.shades": "░ from 5 %, ▒ from 20 %, ▓ from 40 %, █ from 70 %",
-    "look.map.pooled": "each cell is the strongest of {block} × {block} tokens",
-    "look.wrote": "Written: {file}",
-    "look.no_glyph": "No font on this machine has {characters}: the picture shows □ in their place; install a font "
-    "that has them, such as Noto Sans CJK, and write it again.",
     "convert.list": "The conventions that --from and --to take, each with its other names:",
     "convert.unwritten": "Nothing was written: give --out to keep the weights.",
-    # what convert reports
-    "convert.step.unpack_all": "unpack queries, keys and values",
-    "convert.step.unpack_pair": "unpack keys and values",
-    "convert.step.transpose": "transpose to (out, in)",
-    "convert.step.one_more": "add 1 to the norm's weight",
-    "convert.step.reshape": "{before} to {after}",
-    "convert.step.rows": "query heads from tile order (h % Hk) to block order (h // group)",
-    "convert.step.columns": "columns of the output from tile order (h % Hk) to block order (h // group)",
-    "convert.step.paired": "features paired as {pairing}",
-    "convert.why.not_attention": "it stays in the model: the norm and the residual come after attention",
-    "convert.why.causal_buffer": "a buffer of old files: the causal mask",
-    "convert.why.hiding_buffer": "a buffer of old files: the number that hides a key",
-    "convert.why.untold": "weights alone do not tell it",
-    "convert.why.base": "the base of the rotation is no weight",
-    "convert.why.buckets": "the buckets of a decoder differ from those of an encoder",
-    "convert.why.filled": "filled with zeros: the source has no such bias, the layer has all four or none",
-    "convert.note.zero_sink": "add_zero_attn became the sink of logit 0",
-    "convert.note.zero_untold": "weights do not tell add_zero_attn, which is taken as off",
-    "convert.note.flags_untold": "weights do not tell the flags of this class (qk_norm, softclamp_logits, "
-    "add_zero_kv, ...): taken as off",
-    "convert.note.shared": "in its model this layer adds the bias of the first one, if it is self-attention: give"
-    " it as attn_bias",
-    "convert.note.eps": "the eps of its norms is {eps}, where the layer's own would be the dtype's",
-    "convert.note.dropout": "{name} (p={p}) is not of the weights and stays out of the layer",
-    "convert.note.not_asked": "the module could not be asked ({reason})",
-    "convert.note.no_gradients": "no gradients could be compared ({reason})",
-    "convert.note.unmasked": "the module was compared without masks only, for it has no word that is known to hide keys",
-    "convert.ask.plain": "self",
-    "convert.ask.causal": "self, causal",
-    "convert.ask.padding": "self, padding",
-    "convert.ask.both": "self, causal and padding",
-    "convert.ask.cross": "cross, S != L",
-    "convert.ask.cross_padding": "cross, S != L, padding",
-    "convert.report.ignored": "{name}: ignored, {why}",
-    "convert.report.written": "The same under the names of {target}:",
-    "convert.report.module": "the module",
-    "convert.report.formula": "the formula",
-    "convert.report.outputs": "outputs",
-    "convert.report.inputs": "d inputs",
-    "convert.report.weights": "d weights",
-    "convert.report.proved": "Proved against {against}, in float64; the largest differences:",
-    "convert.report.unequal": "Not equal to {against}, in float64; the largest differences:",
-    "convert.report.unproved": "Not proved: there is nothing to compare the layer with.",
-    "convert.report.mask": "By itself the source hides what mask={mask} hides: give it to each call.",
-    "convert.report.note": "Note: {note}.",
-    "convert.about.torch": "nn.MultiheadAttention with one packed weight",
-    "convert.about.torch_separate": "nn.MultiheadAttention with kdim or vdim",
-    "convert.about.book": "d2l's MultiHeadAttention, and the second and third note",
-    "convert.about.annotated": "the Annotated Transformer's MultiHeadedAttention, and the fourth note",
-    "convert.about.vit": "Hugging Face's ViT as a module of transformers 5, and the first note",
-    "convert.about.bert": "Hugging Face's BERT, RoBERTa and their kin",
-    "convert.about.vit_files": "Hugging Face's ViT as its files name it",
-    "convert.about.bart": "Hugging Face's BART and CLIP",
-    "convert.about.whisper": "Hugging Face's Whisper, whose keys have no bias",
-    "convert.about.gpt": "Hugging Face's GPT-2: Conv1D, (in, out), packed",
-    "convert.about.gpt_cross": "Hugging Face's GPT-2 in cross-attention",
-    "convert.about.llama": "Hugging Face's Llama and Mistral",
-    "convert.about.qwen_two": "Hugging Face's Qwen2, whose output has no bias",
-    "convert.about.qwen_three": "Hugging Face's Qwen3, with norms of queries and keys",
-    "convert.about.gemma": "Hugging Face's Gemma",
-    "convert.about.gemma_two": "Hugging Face's Gemma 2, with its own scale and a cap",
-    "convert.about.gemma_three": "Hugging Face's Gemma 3, with norms of weight 1 + w",
-    "convert.about.t_five": "Hugging Face's T5 and its kin",
-    "convert.about.x_transformers": "x-transformers' Attention, whose grouped heads are in tile order",
-    "convert.about.timm": "timm's Attention: qkv packed, proj",
-    "convert.about.torchtune": "torchtune's MultiHeadAttention: rotation of interleaved pairs",
-    "convert.about.keras": "Keras' MultiHeadAttention and GroupQueryAttention",
-    "picture.title": "{model} · layer {layer}, head {head}",
-    "picture.query": "the token that looks (query)",
-    "picture.key": "the tokens it looks at (key)",
-    "picture.weight": "attention weight",
+    **{key: pair[0] for key, pair in CONVERSION.items()},
     # refusals
     "refuse.language": "The language must be one of {languages}, but came as {given}: choose one of them.",
     "refuse.empty": "The text must hold at least one word, but nothing came: put a sentence between quotes.",
     "refuse.unicode": "The text must be valid Unicode, but its character {place} is half of one: save it as UTF-8.",
     "refuse.no_words": "The text must hold at least one word, but the tokenizer of {model} makes nothing of it: write "
     "words it knows.",
-    "refuse.too_long": "{model} reads at most {limit} tokens, but the text has {got}: shorten it by {over}.",
+    "refuse.too_long": "{model} reads at most {limit} tokens, but the text has {got}: shorten it by {over}, or "
+    "read its beginning with --cut.",
     "refuse.too_big": "The weights of all heads may take at most {limit} MiB, but {got} tokens in {heads} heads take "
     "{need} MiB: shorten the text to about {fits} tokens.",
     "refuse.query": "The query must be a word of the text, but “{query}” is none: choose one of {words}.",
@@ -207,8 +111,10 @@ ENGLISH: dict[str, str] = {
     # trace: reasons and meanings
     "trace.reason.view": "{op} on {shape} asked for {asked}",
     "trace.reason.swapped": ": {a} is the {meaning}, {b} was needed",
-    "trace.reason.noncontiguous": ": the entries do not lie in that order in memory, so reshape or contiguous() is needed",
-    "trace.reason.product": "{left} @ {right}: the last axis of the left one is {a}, the last but one of the right one is {b}, and they must be equal",
+    "trace.reason.noncontiguous": ": the entries do not lie in that order in memory, so reshape or contiguous() is "
+    "needed",
+    "trace.reason.product": "{left} @ {right}: the last axis of the left one is {a}, the last but one of the right "
+    "one is {b}, and they must be equal",
     "trace.reason.linear": "a Linear that takes {b} was given {shape}, whose last axis is {a}",
     "trace.reason.broadcast": "{op} of {left} and {right}: axis {axis} is {a} in one and {b} in the other",
     "trace.reason.other": "{op} on {shapes} failed",
@@ -223,22 +129,22 @@ ENGLISH: dict[str, str] = {
     "trace.meaning.groups": "query heads for each key head",
     "trace.meaning.parameter": "parameter",
     # targets and the child process
-    "refuse.target_empty": "A target must name a file or a module, such as attention.py:MultiHeadAttention, but nothing "
-    "came: write one.",
-    "refuse.target_missing": "A target must be an existing file, or package.module:Class, but there is no {path}: check "
-    "the path.",
+    "refuse.target_empty": "A target must name a file or a module, such as attention.py:MultiHeadAttention, but "
+    "nothing came: write one.",
+    "refuse.target_missing": "A target must be an existing file, or package.module:Class, but there is no {path}: "
+    "check the path.",
     "refuse.target_folder": "A target must be a file, but {path} is a folder: add the name of a file in it.",
     "refuse.target_not_file": "A target must be a plain file, but {path} is something else: save the code in a file.",
     "refuse.target_unreadable": "The file {path} must be readable, but it is not ({reason}): check its rights.",
     "refuse.target_large": "A file of code may have at most {limit} MB, but {path} has {got} MB: cut out the part that "
     "holds the attention.",
-    "refuse.target_binary": "A target must be text, but {path} holds the byte 0 at {place}: give the file of the source.",
+    "refuse.target_binary": "A target must be text, but {path} holds the byte 0 at {place}: give the source's file.",
     "refuse.target_encoding": "The text of {path} must be {encoding}, but its byte {place} is not: save it as UTF-8.",
     "refuse.target_blank": "A target must hold code, but {path} is empty: write the class or the function into it.",
     "refuse.target_syntax": "{path} must be valid Python, but line {line}, column {column} is not ({reason}): mend "
     "that line.",
     "refuse.target_deep": "{path} must be Python that can be read, but it is nested too deeply: simplify it.",
-    "refuse.target_notebook": "{path} must be a notebook in JSON, but it is not ({reason}): save it again from Jupyter.",
+    "refuse.target_notebook": "{path} must be a notebook in JSON, but it is not ({reason}): save it again in Jupyter.",
     "refuse.target_no_code": "{path} must hold Python, but no class and no function could be found in it: put the code "
     "between ```python and ```.",
     "refuse.target_no_name": "{path} must define {name}, but it does not: it defines {known}.",
@@ -248,8 +154,8 @@ ENGLISH: dict[str, str] = {
     "refuse.target_module": "The module {module} must be installed, but it cannot be found: check its name, or install "
     "it.",
     "refuse.target_not_run": "{path} must run up to {name}, but line {line} raised {error}: mend it there.",
-    "refuse.target_package": "{path} needs the package {package}, which is not installed: install it, or take it out of "
-    "the code.",
+    "refuse.target_package": "The code uses {name} of the package {package}, which is not installed: install it, or "
+    "take it out of the code.",
     "refuse.child_time": "The code must finish within {seconds} s, but it did not: take out what loops or waits.",
     "refuse.child_memory": "The code may use at most {megabytes} MB of memory, but asked for more: make it smaller.",
     "refuse.child_raised": "The code must run to its end, but it raised {error}: mend it there.",
@@ -257,15 +163,71 @@ ENGLISH: dict[str, str] = {
     "out.",
     "refuse.child_exit_said": "The code must run to its end, but its process ended with exit status {status}, after "
     "saying “{words}”: mend it there.",
-    "refuse.child_signal": "The code must run to its end, but its process was stopped by {signal}: take out what crashes "
-    "or kills it.",
+    "refuse.child_signal": "The code must run to its end, but its process was stopped by {signal}: take out what "
+    "crashes or kills it.",
     "refuse.child_large": "An answer may have at most {megabytes} MB, but this one has {got} MB: trace a smaller part.",
     "refuse.child_noise": "The code must not write on pipes that it did not open, but it did: take that out.",
     # trace: the listing
+    "trace.help": "Show what attention code does on every line, with each axis of each tensor by its name.",
+    "trace.help.target": "FILE.py:CLASS, FILE.py:function, NOTE.md:CLASS, BOOK.ipynb:CLASS or "
+    "package.module:Class; a bare FILE lists what it holds. The code is run, with limits but in no sandbox: trace "
+    "only what you would run.",
+    "trace.help.init": "How the class is built, such as '{{\"dim\": 64, \"heads\": 8}}'; found out where it is left "
+    "out.",
+    "trace.help.call": "The shape of each argument, such as '{{\"x\": [\"B\", \"L\", \"D\"]}}'; found out where it is "
+    "left out.",
+    "trace.help.cross": "Only with keys of another length than queries.",
+    "trace.help.aten": "Also show what PyTorch really ran for each operation.",
+    "trace.help.real": "Show sizes in place of names.",
+    "trace.help.names": "Other names: D=E,L=Lq for symbols, or B,S,D for the axes of the first input.",
+    "trace.help.all": "Trace each class and function of the file.",
+    "trace.help.write": "Also write NAME.traced.py, a copy with the shapes as comments.",
+    "trace.help.html": "Also write a page that needs nothing but itself.",
+    "trace.help.json": "Print one JSON object instead.",
+    "trace.help.seconds": "End the code after so many seconds; {seconds} where it is left out.",
+    "step.tracing": "running {target}",
+    "trace.holds": "{target} holds these; name one, or give --all:",
+    "trace.holds_none": "{target} holds no class and no function.",
+    "trace.held": "({kind}, line {line})",
+    "trace.kind.class": "class",
+    "trace.kind.function": "function",
+    "trace.refused_one": "{name}: {why}",
+    "refuse.option_json": "{option} must be a JSON object with names in double quotes, but it is not ({reason}): put "
+    "it between single quotes.",
+    "refuse.rename_pairs": "--names must be pairs such as D=E,L=Lq or names such as B,S,D, but {given} of {all} is no "
+    "pair: write all as pairs.",
+    "refuse.rename_count": "--names must name each axis of the first input, which is {shape} and has {wanted}, but "
+    "{got} came: give as many, or pairs such as L=T.",
+    "refuse.rename_bound": "--names can rename symbols only, but the axis {axis} of the first input is none and "
+    "{given} came for it: write {axis} there.",
+    "refuse.rename_unknown": "--names must rename symbols of the trace, which are {known}, but {given} came: choose "
+    "among them.",
+    "refuse.rename_word": "A new name must be one word of letters, digits and _, but came as {given}: choose another.",
+    "refuse.rename_taken": "Each size must have a name of its own, but {given} would stand for two: rename both, as "
+    "in --names L=S,S=T.",
+    "refuse.no_copy": "--write copies what can be read as Python, but the code of {target} cannot be: write a page "
+    "with --html instead.",
     "trace.supplied": "Not defined in the code, taken from headwise: {names}.",
     "trace.comments": "Comments that tell shapes: {right} right, {wrong} wrong.",
     "trace.comment": "the comment says {said}; it is {true}",
-    "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without its transpose",
+    "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
+    "its transpose",
     "trace.kernel": "{op} ran as {kernel}",
     "trace.cross_only": "Only where keys differ from queries in length:",
+    # recording: how a target is called
+    "refuse.calls.object": "{option} must be an object of names and values, but {given} came.",
+    "refuse.calls.unknown": "{option} names {name}, which is no parameter: choose among {names}.",
+    "refuse.calls.value": "{option} gives {name} the object {given}: an object must have one of _expr (text), _tuple or "
+    "_ids (lists).",
+    "refuse.calls.shape": "--call gives {name} {given}: a shape must be a list of whole numbers and symbols.",
+    "refuse.calls.option": "{option} in --call must be {kinds}, but {given} came.",
+    "refuse.calls.mask": "_mask must have an argument (one of {names}), means (one of {means}), a shape, and if any a "
+    "dtype (bool, int or float), but {given} came.",
+    "refuse.calls.unbound": "--call speaks of {symbol}, which is bound nowhere: give an argument an axis {symbol}, or "
+    "use it in --init.",
+    "refuse.calls.none": "No call could be thought of for {target}: say how it is called with --init and --call.",
+    # the page, look and plot
+    **PAGE,
+    # doctor
+    **DOCTOR,
 }

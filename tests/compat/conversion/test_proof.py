@@ -210,7 +210,7 @@ def test_a_difference_that_is_no_number_proves_nothing():
     assert Check("self", 0.5, 0.5, None, limits).holds
     assert not any(Check("self", *found, limits).holds for found in ((nan, 0, 0), (0, nan, 0), (0, 2, 0)))
     report = Report("demo", "layer", (), (), (), "the module", (Check("self", nan, 0, 0, limits),))
-    assert (report.proved, "Not equal against" in str(report)) == (False, True)
+    assert (report.proved, "Not equal to the module" in str(report)) == (False, True)
 
 
 def test_the_layer_that_the_report_names_can_be_built_by_pasting_it():

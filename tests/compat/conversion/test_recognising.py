@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.compat import d2l
 from headwise.compat.conversion.known import blocks, conventions, named
 from headwise.errors import ConversionError
 from tests.compat.conversion.own_classes import FirstNote
@@ -47,8 +48,8 @@ def test_an_unknown_name_of_a_convention_is_refused_with_those_there_are():
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        ({"in_proj_bias": None}, r"closest table is 'torch', which misses in_proj_bias and does not know nothing"),
-        ({"gate": torch.zeros(4)}, r"but gate \(4,\), .*'torch', which misses nothing and does not know gate"),
+        ({"in_proj_bias": None}, r"closest table is 'torch', which misses in_proj_bias: give"),
+        ({"gate": torch.zeros(4)}, r"but gate \(4,\), .*'torch', which does not know gate: give"),
         ({"in_proj_weight": None, "out_proj.weight": None}, "misses in_proj_weight, out_proj.weight"),
     ],
     ids=["missing", "extra", "half"],
@@ -60,7 +61,10 @@ def test_a_missing_or_extra_key_is_refused_with_the_closest_table(change, wrong)
 
 
 def test_a_foreign_module_is_refused_with_the_names_it_has():
-    with pytest.raises(ConversionError, match=r"but bias \(3,\), weight \(3, 2\) came; the closest table is"):
+    with pytest.raises(
+        ConversionError,
+        match=r"none was found among bias \(3,\), weight \(3, 2\); looked for: in_proj_weight \(torch\)",
+    ):
         hw.compat.convert(nn.Linear(2, 3))
 
 
@@ -73,9 +77,10 @@ def test_a_foreign_module_is_refused_with_the_names_it_has():
         (hw.MultiHeadAttention(6, 2), "a headwise layer came: use to_state_dict"),
         ({"in_proj_weight": [1.0]}, r"must hold tensors, but in_proj_weight \(list\) came"),
         ({name: t.to("meta") for name, t in torch_weights().items()}, "on the meta device: load them first"),
+        (d2l.MultiHeadAttention(8, 2, 0.0), "W_q.weight, .* are lazy still: call the module once, on inputs"),
         ({name: t.char() for name, t in torch_weights().items()}, r"q_proj\.weight \(torch\.int8\).* dequantise"),
     ],
-    ids=["number", "nothing", "no weights", "ours", "lists", "meta", "int8"],
+    ids=["number", "nothing", "no weights", "ours", "lists", "meta", "lazy", "int8"],
 )
 def test_what_holds_no_weights_is_refused(source, wrong):
     with pytest.raises(ConversionError, match=wrong):
@@ -162,3 +167,15 @@ def test_a_whole_model_is_refused_with_the_layers_it_holds():
     with pytest.raises(ConversionError, match=r"hold 2 of them at layers\.0\.self_attn \(torch\), layers\.1"):
         hw.compat.convert(model)
     assert list(blocks(model.state_dict(), named("torch"))) == ["layers.0.self_attn.", "layers.1.self_attn."]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "part", "name"),
+    [("", "self", "bert"), ("layer.3.self.", "self", "bert"), ("layer.3.attention.", "attention", "vit_files")],
+)
+def test_half_a_layer_is_refused_with_the_name_of_the_whole(prefix, part, name):
+    weights = {f"{prefix}{each}.{kind}": torch.randn(6, 6) for each in ("query", "key", "value") for kind in
+               ("weight", "bias")}  # fmt: skip
+    said = rf"only the '{part}' part of one of '{name}', which has output.dense.weight, .* as \.{part}, or all weights"
+    with pytest.raises(ConversionError, match=said):
+        hw.compat.convert(weights, num_heads=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,12 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.errors import AttentionError
 
-__all__ = ["CannotAskError", "Question", "additive", "ask", "in_float64"]
+__all__ = ["CannotAskError", "Question", "additive", "ask", "in_float64", "twin_of"]
+
+# how forwards name the number of leading keys that a query sees, and a mask of 1 and 0
+_LENGTHS = ("valid_lens", "valid_len", "valid_lengths", "lens", "lengths", "vl")
+_MASKS = ("mask", "attention_mask", "attn_mask", "src_mask")
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Question(NamedTuple):
@@ -35,25 +41,44 @@ class CannotAskError(AttentionError):
 
 
 def ask(module: nn.Module, _: object, question: Question) -> Tensor:
-    """The answer of a module, called by the names that its forward gives its arguments.
+    """The answer of a module, called as its forward asks for.
 
-    Known: hidden_states and an added mask, with key_value_states or encoder_hidden_states for other keys; valid_lens
-    after queries, keys, values; mask of 1 and 0 after query, key, value; or one input and no mask.
+    By names: hidden_states and an added mask, with key_value_states or encoder_hidden_states for other keys. By place:
+    query, keys and values, or one input, whatever they are called; then what hides keys, known by its name: a mask of
+    1 and 0, or how many leading keys are seen. Where that has another name, only what hides nothing can be asked.
     """
-    names = list(inspect.signature(module.forward).parameters)
-    x, keys, values, allowed = question.query, question.keys, question.values, question.allowed
+    words = [p for p in inspect.signature(module.forward).parameters.values() if p.kind not in _STARRED]
+    names = [word.name for word in words]
     if "hidden_states" in names:
         return _asked_in_hidden_states(module, names, question)
-    if "valid_lens" in names:
-        return _output(module(x, keys, values, valid_lens(question)))
-    if len(names) >= 4 and names[3] in ("mask", "attention_mask", "attn_mask"):
-        # a mask of three axes is (B, Lq, Lk) to the Annotated Transformer, which adds the heads itself
-        adds_heads = hasattr(module, "linears")
-        given = allowed[:, 0] if allowed is not None and adds_heads else allowed
-        return _output(module(x, keys, values, given))
-    if len(names) == 1 and question.is_self and allowed is None:
-        return _output(module(x))
-    raise CannotAskError(f"forward({', '.join(names)}) has no words for {question.name}")
+    hiding = next((word for word in words if word.name in (*_LENGTHS, *_MASKS)), None)
+    before = words if hiding is None else words[: words.index(hiding)]
+    needed = [word for word in before if word.default is word.empty and word.kind is not word.KEYWORD_ONLY]
+    inputs = next((count for count in (3, 1) if len(needed) >= count), 0)
+    # one more, of a name that says nothing, may be what hides keys
+    unknown = needed[inputs:]
+    is_askable = inputs == 3 or (inputs == 1 and question.is_self)
+    if not is_askable or len(unknown) > (hiding is None and inputs == 3):
+        raise CannotAskError(f"forward({', '.join(names)}) has no words for {question.name}")
+    given = _hidden_as(module, hiding, question)
+    answer = _output(module(*question[1:4][:inputs], *(None for _ in unknown), **given))
+    if answer.shape[:2] != question.query.shape[:2]:
+        raise CannotAskError(f"forward({', '.join(names)}) answers {question.name} with {tuple(answer.shape)}")
+    return answer
+
+
+def _hidden_as(module: nn.Module, hiding: inspect.Parameter | None, question: Question) -> dict[str, Any]:
+    """What a question hides, under the name that the module has for it."""
+    allowed = question.allowed
+    if hiding is None:
+        if allowed is not None:
+            raise CannotAskError(f"{type(module).__name__} has no word that is known to hide keys for {question.name}")
+        return {}
+    if hiding.name in _LENGTHS:
+        return {hiding.name: valid_lens(question)}
+    # a mask of three axes is (B, Lq, Lk) to the Annotated Transformer, which adds the heads itself
+    adds_heads = hasattr(module, "linears")
+    return {hiding.name: allowed[:, 0] if allowed is not None and adds_heads else allowed}
 
 
 def _asked_in_hidden_states(module: nn.Module, names: list[str], question: Question) -> Tensor:
@@ -69,6 +94,12 @@ def _asked_in_hidden_states(module: nn.Module, names: list[str], question: Quest
         raise CannotAskError(f"forward({', '.join(names)}) takes no mask")
     given[masks[0]] = additive(question)
     return _output(module(question.query, **given))
+
+
+def twin_of(module: nn.Module) -> Any:
+    """A copy of a module, in which what it keeps of its last call has no way back to that call."""
+    with _Parted():
+        return copy.deepcopy(module)
 
 
 def valid_lens(question: Question) -> Tensor | None:
@@ -95,6 +126,16 @@ def in_float64() -> Iterator[None]:
     """A block in which float64 is never narrowed to float32, as many modules do to be safe in halves."""
     with _Widened():
         yield
+
+
+class _Parted(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # torch refuses to copy what a call has computed, such as the weights that a module keeps to be looked at
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            tensor, memo = args
+            memo[id(tensor)] = tensor.detach().clone()
+            return memo[id(tensor)]
+        return func(*args, **(kwargs or {}))
 
 
 class _Widened(TorchFunctionMode):

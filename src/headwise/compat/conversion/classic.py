@@ -14,6 +14,7 @@ from headwise.compat.conversion.plain import heads, joined, mixed
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import PACKED
 from headwise.layer import DotProduct
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
@@ -53,9 +54,9 @@ def _torch_plan(source: Source) -> Plan:
     else:
         q, k, v = (source.shape(f"{name}_weight") for name in _QKV)
     score = DotProduct(sink="zero") if source.says("add_zero_attn", otherwise=False) else DotProduct()
-    notes = () if score.sink is None else ("add_zero_attn became the sink of logit 0",)
+    notes = () if score.sink is None else (Sentence("convert.note.zero_sink"),)
     if source.module is None:
-        notes = ("weights do not tell add_zero_attn, which is taken as off",)
+        notes = (Sentence("convert.note.zero_untold"),)
     bias = "out_proj.bias" in source.weights
     return plan_for(Shapes(q, k, v, out), count, bias=bias, dropout=source.dropout, score=score, notes=notes)
 
@@ -110,24 +111,24 @@ VIT = Table(
 )
 
 
-def of_four_linears(table: Table, about: str, **more: Any) -> Convention:
+def of_four_linears(table: Table, about: Sentence, **more: Any) -> Convention:
     plan, formula = four_linears(table)
     return Convention(table.name, about, table, plan, formula, **more)
 
 
 CONVENTIONS = (
     Convention(
-        "torch", "nn.MultiheadAttention with one packed weight", TORCH, _torch_plan, _torch_formula,
+        "torch", Sentence("convert.about.torch"), TORCH, _torch_plan, _torch_formula,
         fits=frozenset({"sink zero"}), modules=("MultiheadAttention",), ask=_torch_ask,
     ),
     Convention(
-        "torch_separate", "nn.MultiheadAttention with kdim or vdim", TORCH_SEPARATE, _torch_plan, _torch_formula,
+        "torch_separate", Sentence("convert.about.torch_separate"), TORCH_SEPARATE, _torch_plan, _torch_formula,
         fits=frozenset({"sink zero", "kdim", "vdim"}), modules=("MultiheadAttention",), ask=_torch_ask,
     ),
-    of_four_linears(D2L, "d2l's MultiHeadAttention, and the second and third note", aliases=("note_002", "note_003"),
+    of_four_linears(D2L, Sentence("convert.about.book"), aliases=("note_002", "note_003"),
                 fits=frozenset({"kdim", "vdim", "head_dim", "out_dim"})),
-    of_four_linears(ANNOTATED, "the Annotated Transformer's MultiHeadedAttention, and the fourth note",
+    of_four_linears(ANNOTATED, Sentence("convert.about.annotated"),
                 aliases=("note_004",), modules=("MultiHeadedAttention",)),
-    of_four_linears(VIT, "Hugging Face's ViT as a module of transformers 5, and the first note", aliases=("note_000",),
+    of_four_linears(VIT, Sentence("convert.about.vit"), aliases=("note_000",),
                     fits=frozenset({"head_dim"}), modules=("ViTAttention",)),
 )  # fmt: skip

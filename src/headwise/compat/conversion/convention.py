@@ -13,6 +13,7 @@ from headwise.compat.conversion.mapping import Table
 from headwise.compat.conversion.source import Plan, Source
 from headwise.layer import DotProduct, MultiHeadAttention
 from headwise.positions import AlibiBias, RelativeBiasTable, RotaryEmbedding
+from headwise.wording import Sentence
 
 __all__ = ["Convention", "Formula", "features"]
 
@@ -31,7 +32,7 @@ class Convention:
     """
 
     name: str
-    about: str
+    about: Sentence
     table: Table
     plan: Callable[[Source], Plan]
     formula: Formula

@@ -9,25 +9,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.keras_layers import is_keras, keras_weights
 from headwise.compat.conversion.known import named, recognised
 from headwise.compat.conversion.mapping import Table, fill
 from headwise.compat.conversion.proof import prove
-from headwise.compat.conversion.report import Check, Report, Used
+from headwise.compat.conversion.report import Check, Report, Used, used_by
 from headwise.compat.conversion.source import Plan, Source, layout_of
 from headwise.errors import ConversionError
 from headwise.layer import MultiHeadAttention
+from headwise.wording import Sentence
 
 __all__ = ["Conversion", "convert", "to_state_dict"]
 
 BIASES = tuple(f"{name}_proj.bias" for name in ("q", "k", "v", "out"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Conversion:
-    """A converted layer and the report on it.
+    """A converted layer and the report on it, which `print(done.report)` shows in full.
 
     >>> import torch, headwise as hw
     >>> done = hw.compat.convert(torch.nn.MultiheadAttention(8, 2))
@@ -37,6 +39,9 @@ class Conversion:
 
     layer: MultiHeadAttention
     report: Report
+
+    def __repr__(self) -> str:
+        return f"Conversion({self.report.summary})"
 
 
 def convert(
@@ -120,6 +125,11 @@ def to_state_dict(layer: MultiHeadAttention, convention: str) -> dict[str, Tenso
     >>> {name: tuple(t.shape) for name, t in hw.compat.to_state_dict(hw.MultiHeadAttention(6, 2), "gpt2").items()}
     {'c_attn.weight': (6, 18), 'c_attn.bias': (18,), 'c_proj.weight': (6, 6), 'c_proj.bias': (6,)}
     """
+    return written(layer, convention)[0]
+
+
+def written(layer: MultiHeadAttention, convention: str) -> tuple[dict[str, Tensor], tuple[Used, ...]]:
+    """What `to_state_dict` gives, and of what each of these weights, named with its shape, was made."""
     variants = named(convention)
     reasons = [(each, each.why_not(layer)) for each in variants]
     fitting = [each for each, why in reasons if not why]
@@ -147,7 +157,9 @@ def to_state_dict(layer: MultiHeadAttention, convention: str) -> dict[str, Tenso
                 # no bias and a bias of zero compute the same
                 weight = ours[name.replace("bias", "weight")]
                 ours[name] = weight.new_zeros(weight.shape[0])
-    return table.from_headwise(ours, layout_of(layer))
+    theirs = table.from_headwise(ours, layout_of(layer))
+    names = {row.theirs: row.names for row in table.rows}
+    return theirs, tuple(Used(f"{name} {tuple(t.shape)}", names[name]) for name, t in theirs.items())
 
 
 def _weights(source: Any) -> Mapping[str, Tensor]:
@@ -166,6 +178,12 @@ def _checked_weights(given: Mapping[str, Any]) -> Mapping[str, Tensor]:
     if strange:
         raise ConversionError(
             f"a state_dict must hold tensors, but {', '.join(strange[:4])} came: leave out what is none"
+        )
+    lazy = [name for name, tensor in given.items() if is_lazy(tensor)]
+    if lazy:
+        raise ConversionError(
+            f"weights must have values, but {', '.join(lazy[:4])} are lazy still: call the module once, on inputs of "
+            "its widths"
         )
     empty = [name for name, tensor in given.items() if tensor.is_meta]
     if empty:
@@ -203,7 +221,7 @@ def _fill_biases(layer: MultiHeadAttention, ours: dict[str, Tensor]) -> tuple[tu
     for name in BIASES:
         if name in layer.state_dict() and name not in ours:
             ours[name] = torch.zeros_like(layer.get_parameter(name))
-            filled.append((name, "filled with zeros: the source has no such bias, the layer has all four or none"))
+            filled.append((name, Sentence("convert.why.filled")))
     return tuple(filled)
 
 
@@ -222,7 +240,7 @@ def _later_dropouts(module: Any) -> tuple[str, ...]:
     own = {"attention.dropout", "self.dropout", "attn_dropout", "attn_drop", "attend.attn_dropout", "dropout"}
     inner = module.named_modules() if isinstance(module, nn.Module) else ()
     later = [(name, sub.p) for name, sub in inner if isinstance(sub, nn.Dropout) and sub.p > 0 and name not in own]
-    return tuple(f"{name} (p={p:g}) is not of the weights and stays out of the layer" for name, p in later)
+    return tuple(Sentence("convert.note.dropout", name=name, p=f"{p:g}") for name, p in later)
 
 
 def _refuse_unless_equal(convention: Convention, against: str, checks: tuple[Check, ...]) -> None:
@@ -251,15 +269,11 @@ def _report(
     notes: tuple[str, ...],
 ) -> Report:
     account = convention.table.account(weights)
-    eps = (
-        ()
-        if plan.eps is None
-        else (f"the eps of its norms is {plan.eps:g}, where the layer's own would be the dtype's",)
-    )
+    eps = () if plan.eps is None else (Sentence("convert.note.eps", eps=f"{plan.eps:g}"),)
     return Report(
         convention=convention.name,
         layer=plan.code,
-        used=tuple(Used(row.theirs, row.names, tuple(step.said for step in row.steps)) for row in account.used),
+        used=used_by(account.used),
         ignored=tuple((leave.theirs, leave.why) for leave in account.ignored),
         filled=filled,
         against=against,

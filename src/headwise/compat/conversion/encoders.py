@@ -10,10 +10,11 @@ from headwise.compat.conversion.calling import CannotAskError, Question, additiv
 from headwise.compat.conversion.classic import linears, of_four_linears
 from headwise.compat.conversion.mapping import Ignored, Row, Table
 from headwise.compat.conversion.source import Plan
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
-_NOT_ATTENTION = "it stays in the model: the norm and the residual come after attention"
+_NOT_ATTENTION = Sentence("convert.why.not_attention")
 
 BERT = Table(
     "bert",
@@ -64,17 +65,17 @@ def _ask_bert(module: Any, _: Plan, question: Question) -> Tensor:
 
 CONVENTIONS = (
     of_four_linears(
-        BERT, "Hugging Face's BERT, RoBERTa and their kin", ask=_ask_bert,
+        BERT, Sentence("convert.about.bert"), ask=_ask_bert,
         aliases=("roberta", "xlm-roberta", "camembert", "electra", "ernie"), fits=frozenset({"head_dim"}),
         modules=("BertAttention", "RobertaAttention", "XLMRobertaAttention", "CamembertAttention", "ElectraAttention",
                  "ErnieAttention"),
     ),
-    of_four_linears(VIT_FILES, "Hugging Face's ViT as its files name it", fits=frozenset({"head_dim"})),
+    of_four_linears(VIT_FILES, Sentence("convert.about.vit_files"), fits=frozenset({"head_dim"})),
     of_four_linears(
-        BART, "Hugging Face's BART and CLIP", aliases=("clip",),
+        BART, Sentence("convert.about.bart"), aliases=("clip",),
         modules=("BartAttention", "CLIPAttention"),
     ),
     of_four_linears(
-        WHISPER, "Hugging Face's Whisper, whose keys have no bias", modules=("WhisperAttention",),
+        WHISPER, Sentence("convert.about.whisper"), modules=("WhisperAttention",),
     ),
 )  # fmt: skip

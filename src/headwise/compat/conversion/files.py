@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from headwise.compat.conversion.known import blocks, conventions, named
 from headwise.wording import refusal
+from headwise.written import check_place, write_whole
 
 __all__ = ["check_output", "one_block", "read_config", "read_weights", "write_weights"]
 
@@ -71,29 +71,24 @@ def one_block(
     if len(fitting) != 1:
         listed = [each.rstrip("./") for each in (fitting or inside)]
         shown = ", ".join(listed[:8]) + (f" (+ {len(listed) - 8})" if len(listed) > 8 else "")
-        asked = "-" if layer is None else layer
-        raise refusal("refuse.blocks", count=len(fitting), layer=asked, candidates=shown)
+        if layer is None:
+            raise refusal("refuse.block_unchosen", count=len(fitting), candidates=shown)
+        raise refusal("refuse.blocks", count=len(fitting), layer=layer, candidates=shown)
     return {name: t for name, t in weights.items() if name.startswith(fitting[0])}
 
 
 def check_output(file: Path, *, force: bool) -> Path:
     """The file, if it may be written; else a Refusal."""
     _check_suffix(file)
-    if not file.parent.is_dir():
-        raise refusal("refuse.output_folder", folder=file.parent)
-    if file.is_dir():
-        raise refusal("refuse.is_folder", file=file)
-    if file.exists() and not force:
-        raise refusal("refuse.exists", file=file)
-    return file
+    return check_place(file, force=force)
 
 
 def write_weights(weights: Mapping[str, Tensor], file: Path, *, force: bool) -> None:
-    """Write tensors to a file under another name, then give it its own."""
-    check_output(file, force=force)
+    """Write tensors to a file, whole or not at all."""
+    _check_suffix(file)
     own = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
+
+    def fill(unfinished: Path) -> None:
         if file.suffix == ".safetensors":
             _needs_safetensors()
             from safetensors.torch import save_file
@@ -101,12 +96,8 @@ def write_weights(weights: Mapping[str, Tensor], file: Path, *, force: bool) -> 
             save_file(own, unfinished, metadata={"format": "pt"})
         else:
             torch.save(own, unfinished)
-        check_output(file, force=force)
-        unfinished.replace(file)
-    except OSError as error:
-        raise refusal("refuse.unwritable", file=file, reason=error.strerror or type(error).__name__) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+    write_whole(file, fill, force=force)
 
 
 def _check_suffix(file: Path) -> None:

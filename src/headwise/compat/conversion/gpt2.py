@@ -14,13 +14,14 @@ from headwise.compat.conversion.plain import joined, mixed
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import PACKED, PACKED_PAIR, TRANSPOSED
 from headwise.layer import DotProduct
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
 _OUT = (Row("c_proj.weight", "out_proj.weight", (TRANSPOSED,)), Row("c_proj.bias", "out_proj.bias"))
 _BUFFERS = (
-    Ignored("bias", "a buffer of old files: the causal mask"),
-    Ignored("masked_bias", "a buffer of old files: the number that hides a key"),
+    Ignored("bias", Sentence("convert.why.causal_buffer")),
+    Ignored("masked_bias", Sentence("convert.why.hiding_buffer")),
 )
 GPT2 = Table(
     "gpt2",
@@ -71,7 +72,7 @@ def _formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
 
 
 CONVENTIONS = (
-    Convention("gpt2", "Hugging Face's GPT-2: Conv1D, (in, out), packed", GPT2, _plan, _formula,
+    Convention("gpt2", Sentence("convert.about.gpt"), GPT2, _plan, _formula,
                modules=("GPT2Attention",)),
-    Convention("gpt2_cross", "Hugging Face's GPT-2 in cross-attention", GPT2_CROSS, _plan, _formula),
+    Convention("gpt2_cross", Sentence("convert.about.gpt_cross"), GPT2_CROSS, _plan, _formula),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from headwise.compat.conversion.plain import mixed
 from headwise.compat.conversion.source import Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import EINSUM_BIAS, EINSUM_KEY, EINSUM_OUT, EINSUM_QUERY, EINSUM_VALUE
 from headwise.errors import ConversionError
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS", "is_keras", "keras_weights", "widened_keras"]
 
@@ -120,7 +121,7 @@ def _formula(w: Mapping[str, Tensor], _: Plan, question: Question) -> Tensor:
 
 CONVENTIONS = (
     Convention(
-        "keras", "Keras' MultiHeadAttention and GroupQueryAttention", KERAS, _plan, _formula, ask=_ask,
+        "keras", Sentence("convert.about.keras"), KERAS, _plan, _formula, ask=_ask,
         fits=frozenset({"grouped", "head_dim", "v_head_dim", "kdim", "vdim", "out_dim"}),
     ),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headwise.compat.conversion import classic, encoders, gpt2, keras_layers, libraries, llama, t5
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.mapping import Account, Table
+from headwise.compat.conversion.source import UntoldError
 from headwise.errors import ConversionError
 
 __all__ = ["blocks", "conventions", "named", "recognised"]
@@ -48,9 +49,13 @@ def recognised(
         fitting = _settled([each for each in tried if _fits(each.table, stripped)], module, config)
         if len(fitting) > 1 and convention is None and module is None:
             names = ", ".join(each.name for each in fitting)
-            raise ConversionError(
-                f"these names must be of one convention, but {names} share {', '.join(sorted(stripped)[:4])} and "
-                "compute different things: say which with convention="
+            shared = ", ".join(sorted(stripped)[:4])
+            raise UntoldError(
+                f"these names must be of one convention, but {names} share {shared} and compute different things: say "
+                "which with convention=",
+                "refuse.convention_untold",
+                conventions=names,
+                names=shared,
             )
         if fitting:
             if convention is None and module is None:
@@ -135,6 +140,15 @@ def _unknown(
             f"at {shown}{more}: give one of these"
         )
 
+    half = _half(cuts, tried)
+    if half is not None:
+        each, part, lacking = half
+        return (
+            f"a source must be a whole layer of attention, but {', '.join(sorted(weights)[:4])} are only the "
+            f"{part!r} part of one of {each.name!r}, which has {', '.join(lacking[:4])} too: give the module that "
+            f"holds this one as .{part}, or all weights of it"
+        )
+
     def closeness(account: Account) -> int:
         return 2 * len(account.used) - len(account.missing) - len(account.unexpected)
 
@@ -144,10 +158,40 @@ def _unknown(
     names = sorted(weights)
     seen = ", ".join(f"{name} {tuple(weights[name].shape)}" for name in names[:8])
     seen += f", and {len(names) - 8} more" if len(names) > 8 else ""
-    lacks = ", ".join(account.missing[:8]) or "nothing"
-    extra = ", ".join(account.unexpected[:8]) or "nothing"
+    faults = [
+        f"{verb} {', '.join(found[:8])}"
+        for verb, found in (("misses", account.missing), ("does not know", account.unexpected))
+        if found
+    ]
     wanted = "a known convention" if convention is None else f"the convention {convention!r}"
+    if not account.used:
+        firsts = dict.fromkeys(each.table.rows[0].theirs for each in tried)
+        sought = ", ".join(
+            f"{first} ({', '.join(each.name for each in tried if each.table.rows[0].theirs == first)})"
+            for first in firsts
+        )
+        return (
+            f"a source must hold a layer of attention, but none was found among {seen}; looked for: {sought}: give one "
+            "attention layer or its state_dict"
+        )
     return (
-        f"the names must be those of {wanted}, but {seen} came; the closest table is {closest.name!r}, which misses "
-        f"{lacks} and does not know {extra}: give the weights of exactly one attention layer"
+        f"the names must be those of {wanted}, but {seen} came; the closest table is {closest.name!r}, which "
+        f"{' and '.join(faults)}: give the weights of exactly one attention layer"
     )
+
+
+def _half(
+    cuts: list[tuple[str, dict[str, Tensor]]], tried: tuple[Convention, ...]
+) -> tuple[Convention, str, tuple[str, ...]] | None:
+    """The convention of which weights are all under one of its names, that name, and what they lack; else None."""
+    found = []
+    for each in tried:
+        names = [row.theirs for row in each.table.rows]
+        for part in dict.fromkeys(name.partition(".")[0] for name in names if name.count(".") > 1):
+            inside = {name.removeprefix(f"{part}.") for name in names if name.startswith(f"{part}.")}
+            places = [prefix for prefix, weights in cuts if inside == weights.keys()]
+            if len(inside) > 1 and places:
+                lacking = tuple(name for name in names if not name.startswith(f"{part}."))
+                found.append((places[0].endswith(f"{part}."), (each, part, lacking)))
+    # several call their half alike: the one whose name stands before it, else the first
+    return max(found, key=lambda pair: pair[0])[1] if found else None

@@ -19,6 +19,7 @@ from headwise.compat.conversion.steps import BLOCK_COLUMNS, BLOCK_ROWS, PACKED, 
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct
 from headwise.positions import Llama3Scaling, Rotary
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
@@ -44,7 +45,7 @@ TIMM = Table(
     ),
 )
 _INTERLEAVED = (paired("interleaved"),)
-_FLAGS = "weights do not tell the flags of this class (qk_norm, softclamp_logits, add_zero_kv, ...): taken as off"
+_FLAGS = Sentence("convert.note.flags_untold")
 _LATE_NORM = "it norms queries and keys after their rotation, and the layer before it: it cannot be converted"
 TORCHTUNE = Table(
     "torchtune",
@@ -161,7 +162,7 @@ def _tune_plan(source: Source) -> Plan:
     if source.module is not None and getattr(source.module, "pos_embeddings", None) is None:
         return replace(plan, bias=bias, dropout=dropout)
     rope: Any = getattr(source.module, "pos_embeddings", None)
-    base = rope.base if rope is not None else source.says("rope_base", why="the base of the rotation is no weight")
+    base = rope.base if rope is not None else source.says("rope_base", why=Sentence("convert.why.base"))
     scaling = None
     if hasattr(rope, "scale_factor"):
         # the numbers of Llama 3.1, where the module does not keep its own; the proof runs against the module
@@ -195,16 +196,16 @@ def _tune_formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Te
 
 CONVENTIONS = (
     Convention(
-        "x_transformers", "x-transformers' Attention, whose grouped heads are in tile order", X_TRANSFORMERS, _x_plan,
+        "x_transformers", Sentence("convert.about.x_transformers"), X_TRANSFORMERS, _x_plan,
         _x_formula, ask=_x_ask,
         fits=frozenset({"grouped", "head_dim", "v_head_dim", "kdim", "out_dim", "sink learned"}),
     ),
     Convention(
-        "timm", "timm's Attention: qkv packed, proj", TIMM, _timm_plan, _timm_formula, ask=_timm_ask,
+        "timm", Sentence("convert.about.timm"), TIMM, _timm_plan, _timm_formula, ask=_timm_ask,
         fits=frozenset({"head_dim", "qk_norm RMSNorm", "qk_norm LayerNorm"}),
     ),
     Convention(
-        "torchtune", "torchtune's MultiHeadAttention: rotation of interleaved pairs", TORCHTUNE, _tune_plan,
+        "torchtune", Sentence("convert.about.torchtune"), TORCHTUNE, _tune_plan,
         _tune_formula, ask=_tune_ask, fits=frozenset({"grouped", "head_dim", "rotary", "out_dim"}),
         needs=frozenset({"rotary"}), needs_config=True,
     ),

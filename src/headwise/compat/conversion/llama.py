@@ -20,6 +20,7 @@ from headwise.compat.conversion.steps import ONE_MORE, paired
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct
 from headwise.positions import Rotary
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
@@ -137,7 +138,7 @@ _GEMMA = _FITS | {"scale", "softcap"}
 _NORM = "qk_norm RMSNorm"
 
 
-def _family(table: Table, about: str, classes: str, *, fits: frozenset[str] = _FITS, **more: Any) -> Convention:
+def _family(table: Table, about: Sentence, classes: str, *, fits: frozenset[str] = _FITS, **more: Any) -> Convention:
     formula = _formula_with(1.0 if any(ONE_MORE in row.steps for row in table.rows) else 0.0)
     modules = tuple(f"{name}Attention" for name in classes.split())
     return Convention(
@@ -147,20 +148,20 @@ def _family(table: Table, about: str, classes: str, *, fits: frozenset[str] = _F
 
 
 CONVENTIONS = (
-    _family(_table("llama", biased=_ALL), "Hugging Face's Llama and Mistral", "Llama Mistral", aliases=("mistral",)),
+    _family(_table("llama", biased=_ALL), Sentence("convert.about.llama"), "Llama Mistral", aliases=("mistral",)),
     _family(
-        _table("qwen2", biased=dict.fromkeys(_NAMES[:3], "")), "Hugging Face's Qwen2, whose output has no bias", "Qwen2"
+        _table("qwen2", biased=dict.fromkeys(_NAMES[:3], "")), Sentence("convert.about.qwen_two"), "Qwen2"
     ),
     _family(
-        _table("qwen3", biased=_ALL, norm=_HALF), "Hugging Face's Qwen3, with norms of queries and keys", "Qwen3",
+        _table("qwen3", biased=_ALL, norm=_HALF), Sentence("convert.about.qwen_three"), "Qwen3",
         fits=_FITS | {_NORM},
     ),
-    _family(_table("gemma", biased=_ALL), "Hugging Face's Gemma", "Gemma"),
+    _family(_table("gemma", biased=_ALL), Sentence("convert.about.gemma"), "Gemma"),
     _family(
-        _table("gemma2", biased=_ALL), "Hugging Face's Gemma 2, with its own scale and a cap", "Gemma2", fits=_GEMMA
+        _table("gemma2", biased=_ALL), Sentence("convert.about.gemma_two"), "Gemma2", fits=_GEMMA
     ),
     _family(
-        _table("gemma3", biased=_ALL, norm=(ONE_MORE, *_HALF)), "Hugging Face's Gemma 3, with norms of weight 1 + w",
+        _table("gemma3", biased=_ALL, norm=(ONE_MORE, *_HALF)), Sentence("convert.about.gemma_three"),
         "Gemma3", fits=_GEMMA | {_NORM}, aliases=("gemma3_text",),
     ),
 )  # fmt: skip

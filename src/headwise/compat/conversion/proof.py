@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compat.conversion.calling import CannotAskError, Question, in_float64
+from headwise.compat.conversion.calling import CannotAskError, Question, in_float64, twin_of
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.keras_layers import is_keras, widened_keras
 from headwise.compat.conversion.report import Check
 from headwise.compat.conversion.source import Plan, Source
 from headwise.layer import MultiHeadAttention
+from headwise.wording import Sentence
 
 __all__ = ["prove"]
 
@@ -87,15 +88,23 @@ def _proved(
         try:
             them = _module_side(source, convention, plan)
         except _FAILURES as error:
-            notes.append(f"the module could not be asked ({_said(error)})")
+            notes.append(Sentence("convert.note.not_asked", reason=_said(error)))
         else:
             checks, failures = _checked(them, us, questions)
             if checks:
                 ungraded = any(check.inputs is None for check in checks)
-                return "the module", checks, (f"no gradients could be compared ({failures[0]})",) if ungraded else ()
-            notes.append(f"the module could not be asked ({failures[0]})")
+                notes = [Sentence("convert.note.no_gradients", reason=failures[0])] if ungraded else []
+                hiding = {question.name for question in questions if question.allowed is not None}
+                if not hiding & {check.question for check in checks}:
+                    notes.append(Sentence("convert.note.unmasked"))
+                return Sentence("convert.report.module"), checks, tuple(notes)
+            notes.append(Sentence("convert.note.not_asked", reason=failures[0]))
     checks, failures = _checked(_formula_side(source, convention, plan), us, questions)
-    return ("the formula" if checks else ""), checks, (*notes, *(failures[:1] if not checks else ()))
+    return (
+        (Sentence("convert.report.formula") if checks else ""),
+        checks,
+        (*notes, *(failures[:1] if not checks else ())),
+    )
 
 
 def _questions(plan: Plan, device: torch.device) -> Iterator[Question]:
@@ -113,14 +122,16 @@ def _questions(plan: Plan, device: torch.device) -> Iterator[Question]:
     causal = torch.ones(LONG, LONG, dtype=torch.bool, device=device).tril().expand(B, 1, LONG, LONG)
     if one_width:
         x = tokens(LONG, plan.embed_dim)
-        hidden = {"self": None, "self, causal": causal, "self, padding": padded(LONG, LONG)}
-        hidden["self, causal and padding"] = causal & padded(LONG, LONG)
-        yield from (Question(name, x, x, x, allowed, True) for name, allowed in hidden.items())
+        padding = padded(LONG, LONG)
+        yield Question(Sentence("convert.ask.plain"), x, x, x, None, True)
+        yield Question(Sentence("convert.ask.causal"), x, x, x, causal, True)
+        yield Question(Sentence("convert.ask.padding"), x, x, x, padding, True)
+        yield Question(Sentence("convert.ask.both"), x, x, x, causal & padding, True)
     if plan.position is None:
         query, keys = tokens(LONG, plan.embed_dim), tokens(SHORT, plan.kdim)
         values = keys if plan.vdim == plan.kdim else tokens(SHORT, plan.vdim)
-        yield Question("cross, S != L", query, keys, values, None, False)
-        yield Question("cross, S != L, padding", query, keys, values, padded(LONG, SHORT), False)
+        yield Question(Sentence("convert.ask.cross"), query, keys, values, None, False)
+        yield Question(Sentence("convert.ask.cross_padding"), query, keys, values, padded(LONG, SHORT), False)
 
 
 def _ours(layer: MultiHeadAttention, question: Question) -> Tensor:
@@ -137,7 +148,7 @@ def _module_side(source: Source, convention: Convention, plan: Plan) -> _Side:
     if is_keras(source.module):
         twin, weights = widened_keras(source.module, (plan.embed_dim, plan.kdim, plan.vdim))
         return _Side(lambda question: convention.ask(twin, plan, question), weights, read)
-    twin = copy.deepcopy(source.module).double().eval().requires_grad_()
+    twin = twin_of(source.module).double().eval().requires_grad_()
     for module in twin.modules():
         config: Any = getattr(module, "config", None)
         if hasattr(config, "_attn_implementation"):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Check", "Report", "Used"]
+from headwise.compat.conversion.mapping import Row
+from headwise.wording import said_in, say
+from headwise.wording.screen import columns
+
+__all__ = ["Check", "Report", "Used", "used_by"]
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,9 @@ class Check:
         return self.outputs, self.inputs, self.weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """What a conversion did and how it was proved; `str` is a table, `to_dict` plain data.
+    """What a conversion did and how it was proved; `str` is a table, `said` one in a language, `to_dict` plain data.
 
     against: "the module" or "the formula" that the layer was compared with, "" where there was nothing. filled: our
     weights that theirs does not have, and what they were filled with. mask: what the source hides by itself, as code
@@ -94,29 +99,74 @@ class Report:
             **asdict(self),
         }
 
-    def __str__(self) -> str:
-        names = [f"{used.theirs} -> {', '.join(used.ours)}" for used in self.used]
-        width = max(map(len, names), default=0)
-        lines = [f"{self.convention} -> {self.layer}", ""]
-        for name, used in zip(names, self.used, strict=True):
-            lines.append(f"  {name:{width}}  {'; '.join(used.steps)}".rstrip())
-        lines += [f"  {name}: ignored, {why}" for name, why in self.ignored]
-        lines += [f"  {name}: {what}" for name, what in self.filled]
-        lines += ["", *self._proof()]
+    @property
+    def summary(self) -> str:
+        """From what to what, and how far it is proved, in one line."""
+        if not self.checks:
+            return f"{self.convention} -> {self.layer}, not proved"
+        verdict = "proved against" if self.proved else "not equal to"
+        largest = f"largest difference {self.largest:.1e}"
+        return f"{self.convention} -> {self.layer}, {verdict} {self.against}: {largest}"
+
+    def said(self, lang: str = "en", *, written: tuple[Used, ...] = (), target: str = "") -> str:
+        """The report as a table in a language. written, target: what else was written, and of which convention."""
+        lines = [f"{self.convention} -> {self.layer}", "", *_renamed(self.used, lang)]
+        lines += [
+            "  " + say("convert.report.ignored", lang=lang, name=name, why=said_in(why, lang))
+            for name, why in self.ignored
+        ]
+        lines += [f"  {name}: {said_in(what, lang)}" for name, what in self.filled]
+        if written:
+            lines += ["", say("convert.report.written", lang=lang, target=target), "", *_renamed(written, lang, "<-")]
+        lines += ["", *self._proof(lang)]
         if self.mask:
-            lines.append(f"By itself the source hides what mask={self.mask} hides: give it to each call.")
-        lines += [f"Note: {note}." for note in self.notes]
+            lines.append(say("convert.report.mask", lang=lang, mask=self.mask))
+        lines += [say("convert.report.note", lang=lang, note=said_in(note, lang)) for note in self.notes]
         return "\n".join(lines)
 
-    def _proof(self) -> list[str]:
+    def __str__(self) -> str:
+        return self.said()
+
+    def __repr__(self) -> str:
+        return f"Report({self.summary})"
+
+    def _proof(self, lang: str) -> list[str]:
         if not self.checks:
-            return ["Not proved: there is nothing to compare the layer with."]
-        width = max(len(check.question) for check in self.checks)
-        head = f"  {'':{width}}  {'outputs':>9}  {'d inputs':>9}  {'d weights':>9}"
-        rows = [f"  {check.question:{width}}  " + "  ".join(map(_number, check.found)) for check in self.checks]
-        verdict = "Proved" if self.proved else "Not equal"
-        return [f"{verdict} against {self.against}, in float64; the largest differences:", head, *rows]
+            return [say("convert.report.unproved", lang=lang)]
+        verdict = "convert.report.proved" if self.proved else "convert.report.unequal"
+        heads = ("convert.report.outputs", "convert.report.inputs", "convert.report.weights")
+        titles = [say(head, lang=lang) for head in heads]
+        rows = [["", *titles]]
+        rows += [[str(said_in(check.question, lang)), *map(_number, check.found)] for check in self.checks]
+        return [say(verdict, lang=lang, against=said_in(self.against, lang)), *_table(rows)]
+
+
+def used_by(rows: Iterable[Row]) -> tuple[Used, ...]:
+    """What the rows of a table make of their weights."""
+    return tuple(Used(row.theirs, row.names, tuple(step.said for step in row.steps)) for row in rows)
+
+
+def _renamed(used: Iterable[Used], lang: str, arrow: str = "->") -> list[str]:
+    """Their names and ours, side by side with the steps between them."""
+    sign = "；" if lang == "zh" else "; "
+    names = {f"{each.theirs} {arrow} {', '.join(each.ours)}": each.steps for each in used}
+    width = max(map(len, names), default=0)
+    return [
+        f"  {name:{width}}  {sign.join(str(said_in(step, lang)) for step in steps)}".rstrip()
+        for name, steps in names.items()
+    ]
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Rows of cells in columns as wide as their widest, the first to the left, the numbers to the right."""
+    widths = [max(columns(row[n]) for row in rows) for n in range(len(rows[0]))]
+    said = []
+    for first, *numbers in rows:
+        cells = [first + " " * (widths[0] - columns(first))]
+        cells += [" " * (width - columns(cell)) + cell for cell, width in zip(numbers, widths[1:], strict=True)]
+        said.append("  " + "  ".join(cells))
+    return said
 
 
 def _number(found: float | None) -> str:
-    return f"{'-':>9}" if found is None else f"{found:9.1e}"
+    return "-" if found is None else f"{found:.1e}"

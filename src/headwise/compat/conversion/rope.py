@@ -8,10 +8,11 @@ from typing import Any
 from headwise.compat.conversion.source import Source
 from headwise.errors import ConversionError
 from headwise.positions import LinearScaling, Llama3Scaling, Rotary, RotaryScaling, YarnScaling
+from headwise.wording import Sentence
 
 __all__ = ["kind_of_layer", "rotary"]
 
-_BASE = "the base of the rotation is no weight"
+_BASE = Sentence("convert.why.base")
 _YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor")
 
 

@@ -15,13 +15,25 @@ from headwise.errors import ConversionError
 from headwise.layer import DotProduct, MultiHeadAttention
 from headwise.layer.widths import make_widths
 from headwise.positions import RelativeBias, Rotary, RotaryEmbedding
+from headwise.wording import Sentence
 
 # what libraries call the number of query heads
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "h")
 
-__all__ = ["HEADS", "Plan", "Shapes", "Source", "layout_of", "plan_for"]
+__all__ = ["HEADS", "Plan", "Shapes", "Source", "UntoldError", "layout_of", "plan_for"]
 
 _ABSENT = object()
+
+
+class UntoldError(ConversionError):
+    """Something that weights do not tell must be given. key, values: the same in the words of the command line."""
+
+    def __init__(self, message: str, key: str, **values: object) -> None:
+        super().__init__(message)
+        self.key, self.values = key, values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _untold, (str(self), self.key, self.values)
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Source:
     num_heads: int | None = None
     prefix: str = ""
 
-    def says(self, *names: str, otherwise: Any = _ABSENT, why: str = "weights alone do not tell it") -> Any:
+    def says(self, *names: str, otherwise: Any = _ABSENT, why: Sentence | None = None) -> Any:
         """The value that the module, its config or the config given has under one of these names.
 
         Where none has it, `otherwise`, or a ConversionError that says what to give.
@@ -49,8 +61,12 @@ class Source:
                 if value is not None:
                     return value
         if otherwise is _ABSENT:
-            raise ConversionError(
-                f"{names[0]} must be known, but {why}: give config= with {names[0]!r} in it, or the module itself"
+            why = Sentence("convert.why.untold") if why is None else why
+            raise UntoldError(
+                f"{names[0]} must be known, but {why}: give config= with {names[0]!r} in it, or the module itself",
+                "refuse.config_untold",
+                name=names[0],
+                why=why,
             )
         return otherwise
 
@@ -64,9 +80,10 @@ class Source:
             )
         count = found if self.num_heads is None else self.num_heads
         if count is None:
-            raise ConversionError(
+            raise UntoldError(
                 "the number of heads must be known, but weights alone do not tell it: give num_heads=, config= or the "
-                "module itself"
+                "module itself",
+                "refuse.heads_untold",
             )
         if not isinstance(count, int) or count < 1:
             raise ConversionError(
@@ -245,6 +262,10 @@ def plan_for(shapes: Shapes, num_heads: int, *, head_dim: int | None = None, **m
         embed_dim=q[1], num_heads=num_heads, num_kv_heads=Hk, head_dim=D, v_head_dim=v[0] // Hk, kdim=k[1], vdim=v[1],
         out_dim=out[0], **more,
     )  # fmt: skip
+
+
+def _untold(message: str, key: str, values: Mapping[str, object]) -> UntoldError:
+    return UntoldError(message, key, **values)
 
 
 def _look_up(place: Any, name: str) -> Any:

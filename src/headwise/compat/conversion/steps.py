@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headwise.compat.conversion.mapping import Layout, Parts, Step
+from headwise.wording import Sentence
 
 __all__ = [
     "BLOCK_COLUMNS", "BLOCK_ROWS", "EINSUM_BIAS", "EINSUM_KEY", "EINSUM_OUT", "EINSUM_QUERY", "EINSUM_VALUE",
@@ -19,24 +20,30 @@ def _rows(layout: Layout) -> list[int]:
 
 
 PACKED = Step(
-    "unpack queries, keys and values",
+    Sentence("convert.step.unpack_all"),
     lambda parts, layout: parts[0].split(_rows(layout)),
     lambda parts, layout: (torch.cat(parts),),
 )
 PACKED_PAIR = Step(
-    "unpack keys and values",
+    Sentence("convert.step.unpack_pair"),
     lambda parts, layout: parts[0].split(_rows(layout)[1:]),
     lambda parts, layout: (torch.cat(parts),),
 )
 TRANSPOSED = Step(
-    "transpose to (out, in)", lambda parts, layout: (parts[0].mT,), lambda parts, layout: (parts[0].mT.contiguous(),)
+    Sentence("convert.step.transpose"),
+    lambda parts, layout: (parts[0].mT,),
+    lambda parts, layout: (parts[0].mT.contiguous(),),
 )
 ONE_MORE = Step(
-    "add 1 to the norm's weight",
+    Sentence("convert.step.one_more"),
     lambda parts, layout: (parts[0] + 1,),
     lambda parts, layout: (parts[0] - 1,),
     shifts=True,
 )
+
+
+def _reshape(before: str, after: str) -> Sentence:
+    return Sentence("convert.step.reshape", before=before, after=after)
 
 
 def _einsum(heads: str, width: str) -> Step:
@@ -47,13 +54,15 @@ def _einsum(heads: str, width: str) -> Step:
         return (parts[0].mT.reshape(-1, sizes[heads], sizes[width]).contiguous(),)
 
     return Step(
-        f"(in, {heads}, {width}) to ({heads}·{width}, in)", lambda parts, layout: (parts[0].flatten(1).mT,), write
+        _reshape(f"(in, {heads}, {width})", f"({heads}·{width}, in)"),
+        lambda parts, layout: (parts[0].flatten(1).mT,),
+        write,
     )
 
 
 EINSUM_QUERY, EINSUM_KEY, EINSUM_VALUE = _einsum("Hq", "D"), _einsum("Hk", "D"), _einsum("Hk", "Dv")
 EINSUM_OUT = Step(
-    "(Hq, Dv, out) to (out, Hq·Dv)",
+    _reshape("(Hq, Dv, out)", "(out, Hq·Dv)"),
     lambda parts, layout: (parts[0].flatten(0, 1).mT,),
     lambda parts, layout: (parts[0].mT.reshape(layout.widths.Hq, layout.widths.Dv, -1).contiguous(),),
 )
@@ -64,7 +73,9 @@ def _einsum_bias(heads: str, width: str) -> Step:
         sizes = layout.widths._asdict()
         return (parts[0].reshape(sizes[heads], sizes[width]),)
 
-    return Step(f"({heads}, {width}) to ({heads}·{width})", lambda parts, layout: (parts[0].flatten(),), write)
+    return Step(
+        _reshape(f"({heads}, {width})", f"({heads}·{width})"), lambda parts, layout: (parts[0].flatten(),), write
+    )
 
 
 EINSUM_BIAS = {"query": _einsum_bias("Hq", "D"), "key": _einsum_bias("Hk", "D"), "value": _einsum_bias("Hk", "Dv")}
@@ -82,12 +93,12 @@ def _heads_moved(t: Tensor, order: Tensor, heads: int) -> Tensor:
 
 
 BLOCK_ROWS = Step(
-    "query heads from tile order (h % Hk) to block order (h // group)",
+    Sentence("convert.step.rows"),
     lambda parts, layout: (_heads_moved(parts[0], _order(layout), layout.widths.Hq),),
     lambda parts, layout: (_heads_moved(parts[0], _order(layout).argsort(), layout.widths.Hq),),
 )
 BLOCK_COLUMNS = Step(
-    "columns of the output from tile order (h % Hk) to block order (h // group)",
+    Sentence("convert.step.columns"),
     lambda parts, layout: (_heads_moved(parts[0].mT, _order(layout), layout.widths.Hq).mT,),
     lambda parts, layout: (_heads_moved(parts[0].mT, _order(layout).argsort(), layout.widths.Hq).mT.contiguous(),),
 )
@@ -110,4 +121,4 @@ def paired(pairing: str) -> Step:
         order = torch.cat([order, torch.arange(turned, D, device="cpu")])
         return tuple(part.unflatten(0, (-1, D)).index_select(1, order.to(part.device)).flatten(0, 1) for part in parts)
 
-    return Step(f"features paired as {pairing}", lambda parts, layout: parts, write)
+    return Step(Sentence("convert.step.paired", pairing=pairing), lambda parts, layout: parts, write)

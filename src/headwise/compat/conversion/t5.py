@@ -15,6 +15,7 @@ from headwise.compat.conversion.plain import heads, joined, mixed
 from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.layer import DotProduct
 from headwise.positions import RelativeBias, relative_buckets
+from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
@@ -29,7 +30,7 @@ T5 = Table(
     ),
 )
 _BIAS = "relative_attention_bias.weight"
-_SHARED = "in its model this layer adds the bias of the first one, if it is self-attention: give it as attn_bias"
+_SHARED = Sentence("convert.note.shared")
 
 
 def _plan(source: Source) -> Plan:
@@ -51,7 +52,7 @@ def _decodes(source: Source) -> bool:
     parts = source.prefix.split(".")
     if source.module is None and ("decoder" in parts) != ("encoder" in parts):
         return "decoder" in parts
-    return bool(source.says("is_decoder", why="the buckets of a decoder differ from those of an encoder"))
+    return bool(source.says("is_decoder", why=Sentence("convert.why.buckets")))
 
 
 def _formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
@@ -72,7 +73,7 @@ def _formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
 
 CONVENTIONS = (
     Convention(
-        "t5", "Hugging Face's T5 and its kin", T5, _plan, _formula, fits=frozenset({"head_dim", "relative"}),
+        "t5", Sentence("convert.about.t_five"), T5, _plan, _formula, fits=frozenset({"head_dim", "relative"}),
         aliases=("mt5",), modules=("T5Attention", "MT5Attention"), scale=1.0,
     ),
 )  # fmt: skip

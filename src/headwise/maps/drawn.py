@@ -1,0 +1,43 @@
+"""Drawn: maps that can show themselves: as a figure, and as a picture in a notebook."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Drawn", "page_of"]
+
+
+class Drawn:
+    """What a map is for matplotlib and for a notebook."""
+
+    def plot(
+        self,
+        *,
+        head: int | None = None,
+        sample: int = 0,
+        tokens: Sequence[str] | None = None,
+        scale: str = "linear",
+        ax: Any = None,
+    ) -> Any:
+        """The map as a heat map on matplotlib's `ax`, None: on axes of its own; those axes.
+
+        head: None is the mean of all. tokens: the texts of queries and keys, None: their numbers. scale: "linear", or
+        "log": how weights become colours. A figure of its own is `.figure` of the axes: `m.plot().figure.savefig(...)`.
+        """
+        return page_of(self, tokens).of_sample(sample).plot(head=head, scale=scale, ax=ax)
+
+    def _repr_html_(self) -> str:
+        html: str = page_of(self)._repr_html_()
+        return html
+
+
+def page_of(maps: object, tokens: Sequence[str] | None = None) -> Any:
+    """The page of maps, made by the public `look`.
+
+    Drawing lies to the right of maps on the arrow, so it is reached as anybody outside reaches it: by the package's
+    table of public names, which points everywhere.
+    """
+    package: Any = sys.modules[__name__.partition(".")[0]]
+    return package.look(maps, tokens=tokens)

@@ -1,0 +1,62 @@
+"""Hints: a call in the words of another library is answered with ours."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from headwise.errors import ArgumentError
+
+__all__ = ["CallError", "hinted"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CallError(ArgumentError, TypeError):
+    """A call has an argument that the function does not take."""
+
+
+def hinted(words: Mapping[str, str], *, by_name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function whose TypeError for an argument that it does not take becomes a sentence with what to give.
+
+    words: names that other libraries use -> what to give in their place. by_name: what to say where more arguments
+    came by their place than it takes that way, "": Python's own words. The function keeps its signature, and a call
+    that fits costs one call of Python more.
+
+    >>> @hinted({"colour": "give color="})
+    ... def paint(*, color: str) -> str:
+    ...     return color
+    >>> paint(colour="red")
+    Traceback (most recent call last):
+    headwise.wording.hints.CallError: paint takes no colour=: give color=
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                _explain(function, args, kwargs, words, by_name, error)
+
+        return call
+
+    return decorate
+
+
+def _explain(
+    function: Callable[..., Any], args: Any, kwargs: Any, words: Mapping[str, str], by_name: str, error: TypeError
+) -> NoReturn:
+    """Raise the sentence for what is wrong with the arguments, or the error again if nothing is."""
+    taken = inspect.signature(function).parameters
+    name = function.__qualname__.removesuffix(".__init__").removesuffix(".forward")
+    unknown = [word for word in kwargs if word in words]
+    if unknown:
+        raise CallError(f"{name} takes no {unknown[0]}=: {words[unknown[0]]}") from None
+    places = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken.values())
+    if by_name and len(args) > places:
+        raise CallError(by_name) from None
+    raise error

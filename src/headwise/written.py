@@ -1,0 +1,48 @@
+"""Written: a file that appears whole or not at all, under its name only when all of it is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headwise.wording import refusal
+
+__all__ = ["check_place", "write_whole"]
+
+
+def check_place(file: Path, *, force: bool) -> Path:
+    """The file, if it may be written there; else a Refusal. force: whether one that exists may be replaced."""
+    if not file.parent.is_dir():
+        raise refusal("refuse.output_folder", folder=file.parent)
+    if file.is_dir():
+        raise refusal("refuse.is_folder", file=file)
+    if file.exists() and not force:
+        raise refusal("refuse.exists", file=file)
+    return file
+
+
+def write_whole(file: Path, fill: Callable[[Path], None], *, force: bool) -> None:
+    """Let `fill` write another file in the same folder, then give that this one's name.
+
+    The place is checked before and after, and a Refusal raised where it cannot be written; what `fill` raises beside
+    OSError is raised as it is. Nothing unfinished is left behind.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder, "a.txt"), lambda unfinished: print(unfinished.write_text("all")), force=False)
+    ...     [each.name for each in Path(folder).iterdir()]
+    3
+    ['a.txt']
+    """
+    check_place(file, force=force)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        fill(unfinished)
+        # it may have come to be in the meantime
+        check_place(file, force=force)
+        unfinished.replace(file)
+    except OSError as error:
+        raise refusal("refuse.unwritable", file=file, reason=error.strerror or type(error).__name__) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
