@@ -192,7 +192,7 @@ def test_the_signature_is_told_by_number_and_names(given, named, widths):
         ((100, 100, 100), {}, r"dropout is the chance of zeroing a weight, so it must lie in 0\.\.1; got 100"),
         ((12, 3, 0, 5), {}, "bias must be True or False; got bias=5"),
         ((12, 5, 0.1), {}, "num_heads=5 must divide num_hiddens=12"),
-        ((12, 0, 0.1), {}, "num_heads counts features or heads, so it must be 1 or more; got num_heads=0"),
+        ((12, 0, 0.1), {}, "num_heads counts heads or features, so it must be 1 or more; got num_heads=0"),
         ((True, 3, 0.1), {}, "got num_hiddens=True"),
     ],
 )
@@ -218,7 +218,7 @@ def test_valid_lens_of_another_kind_are_refused(lens, error, words):
 
 def test_ranks_and_lengths_that_do_not_fit_are_refused():
     q, k, v = (x.float() for x in inputs())
-    with pytest.raises(ShapeError, match=r"keys must be \(B=2, L, width\), but came as \(7, 8\)"):
+    with pytest.raises(ShapeError, match=r"keys must be \(B=2, L, width=8\), but came as \(7, 8\)"):
         layer()(q, k[0], v, None)
     with pytest.raises(ShapeError, match="Lk=7 keys and 6 values came"):
         layer()(q, k, v[:, :6], None)

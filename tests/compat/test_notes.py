@@ -129,7 +129,7 @@ def test_dropout_works_in_training_only():
     ("make", "words"),
     [
         (lambda: note_000.MultiHeadAttention(512, 7), "num_heads=7 must divide model_dim=512"),
-        (lambda: note_002.MultiHeadAttention(768, 0), "num_heads=0 must divide hidden_dim=768"),
+        (lambda: note_002.MultiHeadAttention(768, 0), "1 or more; got num_heads=0"),
         (lambda: note_003.MultiHeadAttention(8, 8, 8, 8, 3, 0.1), "num_heads=3 must divide num_hiddens=8"),
         (lambda: note_004.MultiHeadedAttention(5, 12), "h=5 must divide d_model=12"),
     ],
@@ -145,7 +145,7 @@ def test_masks_and_inputs_that_do_not_fit_are_refused():
         MAKE["000"]()(q, k, v, torch.ones(B, LQ, LK))
     with pytest.raises(MaskError, match=r"Lq=5, Lk=7"):
         MAKE["000"]()(q, k, v, torch.ones(B, LK))
-    with pytest.raises(ShapeError, match=r"X must be \(B, L, D\), .* but came as \(5, 12\)"):
+    with pytest.raises(ShapeError, match=r"X must be \(B, L, hidden_dim=12\), but came as \(5, 12\)"):
         MAKE["002"]()(q[0])
     with pytest.raises(TypeError, match="biass"):
         MAKE["003"](biass=True)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from headwise.compat.flags import as_flags, with_four_axes
+from headwise.compat.inputs import chance, check_sequence, check_tensors, count
 from headwise.compat.last_map import LastMap
-from headwise.compat.signatures import chance
 from headwise.compat.uniform import with_even_rows
 from headwise.errors import ArgumentError, MaskError, ShapeError
 from headwise.maps import attention_map
@@ -40,7 +40,7 @@ class MultiHeadedAttention(nn.Module):
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.1) -> None:
         super().__init__()
-        if h < 1 or d_model % h:
+        if count("d_model", d_model) % count("h", h):
             raise ArgumentError(
                 f"h={h} must divide d_model={d_model} so that heads are equally wide: change one of them"
             )
@@ -65,8 +65,7 @@ class MultiHeadedAttention(nn.Module):
         is refused: the original spreads a (B, Lk) over the heads, and no error says so.
         """
         for name, x in (("query", query), ("key", key), ("value", value)):
-            if x.ndim != 3:
-                raise ShapeError(f"{name} must be (B, L, d_model={self.h * self.d_k}), but came as {tuple(x.shape)}")
+            check_sequence(name, x, self.h * self.d_k, called="d_model")
         allowed = None if mask is None else _for_all_heads(mask)
         q, k, v = (
             linear(x).unflatten(-1, (self.h, self.d_k)).transpose(1, 2)
@@ -99,6 +98,9 @@ def attention(
     >>> out.shape, p_attn.shape
     (torch.Size([2, 8, 10, 64]), torch.Size([2, 8, 10, 10]))
     """
+    check_tensors(query=query, key=key, value=value)
+    if dropout is not None and not callable(dropout):
+        raise ArgumentError(f"dropout is called with the weights, but {dropout!r} came: give nn.Dropout(p)")
     front = query.ndim - 2
     if front not in (0, 1, 2):
         raise ShapeError(f"query must be (Lq, D), (B, Lq, D) or (B, h, Lq, D), but came as {tuple(query.shape)}")

@@ -12,8 +12,9 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from headwise.compat.inputs import chance, check_sequence, check_tensors, count, width_of
 from headwise.compat.last_map import LastMap
-from headwise.compat.signatures import chance, taken
+from headwise.compat.signatures import taken
 from headwise.compat.valid_lens import counts, rows
 from headwise.errors import ArgumentError, ShapeError
 from headwise.maps import attention_map
@@ -58,7 +59,7 @@ class DotProductAttention(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Tensor | None = None) -> Tensor:
         """Each query's mixture of the values."""
-        _check_ranks(queries, keys, values)
+        _check_inputs(queries, keys, values)
         q, k, mask = rows(queries[:, None], keys[:, None], valid_lens)
         self._last.keep(lambda: attention_map(q, k, mask=mask), queries.dtype)
         dropout = self.dropout.p if self.dropout.training else 0.0
@@ -101,7 +102,7 @@ class AdditiveAttention(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Tensor | None) -> Tensor:
         """Each query's mixture of the values: (B, Lq, Dv)."""
-        _check_ranks(queries, keys, values)
+        _check_inputs(queries, keys, values, width_of(self.W_q), width_of(self.W_k))
         features = self.W_q(queries)
         q, k, mask = rows(features[:, None], self.W_k(keys)[:, None], valid_lens, is_additive=True)
         if isinstance(self.w_v, nn.LazyLinear):
@@ -144,7 +145,7 @@ class MultiHeadAttention(nn.Module):
         found = taken("MultiHeadAttention", given, named, (sizes, (*SIZES, *sizes)))
         hidden, bias = found["num_hiddens"], found.get("bias", False)
         self.num_heads: int = found["num_heads"]
-        if self.num_heads < 1 or hidden % self.num_heads:
+        if hidden % self.num_heads:
             raise ArgumentError(
                 f"num_heads={self.num_heads} must divide num_hiddens={hidden} so that heads are equally wide: "
                 "change one of them"
@@ -160,7 +161,7 @@ class MultiHeadAttention(nn.Module):
 
         valid_lens: (B,) or (B, Lq), how many of the first keys count, None: all.
         """
-        _check_ranks(queries, keys, values)
+        _check_inputs(queries, keys, values, *(width_of(each) for each in (self.W_q, self.W_k, self.W_v)))
         if valid_lens is not None:
             valid_lens = counts(valid_lens, queries.shape[0], queries.shape[1], keys.shape[1])
             valid_lens = torch.repeat_interleave(valid_lens, self.num_heads, dim=0)
@@ -188,6 +189,9 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
     <BLANKLINE>
             [[0.2500, 0.2500, 0.2500, 0.2500]]])
     """
+    check_tensors(X=X)
+    if not X.is_floating_point():
+        raise ArgumentError(f"scores must be floating, but {X.dtype} came: cast them first")
     if valid_lens is None:
         return torch.softmax(X, dim=-1)
     if X.ndim != 3:
@@ -205,6 +209,9 @@ def transpose_qkv(X: Tensor, num_heads: int) -> Tensor:
     >>> transpose_qkv(torch.zeros(2, 3, 10), 5).shape
     torch.Size([10, 3, 2])
     """
+    check_sequence("X", X, letters="B, L", called="num_hiddens")
+    if X.shape[-1] % count("num_heads", num_heads):
+        raise ShapeError(f"num_heads={num_heads} must divide the width of X, but it came as {tuple(X.shape)}")
     folded: Tensor = X.unflatten(-1, (num_heads, -1)).transpose(1, 2).flatten(0, 1)
     return folded
 
@@ -215,14 +222,21 @@ def transpose_output(X: Tensor, num_heads: int) -> Tensor:
     >>> transpose_output(torch.zeros(10, 3, 2), 5).shape
     torch.Size([2, 3, 10])
     """
+    check_sequence("X", X, letters="B·num_heads, L", called="D")
+    if X.shape[0] % count("num_heads", num_heads):
+        raise ShapeError(f"num_heads={num_heads} must divide the first axis of X, but it came as {tuple(X.shape)}")
     joined: Tensor = X.unflatten(0, (-1, num_heads)).transpose(1, 2).flatten(2)
     return joined
 
 
-def _check_ranks(queries: Tensor, keys: Tensor, values: Tensor) -> None:
-    for name, x in (("queries", queries), ("keys", keys), ("values", values)):
-        if x.ndim != 3 or x.shape[0] != queries.shape[0]:
-            raise ShapeError(f"{name} must be (B={queries.shape[0]}, L, width), but came as {tuple(x.shape)}")
+def _check_inputs(queries: Tensor, keys: Tensor, values: Tensor, *widths: int | None) -> None:
+    given = {"queries": queries, "keys": keys, "values": values}
+    check_tensors(**given)
+    batch = f"B={queries.shape[0]}" if queries.ndim else "B"
+    for (name, x), width in zip(given.items(), (*widths, None, None, None), strict=False):
+        check_sequence(name, x, width, letters=f"{batch}, L")
+        if x.shape[0] != queries.shape[0]:
+            raise ShapeError(f"{name} must be ({batch}, L, width), but came as {tuple(x.shape)}")
     if keys.shape[1] != values.shape[1]:
         raise ShapeError(
             f"each key has a value, so keys and values must be equally many, but Lk={keys.shape[1]} keys and "

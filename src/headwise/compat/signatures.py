@@ -5,9 +5,10 @@ from __future__ import annotations
 from inspect import Parameter, Signature
 from typing import Any
 
+from headwise.compat.inputs import count
 from headwise.errors import ArgumentError
 
-__all__ = ["chance", "taken"]
+__all__ = ["taken"]
 
 
 def taken(
@@ -21,10 +22,9 @@ def taken(
             found = Signature(fitting).bind(*given, **named).arguments
         except TypeError:
             continue
-        counted = {each: size for each, size in found.items() if each not in ("dropout", "bias")}
-        for each, size in counted.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"{each} counts features or heads, so it must be 1 or more; got {each}={size!r}")
+        for each, size in found.items():
+            if each not in ("dropout", "bias"):
+                count(each, size)
         if not isinstance(found.get("bias", False), bool):
             raise ArgumentError(f"bias must be True or False; got bias={found['bias']!r}")
         return found
@@ -34,9 +34,3 @@ def taken(
         f"{name} takes {listed}, bias being optional, but {len(given)} arguments{by_name} came, which fit neither: "
         "name the sizes"
     )
-
-
-def chance(dropout: float) -> float:
-    if not 0.0 <= dropout <= 1.0:
-        raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {dropout}")
-    return dropout

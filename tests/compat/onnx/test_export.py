@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.export import Dim
 
 import headwise as hw
 from headwise.compat.onnx import export
+from headwise.compat.onnx.quiet import LOGGED
 from headwise.errors import ArgumentError
 from headwise.testing import assert_within_budget
 
@@ -49,6 +51,9 @@ FIT: dict[str, Callable[[], Padded]] = {
     "rotary, normalised, window": lambda: Padded(hw.window(keys=4), position=hw.Rotary(), qk_norm="rms"),
     "softcap, and a scale below zero": lambda: Padded(hw.causal(), score=hw.DotProduct(softcap=2.0, scale=-0.7)),
     "a learned bias": lambda: Plain(None, position=hw.RelativeBias()),
+    "float64, and a scale that float32 rounds": lambda: Padded(
+        hw.causal(), dtype=torch.float64, score=hw.DotProduct(scale=0.3, softcap=2.5)
+    ),
     "half": lambda: Padded(hw.causal(), dtype=torch.float16, position=hw.Alibi()),
 }
 DECOMPOSED: dict[str, Callable[[], Padded]] = {
@@ -86,12 +91,6 @@ def assert_same(file: Path, model: nn.Module, *given: Tensor) -> None:
     exact = copy.deepcopy(model).double()
     want = exact(*(t.double() if t.is_floating_point() else t for t in given))
     assert_within_budget(run(file, *given), want.detach(), model(*given).detach())
-
-
-@pytest.fixture(autouse=True)
-def quiet_exporter() -> None:
-    # it logs that torchvision is not installed
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 
 
 @pytest.mark.parametrize("name", [*FIT, *DECOMPOSED])
@@ -166,6 +165,25 @@ def test_a_model_of_several_layers_is_exported_in_eval_mode_and_handed_back_in_i
     assert_same(tmp_path / "stack.onnx", model.eval(), torch.randn(3, 7, E))
 
 
+def test_the_exporter_is_quiet_about_itself_and_says_what_a_model_warns_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Old(Plain):
+        def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+            warnings.warn("an old layer", DeprecationWarning, stacklevel=2)
+            logging.getLogger("torch.onnx._internal.exporter._core").warning("Tensor 'a' is not one of them")
+            return super().forward(x, keep)
+
+    model = Old(hw.causal(), position=hw.Rotary())
+    before = [logging.getLogger(name).filters[:] for name, _, _ in LOGGED]
+    with pytest.warns(DeprecationWarning, match="an old layer") as warned:
+        export(model, inputs(3, 7), tmp_path / "layer.onnx", dynamic_shapes=(ANY_SIZE, ANY_SIZE))
+    assert {str(each.message) for each in warned} == {"an old layer"}
+    logged = {record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING}
+    assert logged == {"Tensor 'a' is not one of them"}
+    assert [logging.getLogger(name).filters for name, _, _ in LOGGED] == before
+
+
 def test_an_explicit_backend_is_exported_as_it_computes(tmp_path: Path) -> None:
     class Explicit(nn.Module):
         def forward(self, q: Tensor) -> Tensor:
@@ -190,6 +208,40 @@ def test_an_opset_without_the_operator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="opset 23, but opset=22"):
         export(Padded(None), inputs(3, 7), tmp_path / "layer.onnx", opset=22)
     assert not (tmp_path / "layer.onnx").exists()
+
+
+def test_an_opset_that_torch_does_not_write_is_refused_and_no_file_left(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"must write opset 99, but gave \d+: give one that this version"):
+        export(Padded(None), inputs(3, 7), tmp_path / "layer.onnx", opset=99)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"opset": "23"}, "opset 23, but opset='23'"),
+        ({"opset": 23.5}, r"opset 23, but opset=23\.5"),
+        ({"model": torch.relu}, "export takes an nn.Module, but builtin_function_or_method came"),
+        ({"path": 5}, "path must be the name of a file, but int came"),
+    ],
+)
+def test_what_is_no_model_no_path_and_no_opset_is_refused(wrong: dict[str, Any], words: str, tmp_path: Path) -> None:
+    given = {"model": Padded(None), "args": inputs(3, 7), "path": tmp_path / "layer.onnx", **wrong}
+    with pytest.raises(ArgumentError, match=words):
+        export(**given)
+
+
+def test_under_autocast_it_computes_in_the_dtype_of_autocast(tmp_path: Path) -> None:
+    class Cast(nn.Module):
+        def forward(self, q: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.float16):
+                return hw.attention(q, q, q, mask=hw.causal()).float()
+
+    q = torch.randn(2, 3, 5, 8)
+    export(Cast(), (q,), tmp_path / "call.onnx")
+    got, half = run(tmp_path / "call.onnx", q), q.half()
+    assert torch.equal(got, got.half().float())
+    assert_within_budget(got.half(), hw.testing.exact_attention(half, half, half, mask=hw.causal()), Cast()(q).half())
 
 
 def test_inputs_that_are_no_tuple_and_a_folder_that_is_not_there_are_refused(tmp_path):

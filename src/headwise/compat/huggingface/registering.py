@@ -52,7 +52,7 @@ def register(name: str = "headwise") -> None:
     >>> model(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
     torch.Size([1, 3, 8])
     """
-    if not name.isidentifier() or any(word in name for word in TAKEN):
+    if not isinstance(name, str) or not name.isidentifier() or any(word in name for word in TAKEN):
         raise ArgumentError(
             f"name must be an identifier without {', '.join(TAKEN)} in it, which transformers reads as implementations "
             f'of its own, but {name!r} came: give another, such as "headwise"'
@@ -159,6 +159,11 @@ def _read(attention_mask: Tensor | HandedMask | None) -> tuple[Mask | None, Tens
         return None, None
     if isinstance(attention_mask, HandedMask):
         return attention_mask.mask, None
+    if not isinstance(attention_mask, Tensor):
+        raise MaskError(
+            f"attention_mask must be a tensor when it reaches attention, but {type(attention_mask).__name__} came, "
+            "which is of another attn_implementation: let transformers make it, or give a tensor"
+        )
     if attention_mask.ndim != 4 or not (attention_mask.dtype is torch.bool or attention_mask.is_floating_point()):
         raise MaskError(
             "attention_mask must be 4-D when it reaches attention, bool (True = may attend) or floating (scores to "

@@ -34,8 +34,8 @@ class Axes:
             raise ShapeError(f"query must be (B, T, features) or have more axes, but came as {tuple(query.shape)}")
         inner = tuple(range(1, query.ndim - 1))
         listed = inner if given is None else (given,) if isinstance(given, int) else tuple(given)
-        attending = tuple(axis + query.ndim if axis < 0 else axis for axis in listed)
-        if not attending or list(attending) != sorted(set(attending)) or not set(attending) <= set(inner):
+        attending = tuple(axis + query.ndim if isinstance(axis, int) and axis < 0 else axis for axis in listed)
+        if not attending or not set(attending) <= set(inner) or list(attending) != sorted(set(attending)):
             raise ArgumentError(
                 f"attention_axes must name axes of 1..{query.ndim - 2} in rising order, those between samples and "
                 f"features of the query {tuple(query.shape)}, but came as {given}"

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from headwise.compat.flags import as_flags
+from headwise.compat.inputs import chance, check_tensors, count, width_of
 from headwise.compat.keras.axes import Axes
+from headwise.compat.keras.later import Later
 from headwise.compat.keras.masks import Rows, joined
-from headwise.compat.keras.weights import Projection, all_or_none
-from headwise.compat.signatures import chance
-from headwise.errors import ArgumentError, ShapeError
+from headwise.compat.keras.weights import Projection, all_or_none, shapes_of
+from headwise.errors import ArgumentError, ConversionError, ShapeError
 from headwise.maps import attention_map
 from headwise.masks import Mask
 from headwise.ops import attention
+from headwise.ops.call import autocasts
 
 __all__ = ["Heads", "KerasHeads"]
 
@@ -53,12 +55,14 @@ class KerasHeads(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        if sliding_window is not None and (not isinstance(sliding_window, int) or sliding_window < 1):
+        is_count = isinstance(sliding_window, int) and not isinstance(sliding_window, bool) and sliding_window > 0
+        if sliding_window is not None and not is_count:
             raise ArgumentError(f"sliding_window counts keys, so it must be 1 or more, or None; got {sliding_window!r}")
         self.heads, self.dropout, self.use_bias, self.use_gate = heads, chance(dropout), use_bias, use_gate
-        self.output_shape = (output_shape,) if isinstance(output_shape, int) else tuple(output_shape or ())
+        given = output_shape if isinstance(output_shape, list | tuple) else (output_shape,)
+        self.output_shape = () if output_shape is None else tuple(count("output_shape", size) for size in given)
         self.attention_axes, self.sliding_window = attention_axes, sliding_window
-        self._made: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._later = Later(device, dtype)
         for name in self.names:
             self.register_module(name, None)
 
@@ -78,7 +82,8 @@ class KerasHeads(nn.Module):
         """Make the linears for inputs of these shapes, of which only the last sizes count; Glorot-uniform, biases 0."""
         key_shape = value_shape if key_shape is None else key_shape
         for each in self._projections(query_shape[-1], key_shape[-1], value_shape[-1]):
-            linear = nn.Linear(math.prod(each.inputs), math.prod(each.outputs), bias=self.use_bias, **self._made)
+            linear = nn.Linear(math.prod(each.inputs), math.prod(each.outputs), bias=self.use_bias,
+                               device=self._later.device, dtype=self._later.dtype)  # fmt: skip
             nn.init.xavier_uniform_(linear.weight)
             if self.use_bias:
                 nn.init.zeros_(linear.bias)
@@ -87,20 +92,23 @@ class KerasHeads(nn.Module):
     def load_keras_weights(self, arrays: Sequence[Any]) -> None:
         """Take the arrays of Keras' `layer.get_weights()`, all or none; makes the linears where they are not yet made.
 
-        ConversionError names what does not fit.
+        They are then made in the dtype of the arrays unless told otherwise. ConversionError names what does not fit.
         """
-        kernels = list(arrays)[:: 2 if self.use_bias else 1]
+        kernels = shapes_of(arrays)[:: 2 if self.use_bias else 1]
         known = self._current()
-        if not self.built and len(kernels) == len(self.names) and all(kernel.ndim for kernel in kernels):
-            widths = {name: int(kernel.shape[0]) for name, kernel in zip(self.names, kernels, strict=True)}
+        if not self.built and len(kernels) == len(self.names) and all(kernels):
+            widths = {name: kernel[0] for name, kernel in zip(self.names, kernels, strict=True)}
             known = self._projections(widths["query"], widths["key"], widths["value"])
         tensors = all_or_none(known, arrays, has_bias=self.use_bias)
         if not self.built:
+            self._later = self._later.of(tensors["query.weight"])
             self.build(*((known[self.names.index(name)].inputs) for name in ("query", "value", "key")))
         self.load_state_dict(tensors)
 
     def keras_weights(self) -> list[Any]:
         """The weights as arrays for Keras' `layer.set_weights()`."""
+        if not self.built:
+            raise ConversionError(f"{type(self).__name__} has no weights yet: call it once, or build(shapes), before")
         found = []
         for each in self._current():
             found += each.to_keras(self.get_submodule(each.name))
@@ -127,6 +135,7 @@ class KerasHeads(nn.Module):
         zeros before the output, whether scores are asked for or not.
         """
         key = value if key is None else key
+        check_tensors(query=query, value=value, key=key)
         axes = Axes.of(self.attention_axes, query)
         for name, x in (("value", value), ("key", key)):
             axes.check(query, name, x)
@@ -134,8 +143,9 @@ class KerasHeads(nn.Module):
             raise ShapeError(f"each key has a value, but key {tuple(key.shape)} and value {tuple(value.shape)} came")
         mask = self._mask(axes, query, key, Rows(query_mask, value_mask, key_mask), attention_mask, use_causal_mask)
         if not self.built:
-            self._made = {"device": self._made["device"] or query.device, "dtype": self._made["dtype"] or query.dtype}
+            self._later = self._later.met(query)
             self.build(query.shape, value.shape, key.shape)
+        self._check_fit(query=query, value=value, key=key)
         flat = axes.flat(query)
         H = self.heads
         q, k, v = (
@@ -152,6 +162,21 @@ class KerasHeads(nn.Module):
             return out
         return out, axes.scores(attention_map(q, k, mask=mask).dense().to(out.dtype), query, key)
 
+    def _check_fit(self, **given: Tensor) -> None:
+        """Raise unless inputs have the widths and the dtype of the linears that read them."""
+        for name, x in given.items():
+            linear = self.get_submodule(name)
+            if width_of(linear) not in (None, x.shape[-1]):
+                raise ShapeError(
+                    f"{name} must be (B, ..., width={width_of(linear)}), but came as {tuple(x.shape)}: the first call "
+                    "settled the width"
+                )
+            if type(linear) is nn.Linear and linear.weight.dtype is not x.dtype and not autocasts(x):
+                raise ArgumentError(
+                    f"{name} must be in the dtype of the weights, {linear.weight.dtype}, but {x.dtype} came: cast one "
+                    "of them, as Keras does by itself"
+                )
+
     def _mask(
         self, axes: Axes, query: Tensor, key: Tensor, rows: Rows, attention_mask: Tensor | None, is_causal: bool
     ) -> Mask | None:
@@ -167,6 +192,11 @@ class KerasHeads(nn.Module):
             rows, shape=(B, Lq, Lk), device=query.device, attention_mask=flags, is_causal=is_causal,
             sliding_window=self.sliding_window,
         )  # fmt: skip
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if not self.built:
+            self._later = self._later.moved(fn)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def _out(self, query: Tensor) -> tuple[int, ...]:
         return self.output_shape or (query.shape[-1],)
@@ -198,7 +228,13 @@ class KerasHeads(nn.Module):
         return self._projections(*widths)  # type: ignore[arg-type]  # they are Linears
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        found = {name: state_dict.get(f"{prefix}{name}.weight") for name in ("query", "value", "key")}
-        if not self.built and all(weight is not None for weight in found.values()):
-            self.build(*(weight.shape for weight in found.values() if weight is not None))
+        names = [f"{prefix}{name}.weight" for name in ("query", "value", "key")]
+        if not self.built and all(name in state_dict for name in names):
+            self._later = self._later.of(state_dict[names[0]])
+            self.build(*(state_dict[name].shape for name in names))
+        if not self.built:
+            # torch asks only the linears that are there
+            missing_keys: list[str] = rest[2]
+            wanted = [f"{prefix}{name}.weight" for name in self.names]
+            missing_keys += [name for name in wanted if name not in state_dict]
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from headwise.compat.inputs import count
 from headwise.compat.keras.heads import Heads, KerasHeads
 from headwise.compat.keras.single import AdditiveAttention, Attention, refuse_seed
+from headwise.compat.keras.weights import as_weight
 from headwise.errors import ArgumentError, ConversionError
 
 __all__ = ["GroupQueryAttention", "MultiHeadAttention", "from_keras"]
@@ -144,7 +146,7 @@ def from_keras(layer: Any) -> nn.Module:
     for name in OF_BEGINNING:
         config.pop(name, None)
     arrays = layer.get_weights()
-    dtype = torch.as_tensor(arrays[0]).dtype if arrays else None
+    dtype = as_weight(arrays[0]).dtype if arrays else None
     ours = CLASSES[kind.__name__](**config, dtype=dtype)
     ours.load_keras_weights(arrays)
     return ours.requires_grad_(bool(layer.trainable)).eval()
@@ -152,8 +154,8 @@ def from_keras(layer: Any) -> nn.Module:
 
 def _check_sizes(**sizes: int | None) -> None:
     for name, size in sizes.items():
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ArgumentError(f"{name} counts heads or features, so it must be 1 or more; got {name}={size!r}")
+        if size is not None:
+            count(name, size)
 
 
 def _refuse_flash(flash_attention: bool | None) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.compat.inputs import chance, check_tensors
+from headwise.compat.keras.later import Later
 from headwise.compat.keras.masks import Rows, joined, row_flags
-from headwise.compat.signatures import chance
+from headwise.compat.keras.weights import as_array, as_weight, shapes_of
 from headwise.errors import ArgumentError, ConversionError, ShapeError
 from headwise.maps import AttentionMap, attention_map
 from headwise.maps.making import additive_map
@@ -89,16 +91,16 @@ class Attention(nn.Module):
         """Take the arrays of Keras' `layer.get_weights()`, all or none."""
         names = [name for name, _ in self.named_parameters()]
         shapes = [tuple(weight.shape) for weight in self.parameters()]
-        given = [tuple(int(size) for size in array.shape) for array in arrays]
+        given = shapes_of(arrays)
         if given != shapes:
             raise ConversionError(
                 f"the weights must be {names} of the shapes {shapes}, but arrays of the shapes {given} came"
             )
-        self.load_state_dict({name: torch.as_tensor(array) for name, array in zip(names, arrays, strict=True)})
+        self.load_state_dict({name: as_weight(array) for name, array in zip(names, arrays, strict=True)})
 
     def keras_weights(self) -> list[Any]:
         """The weights as arrays for Keras' `layer.set_weights()`."""
-        return [weight.detach().cpu().clone().numpy() for weight in self.parameters()]
+        return [as_array(weight.detach().cpu().clone()) for weight in self.parameters()]
 
     def _scaled(self, query: Tensor) -> Tensor:
         return query if self.scale is None else query * self.scale
@@ -135,19 +137,21 @@ class AdditiveAttention(Attention):
     ) -> None:
         super().__init__(False, "dot", dropout, seed)
         self.use_scale = use_scale
-        self._made: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._later = Later(device, dtype)
 
     def build(self, dim: int) -> None:
         """Make the scale for queries of `dim` features, Glorot-uniform as in Keras."""
         if self.use_scale:
-            self.scale = nn.Parameter(torch.empty(dim, **self._made))
+            self.scale = nn.Parameter(torch.empty(dim, device=self._later.device, dtype=self._later.dtype))
             bound = math.sqrt(3.0 / dim)
             nn.init.uniform_(self.scale, -bound, bound)
 
     def load_keras_weights(self, arrays: Sequence[Any]) -> None:
         """Take the arrays of Keras' `layer.get_weights()`, all or none."""
-        if self.scale is None and len(arrays) == 1 and arrays[0].ndim == 1:
-            self.build(int(arrays[0].shape[0]))
+        given = shapes_of(arrays)
+        if self.scale is None and len(given) == 1 and len(given[0]) == 1:
+            self._later = self._later.of(as_weight(arrays[0]))
+            self.build(*given[0])
         super().load_keras_weights(arrays)
 
     def _scaled(self, query: Tensor) -> Tensor:
@@ -158,14 +162,23 @@ class AdditiveAttention(Attention):
 
     def _weight(self, query: Tensor) -> Tensor | None:
         if self.use_scale and self.scale is None:
-            self._made = {"device": self._made["device"] or query.device, "dtype": self._made["dtype"] or query.dtype}
+            self._later = self._later.met(query)
             self.build(query.shape[-1])
         return query.new_ones(query.shape[-1]) if self.scale is None else self.scale
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if self.scale is None:
+            self._later = self._later.moved(fn)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         weight = state_dict.get(f"{prefix}scale")
         if self.scale is None and weight is not None and weight.ndim == 1:
+            self._later = self._later.of(weight)
             self.build(weight.shape[0])
+        if self.use_scale and weight is None and self.scale is None:
+            missing_keys: list[str] = rest[2]
+            missing_keys.append(f"{prefix}scale")
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -183,6 +196,7 @@ def _inputs(inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         raise ArgumentError(f"inputs must be [query, value] or [query, value, key], but {kind} came")
     query, value = inputs[0], inputs[1]
     key = inputs[2] if len(inputs) == 3 else value
+    check_tensors(query=query, value=value, key=key)
     for name, x in (("query", query), ("value", value), ("key", key)):
         if x.ndim != 3:
             raise ShapeError(f"{name} must be (B, L, features), but came as {tuple(x.shape)}")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.errors import ConversionError
 
-__all__ = ["Projection", "all_or_none"]
+__all__ = ["Projection", "all_or_none", "as_array", "as_weight", "shapes_of"]
 
 
 class Projection(NamedTuple):
@@ -29,8 +29,8 @@ class Projection(NamedTuple):
         """
         parts = {name: weight.detach().cpu() for name, weight in linear.named_parameters()}
         kernel = parts["weight"].T.reshape(*self.inputs, *self.outputs).contiguous()
-        bias = [parts["bias"].reshape(self.outputs).clone().numpy()] if "bias" in parts else []
-        return [kernel.numpy(), *bias]
+        bias = [as_array(parts["bias"].reshape(self.outputs).clone())] if "bias" in parts else []
+        return [as_array(kernel), *bias]
 
 
 def all_or_none(projections: Sequence[Projection], arrays: Sequence[Any], *, has_bias: bool) -> dict[str, Tensor]:
@@ -39,7 +39,7 @@ def all_or_none(projections: Sequence[Projection], arrays: Sequence[Any], *, has
     for each in projections:
         wanted.append((f"{each.name} kernel", (*each.inputs, *each.outputs)))
         wanted += [(f"{each.name} bias", each.outputs)] if has_bias else []
-    given = [tuple(int(size) for size in array.shape) for array in arrays]
+    given = shapes_of(arrays)
     if given != [shape for _, shape in wanted]:
         listed = ", ".join(f"{name} {shape}" for name, shape in wanted)
         raise ConversionError(
@@ -48,8 +48,31 @@ def all_or_none(projections: Sequence[Projection], arrays: Sequence[Any], *, has
         )
     tensors, rest = {}, iter(arrays)
     for each in projections:
-        kernel = torch.as_tensor(next(rest))
+        kernel = as_weight(next(rest))
         tensors[f"{each.name}.weight"] = kernel.reshape(math.prod(each.inputs), math.prod(each.outputs)).T
         if has_bias:
-            tensors[f"{each.name}.bias"] = torch.as_tensor(next(rest)).flatten()
+            tensors[f"{each.name}.bias"] = as_weight(next(rest)).flatten()
     return tensors
+
+
+def shapes_of(arrays: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The shapes of arrays; ConversionError where they are none."""
+    if not isinstance(arrays, list | tuple) or not all(hasattr(array, "shape") for array in arrays):
+        listed = arrays if isinstance(arrays, list | tuple) else (arrays,)
+        kinds = ", ".join(sorted({type(array).__name__ for array in listed}))
+        raise ConversionError(
+            f"the weights must be a list of arrays, as Keras' layer.get_weights() gives it, but {kinds} came"
+        )
+    return [tuple(int(size) for size in array.shape) for array in arrays]
+
+
+def as_weight(array: Any) -> Tensor:
+    """An array of Keras as a tensor of its dtype; torch reads no bfloat16 of numpy."""
+    if getattr(array.dtype, "name", "") == "bfloat16":
+        return torch.as_tensor(array.astype("float32")).bfloat16()
+    return torch.as_tensor(array)
+
+
+def as_array(weight: Tensor) -> Any:
+    """A tensor as an array; one of bfloat16 as float32, which Keras rounds back."""
+    return (weight.float() if weight.dtype is torch.bfloat16 else weight).numpy()

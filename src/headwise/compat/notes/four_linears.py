@@ -6,8 +6,9 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from headwise.compat.inputs import check_sequence, count
 from headwise.compat.notes.table import Note
-from headwise.errors import ArgumentError, ShapeError
+from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.ops import attention
 
@@ -22,20 +23,20 @@ class FourLinears(nn.Module):
 
     def __init__(self, note: Note, width: int, num_heads: int) -> None:
         super().__init__()
-        if num_heads < 1 or width % num_heads:
-            named = [f"{name}={size}" for name, size in zip(note.takes, (width, num_heads), strict=False)]
-            raise ArgumentError(f"{named[1]} must divide {named[0]} so that heads are equally wide: change one of them")
-        self._note, self._heads = note, num_heads
+        of_width, of_heads = note.takes[:2]
+        if count(of_width, width) % count(of_heads, num_heads):
+            raise ArgumentError(
+                f"{of_heads}={num_heads} must divide {of_width}={width} so that heads are equally wide: change one of "
+                "them"
+            )
+        self._note, self._heads, self._width = note, num_heads, width
         for name in note.projections:
             self.add_module(name, nn.Linear(width, width, bias=note.has_bias))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask | Tensor | None, dropout: float) -> Tensor:
         """q (B, L, D), k and v (B, S, D) -> (B, L, D); mask as in `headwise.attention`."""
         for name, x in zip(self._note.forward, (q, k, v), strict=False):
-            if x.ndim != 3:
-                raise ShapeError(
-                    f"{name} must be (B, L, D), batch first and features last, but came as {tuple(x.shape)}"
-                )
+            check_sequence(name, x, self._width, called=self._note.takes[0])
         of_q, of_k, of_v, of_out = (cast(nn.Linear, getattr(self, name)) for name in self._note.projections)
         heads = [
             linear(x).unflatten(-1, (self._heads, -1)).transpose(1, 2)

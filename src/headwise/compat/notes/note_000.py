@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from headwise.compat.flags import with_four_axes
+from headwise.compat.inputs import chance
 from headwise.compat.notes.four_linears import FourLinears
 from headwise.compat.notes.table import NOTES
-from headwise.compat.signatures import chance
 from headwise.masks import Mask
 
 __all__ = ["MultiHeadAttention"]

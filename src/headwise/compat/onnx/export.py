@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.compat.onnx.quiet import quiet_exporter
 from headwise.errors import ArgumentError
 from headwise.masks.leaves import Causal
 from headwise.ops import attention
-from headwise.ops.call import Call, checked
+from headwise.ops.call import Call, cast_by_autocast, checked
 
 __all__ = ["export"]
 
@@ -31,13 +31,15 @@ def export(
     takes it; None: none may. opset: 23 or later, which the runtime must know.
 
     Masks, biases, grouped heads, scale and softcap fit the operator. A sink and additive scoring do not: these become
-    plain operators with the same numbers. An explicit `backend=` is exported as it computes. A query that may attend to
-    nothing gets zeros, whatever the runtime makes of such a row. `torch.onnx.export(..., dynamo=True,
-    opset_version=23)` alone finds the operator too, but not where there is a softcap, and onnxruntime 1.31 does not run
-    what it writes for a mask that all queries share.
+    plain operators with the same numbers, but for float64, whose constants torch 2.13 rounds to float32 there, and ONNX
+    in a softcap. An explicit `backend=` is exported as it computes. A query that may attend to nothing gets zeros,
+    whatever the runtime makes of such a row. `torch.onnx.export(..., dynamo=True, opset_version=23)` alone finds the
+    operator too, but not where there is a softcap, and onnxruntime 1.31 does not run what it writes for a mask that all
+    queries share.
 
-    Raises ArgumentError for a lower opset, for args that are no tuple or list, for a folder that does not exist, and
-    for dropout that is on in eval mode too.
+    Warnings of the model come through; those of the exporter about itself, and about headwise's constants, do not.
+    Raises ArgumentError for a lower opset, for one that torch does not write (2.13: above 25), for args that are no
+    tuple or list, for a folder that does not exist, and for dropout that is on in eval mode too.
 
     Needs the packages onnx and onnxscript. Vaswani et al. 2017, arXiv:1706.03762; ONNX operator Attention-23.
 
@@ -49,6 +51,33 @@ def export(
     >>> sum(node.op_type == "Attention" for node in graph.node)
     1
     """
+    _check(model, args, path, opset)
+    modes = {part: part.training for part in model.modules()}
+    try:
+        model.eval()
+        with quiet_exporter(), torch.no_grad():
+            with Operators():
+                program = torch.export.export(model, tuple(args), dynamic_shapes=dynamic_shapes, strict=False)
+            written = torch.onnx.export(program, dynamo=True, opset_version=opset, verbose=False)
+    finally:
+        for part, was_training in modes.items():
+            part.training = was_training
+    made = None if written is None else written.model.opset_imports.get("")
+    if written is None or made != opset:
+        # torch 2.13 only logs that it could not, and its program fits no opset
+        raise ArgumentError(
+            f"torch.onnx.export must write opset {opset}, but gave {made}: give one that this version of torch writes, "
+            f"such as {FIRST_OPSET}"
+        )
+    written.save(path)
+
+
+def _check(model: Any, args: Any, path: Any, opset: Any) -> None:
+    """Raise unless there is something to export, and somewhere to write it."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"export takes an nn.Module, but {type(model).__name__} came: put the call into a forward")
+    if not isinstance(path, str | Path):
+        raise ArgumentError(f"path must be the name of a file, but {type(path).__name__} came: give a str or a Path")
     if not isinstance(args, tuple | list):
         raise ArgumentError(
             f"args must be a tuple of what forward takes, but {type(args).__name__} came: write (x,) for one input"
@@ -56,26 +85,11 @@ def export(
     folder = Path(path).resolve().parent
     if not folder.is_dir():
         raise ArgumentError(f"path must lie in a folder that exists, but {folder.name!r} does not: make it first")
-    if opset < FIRST_OPSET:
+    if type(opset) is not int or opset < FIRST_OPSET:
         raise ArgumentError(
-            f"the Attention operator came with opset {FIRST_OPSET}, but opset={opset}: give {FIRST_OPSET} or more, or "
-            "use torch.onnx.export, which then writes plain operators"
+            f"the Attention operator came with opset {FIRST_OPSET}, but opset={opset!r}: give {FIRST_OPSET} or more, "
+            "or use torch.onnx.export, which then writes plain operators"
         )
-    modes = {part: part.training for part in model.modules()}
-    try:
-        model.eval()
-        with warnings.catch_warnings(), torch.no_grad():
-            # the exporter warns of its own deprecations
-            warnings.simplefilter("ignore")
-            with Operators():
-                program = torch.export.export(model, tuple(args), dynamic_shapes=dynamic_shapes, strict=False)
-            written = torch.onnx.export(program, dynamo=True, opset_version=opset, verbose=False)
-    finally:
-        for part, was_training in modes.items():
-            part.training = was_training
-    if written is None:
-        raise ArgumentError(f"torch.onnx.export gave no program for opset={opset}")
-    written.save(path)
 
 
 class Operators(TorchFunctionMode):
@@ -90,7 +104,9 @@ class Operators(TorchFunctionMode):
     ) -> Any:
         given = dict(kwargs or {})
         if func is attention and given.get("backend", "auto") == "auto":
-            call = checked(*args, **{name: value for name, value in given.items() if name != "backend"})
+            call = checked(
+                *cast_by_autocast(*args), **{name: value for name, value in given.items() if name != "backend"}
+            )
             if call.dropout:
                 raise ArgumentError(f"a program for ONNX draws no numbers, but dropout={call.dropout}: leave it out")
             if call.sink is None:
@@ -118,8 +134,9 @@ def _operator(call: Call) -> Tensor:
         bias = bias.to(dtype)
         attn_mask = bias if seen is None else torch.where(seen, bias, float("-inf"))
         seen = ~attn_mask.isneginf()
-    # the operator takes the square root of the scale
-    q, scale = (q, call.multiplier) if call.multiplier > 0 else (q * call.multiplier, 1.0)
+    # the operator takes the square root of the scale, and in float32; torch rounds plain numbers to it too
+    is_theirs = call.multiplier > 0 and dtype is not torch.float64
+    q, scale = (q, call.multiplier) if is_theirs else (q * q.new_tensor(call.multiplier), 1.0)
     inputs = [q.to(dtype), k.to(dtype), v.to(dtype)]
     if attn_mask is not None:
         # a last axis of one is a short mask from opset 24 on, and onnxruntime 1.31 repeats no axis of queries

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headwise.compat.inputs import check_given, check_tensors
+from headwise.compat.onnx.attributes import DOUBLE, check_attributes, check_opset, check_scores
 from headwise.errors import ArgumentError, MaskError, ShapeError
 from headwise.masks import Mask, allowed, causal, lengths, window
 from headwise.ops import attention as headwise_attention
@@ -17,9 +18,8 @@ from headwise.ops.call import Rules, checked
 
 __all__ = ["Outputs", "attention"]
 
-OPSETS = (23, 24, 25)
-# the numbers of onnx.TensorProto for the precisions that the operator may take its softmax in
-FLOAT, FLOAT16, DOUBLE, BFLOAT16 = 1, 10, 11, 16
+# the dtypes of the operator
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Outputs(NamedTuple):
@@ -64,9 +64,13 @@ def attention(
     >>> attention(q, k, v, is_causal=1, left_window_size=2).Y.shape
     torch.Size([2, 4, 5, 6])
     """
-    _check_opset(opset, nonpad_kv_seqlen, left_window_size, right_window_size)
-    _check_attributes(is_causal, left_window_size, right_window_size, qk_matmul_output_mode, softmax_precision)
-    _check_scores(scale, softcap)
+    check_tensors(Q=Q, K=K, V=V)
+    check_given(
+        attn_mask=attn_mask, past_key=past_key, past_value=past_value, nonpad_kv_seqlen=nonpad_kv_seqlen
+    )  # fmt: skip
+    check_opset(opset, nonpad_kv_seqlen, left_window_size, right_window_size)
+    check_attributes(is_causal, left_window_size, right_window_size, qk_matmul_output_mode, softmax_precision)
+    check_scores(scale, softcap)
     q, k, v = _heads_apart(Q, K, V, q_num_heads, kv_num_heads, opset)
     k, v = _joined(k, v, past_key, past_value)
     offset = _offset(q, past_key, nonpad_kv_seqlen)
@@ -105,45 +109,6 @@ def _scores(q: Tensor, k: Tensor, mode: int, rules: Rules) -> Tensor:
     return scores if call.allowed is None else scores.masked_fill(~call.allowed, float("-inf"))
 
 
-def _check_opset(opset: int, nonpad_kv_seqlen: Tensor | None, left: int, right: int) -> None:
-    if opset not in OPSETS:
-        raise ArgumentError(
-            f"opset must be one of the versions of the operator, {', '.join(map(str, OPSETS))}; got {opset}: a later "
-            "opset takes the last version before it"
-        )
-    if opset < 24 and nonpad_kv_seqlen is not None:
-        raise ArgumentError(
-            f"nonpad_kv_seqlen came with opset 24, but opset={opset}: give it as a mask, or raise opset"
-        )
-    if opset < 25 and (left, right) != (-1, -1):
-        raise ArgumentError(
-            f"windows came with opset 25, but left_window_size={left} and right_window_size={right} with "
-            f"opset={opset}: give them as a mask, or raise opset"
-        )
-
-
-def _check_attributes(is_causal: int, left: int, right: int, mode: int | None, precision: int | None) -> None:
-    if is_causal not in (0, 1):
-        raise ArgumentError(f"is_causal must be 0 or 1; got {is_causal}")
-    for name, size in (("left_window_size", left), ("right_window_size", right)):
-        if size < -1:
-            raise ArgumentError(f"{name} counts keys, so it must be 0 or more, or -1 for all; got {size}")
-    if mode not in (None, 0, 1, 2, 3):
-        raise ArgumentError(f"qk_matmul_output_mode must be 0, 1, 2 or 3, or None for no such output; got {mode}")
-    if precision not in (None, FLOAT, FLOAT16, DOUBLE, BFLOAT16):
-        raise ArgumentError(
-            f"softmax_precision must be {FLOAT} (float32), {FLOAT16} (float16), {DOUBLE} (float64) or {BFLOAT16} "
-            f"(bfloat16); got {precision}"
-        )
-
-
-def _check_scores(scale: float | None, softcap: float) -> None:
-    if scale is not None and not 0 <= scale < math.inf:
-        raise ArgumentError(f"scale must be 0 or more, as the operator takes its square root; got {scale}")
-    if not 0 <= softcap < math.inf:
-        raise ArgumentError(f"softcap must be greater than 0, or 0.0 for no cap; got {softcap}")
-
-
 def _heads_apart(
     Q: Tensor, K: Tensor, V: Tensor, q_num_heads: int | None, kv_num_heads: int | None, opset: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,8 +117,12 @@ def _heads_apart(
     shapes = f"Q {tuple(Q.shape)}, K {tuple(K.shape)}, V {tuple(V.shape)}"
     if ranks not in ([3] * 3, [4] * 3):
         raise ShapeError(f"Q, K and V must all have 3 axes or all have 4, but came as {shapes}")
-    if not Q.is_floating_point() or K.dtype is not Q.dtype or not V.is_floating_point():
-        raise ArgumentError(f"Q and K must share one floating dtype, but came as {Q.dtype} and {K.dtype}, V {V.dtype}")
+    if Q.dtype not in DTYPES or K.dtype is not Q.dtype or V.dtype not in DTYPES:
+        listed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        raise ArgumentError(
+            f"Q and K must share one dtype, and all be {listed}, but came as {Q.dtype} and {K.dtype}, V {V.dtype}: "
+            "cast them first"
+        )
     counts = (q_num_heads, kv_num_heads, kv_num_heads)
     if Q.ndim == 4:
         wrong = any(n is not None and n != t.shape[1] for n, t in zip(counts, (Q, K, V), strict=True))
@@ -165,7 +134,7 @@ def _heads_apart(
         return Q, K, V
     apart = []
     for name, t, n in zip(("Q", "K", "V"), (Q, K, V), counts, strict=True):
-        if n is None or n < 1 or t.shape[2] % n:
+        if not isinstance(n, int) or n < 1 or t.shape[2] % n:
             raise ShapeError(
                 f"{name} {tuple(t.shape)} must divide into heads, but q_num_heads={q_num_heads} and "
                 f"kv_num_heads={kv_num_heads}: inputs of 3 axes need both, and each must divide the last axis"
@@ -204,6 +173,11 @@ def _offset(q: Tensor, past_key: Tensor | None, nonpad_kv_seqlen: Tensor | None)
         raise ShapeError(
             f"nonpad_kv_seqlen must be (B={q.shape[0]},), one number to each sample, but came as "
             f"{tuple(nonpad_kv_seqlen.shape)}"
+        )
+    if nonpad_kv_seqlen.dtype not in (torch.int64, torch.int32):
+        raise MaskError(
+            f"nonpad_kv_seqlen counts tokens, so it must be integers, but {nonpad_kv_seqlen.dtype} came: count flags "
+            "with .sum(-1)"
         )
     return nonpad_kv_seqlen - q.shape[2]
 

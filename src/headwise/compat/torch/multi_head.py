@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Proxy
 
+from headwise.compat.inputs import check_given, check_tensors
 from headwise.compat.torch.masks import fits, rules_of, say_what_torch_says, weights_of, with_open_keys
 from headwise.compat.torch.nested import Padded
 from headwise.errors import ConversionError, ShapeError
@@ -36,8 +38,8 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     nn.TransformerEncoderLayer has a fast path that only reads the weights of its self_attn and would go round the laws
     (there, a mask of real numbers blocks wherever it is not 0). torch leaves that path where a module has a forward
-    hook, so a forward pre-hook that does nothing is registered; all attributes stay as they are. torch.jit.script is
-    refused, and torch.jit.trace too unless strict_torch.
+    hook, so a forward pre-hook that does nothing is registered; all attributes stay as they are. A graph of torch.fx
+    calls it whole, as it does torch's. torch.jit.script is refused, and torch.jit.trace too unless strict_torch.
 
     >>> import torch, headwise as hw
     >>> from headwise.compat.torch import MultiheadAttention
@@ -94,12 +96,17 @@ class MultiheadAttention(nn.MultiheadAttention):
         scores; None: nothing. Weights: (B, Lq, Lk) averaged over heads, else (B, H, Lq, Lk), and without B where the
         query has none; the keys of add_bias_kv and add_zero_attn come last. is_causal: see the class.
         """
+        if isinstance(query, Proxy):
+            rest = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return self._one_call_of_fx(query.tracer, query, key, value, *rest)
         if self._strict_torch:
             return super().forward(
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
         if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch leaves it untyped
             _refuse_script("torch.jit.trace")
+        check_tensors(query=query, key=key, value=value)
+        check_given(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         if query.is_nested or key.is_nested or value.is_nested:
             self._check_nested(query, key, value, key_padding_mask, attn_mask)
             padded = Padded.of(query)
@@ -176,6 +183,15 @@ class MultiheadAttention(nn.MultiheadAttention):
                 f"batch_first=True and no masks, but {query.dim()}-D {query.layout} came with "
                 f"batch_first={self.batch_first}: pad them, and say which keys are padding by key_padding_mask"
             )
+
+    def _one_call_of_fx(self, tracer: Any, *args: Any) -> Any:
+        """This module as one call in a graph of torch.fx, which so leaves whole what is of torch.nn."""
+        if tracer.root is self:
+            raise ConversionError(
+                "torch.fx does not look inside of headwise.compat.torch.MultiheadAttention, as it does not inside of "
+                "torch's: trace a module that holds it, or use torch.export"
+            )
+        return tracer.create_proxy("call_module", tracer.path_of_module(self), args, {})
 
     def _become(self, strict_torch: bool) -> None:
         """What makes a plain nn.MultiheadAttention this class, its tensors apart."""
