@@ -187,7 +187,7 @@ class Recorder(TorchFunctionMode):
         name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
         inputs = tuple(self._identities.seen(t) for t in tensors(given))
         said = Operation(
-            name, f"headwise.{name}", chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
+            name, ".".join(("headwise", name)), chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
         )  # fmt: skip
         if self._supplied is None or self._supplied[0] is not frame:
             self._supplied = frame, len(self.operations)

@@ -111,3 +111,17 @@ def test_a_conversion_is_shown_in_one_line_and_its_report_in_full():
     assert repr(done.report).startswith("Report(torch -> MultiHeadAttention(12, 3), proved")
     assert all("\n" not in repr(each) and len(repr(each)) < 120 for each in (done, done.report))
     assert str(done.report).count("\n") > 8
+
+
+def test_what_is_no_layer_of_headwise_is_not_written():
+    with pytest.raises(ConversionError, match=r"a headwise.MultiHeadAttention are written, but a int came"):
+        hw.compat.to_state_dict(5, "torch")
+
+
+def test_weights_that_are_no_numbers_are_named():
+    theirs = torch.nn.MultiheadAttention(8, 2)
+    with torch.no_grad():
+        theirs.in_proj_weight[3, :5] = torch.nan
+        theirs.in_proj_weight[7, 1] = torch.inf
+    with pytest.raises(ConversionError, match=r"but 6 of the 192 entries of in_proj_weight are NaN or inf"):
+        hw.compat.convert(theirs)

@@ -90,6 +90,7 @@ def convert(
 def _converted(said: Source, found: Convention, *, is_named: bool) -> Conversion:
     """The conversion by one convention. is_named: whether the caller says that it is this one."""
     module, prefix, stripped = said.module, said.prefix, said.weights
+    _refuse_if_broken(stripped)
     plan = found.plan(said)
     ours = found.table.to_headwise(stripped, plan.layout)
     _refuse_if_rounded(found.table, stripped, ours, plan)
@@ -130,6 +131,10 @@ def to_state_dict(layer: MultiHeadAttention, convention: str) -> dict[str, Tenso
 
 def written(layer: MultiHeadAttention, convention: str) -> tuple[dict[str, Tensor], tuple[Used, ...]]:
     """What `to_state_dict` gives, and of what each of these weights, named with its shape, was made."""
+    if not isinstance(layer, MultiHeadAttention):
+        raise ConversionError(
+            f"the weights of a headwise.MultiHeadAttention are written, but a {type(layer).__name__} came: convert it"
+        )
     variants = named(convention)
     reasons = [(each, each.why_not(layer)) for each in variants]
     fitting = [each for each, why in reasons if not why]
@@ -241,6 +246,17 @@ def _later_dropouts(module: Any) -> tuple[str, ...]:
     inner = module.named_modules() if isinstance(module, nn.Module) else ()
     later = [(name, sub.p) for name, sub in inner if isinstance(sub, nn.Dropout) and sub.p > 0 and name not in own]
     return tuple(Sentence("convert.note.dropout", name=name, p=f"{p:g}") for name, p in later)
+
+
+def _refuse_if_broken(weights: Mapping[str, Tensor]) -> None:
+    """With NaN or inf among the weights nothing can be proved."""
+    for name, weight in weights.items():
+        broken = int((~weight.isfinite()).sum()) if weight.is_floating_point() and not weight.is_meta else 0
+        if broken:
+            raise ConversionError(
+                f"weights must be finite for a proof, but {broken} of the {weight.numel()} entries of {name} are NaN "
+                "or inf: load the checkpoint again, or mend them"
+            )
 
 
 def _refuse_unless_equal(convention: Convention, against: str, checks: tuple[Check, ...]) -> None:
