@@ -31,6 +31,7 @@ _HOME = {
     "prefix": "masks",
     "rollout": "watching",
     "rule": "masks",
+    "trace": "tracing",
     "watch": "watching",
     "window": "masks",
 }
@@ -72,6 +73,7 @@ if _typing.TYPE_CHECKING:
     from headwise.positions import Alibi as Alibi
     from headwise.positions import RelativeBias as RelativeBias
     from headwise.positions import Rotary as Rotary
+    from headwise.tracing import trace as trace
     from headwise.watching import rollout as rollout
     from headwise.watching import watch as watch
 else:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import headwise.recording.child
-from headwise.tracing.trace import Trace
+from headwise.tracing.steps import Trace
 from headwise.wording import CHINESE, ENGLISH
 from tests.tracing.made import failing, plain
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from headwise.recording.calls import Named, Plan
-from headwise.tracing.trace import Step
+from headwise.tracing.steps import Step
 
 FOLDER = Path(__file__).parent / "patients"
 # an operation that gives one tensor for each head says one of them

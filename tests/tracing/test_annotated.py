@@ -1,12 +1,13 @@
 """--write: a copy with the shapes as comments, which is the same code."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 
 from headwise.errors import InputError
 from headwise.tracing.annotated import annotated
-from headwise.tracing.trace import Comment, Problem
+from headwise.tracing.steps import Comment, Problem
 from tests.tracing.made import PLAIN, place, plain, step, trace
 
 
@@ -117,3 +118,11 @@ def test_what_a_source_holds_cannot_leave_its_comment():
 def test_code_that_cannot_be_read_is_refused():
     with pytest.raises(InputError, match=r"the code of code.py cannot be"):
         annotated([trace("this is no python\n")])
+
+
+def test_of_a_notebook_the_cells_are_written_one_after_another():
+    cells = {"book.ipynb[1]": "import torch", "book.ipynb[2]": "%matplotlib inline\ndef f(x):\n    return x.relu()"}
+    one = trace(cells["book.ipynb[2]"], step(cells["book.ipynb[2]"], "x.relu()", "relu", "B L", "B L"))
+    where = replace(one.steps[0].place, file="book.ipynb[2]")
+    made = replace(one, target="dir/book.ipynb:f", sources=cells, steps=(replace(one.steps[0], place=where),))
+    assert annotated([made]) == ("import torch\n\ndef f(x):\n    # [B, L] → relu → [B, L]\n    return x.relu()\n")

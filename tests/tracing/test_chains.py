@@ -28,6 +28,11 @@ def test_steps_side_by_side_are_chains_of_their_own_though_their_shapes_fit():
     ]
 
 
+def test_what_stands_behind_another_is_no_part_of_it_whichever_runs_first():
+    source = "f(x), g(y)"
+    assert len(said(source, ("g(y)", "tanh", "B L D", "B L D"), ("f(x)", "relu", "B L D", "B L D"))) == 2
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from headwise.tracing.page import block, page
-from headwise.tracing.trace import Comment, Place
+from headwise.tracing.steps import Comment, Place
 from tests.tracing.made import failing, plain, step, trace
 
 

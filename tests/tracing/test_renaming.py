@@ -24,9 +24,9 @@ def test_names_change_wherever_a_symbol_is_said_and_all_at_once():
 
 def test_operations_and_loops_keep_and_change_what_is_theirs():
     source = "t(x)"
-    made = trace(source, step(source, source, "t", "B L", "L B", times="H", kernels=("t [B, L] → [L, B]",)))
+    made = trace(source, step(source, source, "L", "B L", "L B", times="H", kernels=("L [B, L] → [L, B]",)))
     found = made.renamed({"L": "t", "H": "n"}).steps[0]
-    assert (found.op, found.times, found.kernels) == ("t", "n", ("t [B, t] → [t, B]",))
+    assert (found.op, found.times, found.kernels) == ("L", "n", ("L [B, t] → [t, B]",))
 
 
 def test_expressions_of_the_person_stay():

@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from headwise.tracing.page import block
 from headwise.tracing.terminal import as_text, show
-from headwise.tracing.trace import Comment, Place, Problem
+from headwise.tracing.steps import Comment, Place, Problem
 from headwise.wording.screen import columns
 from tests.tracing.made import failing, place, plain, step, trace
 
@@ -54,6 +55,31 @@ def test_where_all_calls_agree_a_line_is_told_once():
     text = as_text(same)
     assert text.count("→ mT →") == 1
     assert "split(q)" not in text  # of f nothing is to be said
+
+
+def test_a_line_on_which_the_calls_agree_is_told_once_though_they_differ_on_another():
+    source = "def turn(x):\n    a = angle(1)\n    return x * a\n\ndef f(q, k):\n    return turn(q), turn(k)\n"
+    steps = []
+    for call, heads in (("turn(q)", "H"), ("turn(k)", "1")):
+        steps.append(step(source, "angle(1)", "cos", "L d", "L d", calls=[call]))
+        steps.append(step(source, "x * a", "*", f"B {heads} L d;L d", f"B {heads} L d", calls=[call]))
+    rows = [row.partition("│")[2].strip() for row in as_text(trace(source, *steps)).split("\n")]
+    assert rows.count("↳ [L, d] → cos → [L, d]") == 1
+    assert [row.split() for row in rows if row.startswith("6 q")] == [["6", "q", "┊", "6", "k"]]
+
+
+def test_the_turns_of_a_comprehension_are_no_calls():
+    source = "def f(q, k):\n    return [lin(x) for x in (q, k)]\n"
+    around = ["[lin(x) for x in (q, k)]"]
+    made = trace(
+        source,
+        step(source, "lin(x)", "linear", "B L D", "B L D", calls=around),
+        step(source, "lin(x)", "linear", "B S D", "B S D", calls=around),
+        step(source, around[0], "stack", "B L D;B S D", "2 B L D"),
+    )
+    rows = [row.partition("│")[2].strip() for row in as_text(made).split("\n")[-3:]]
+    assert rows[0] == "↳ [B, L, D] → linear → [B, L, D]"
+    assert rows[1].startswith("↳ [B, S, D] → linear → [B, S, D]")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -115,9 +141,12 @@ def test_what_fails_only_across_two_sequences_is_said_so_in_either_language():
     assert "B 批大小 · L 查询长度" in as_text(chinese)
 
 
-def test_a_problem_without_a_place_is_told_at_the_end():
-    made = plain(problems=(Problem(None, "", "", "ValueError: nowhere"),))
+@pytest.mark.parametrize("where", [None, Place("library.py", 3), Place("code.py", 99)])
+def test_a_problem_that_stands_on_no_line_at_hand_is_told_at_the_end(where):
+    made = plain(problems=(Problem(where, "", "", "ValueError: nowhere"),))
     assert as_text(made).split("\n")[-1].endswith("ValueError: nowhere")
+    assert "ValueError: nowhere" in block(made)
+    assert "library.py" not in as_text(made)
 
 
 def test_a_wrong_comment_is_told_under_its_line_and_all_are_counted():

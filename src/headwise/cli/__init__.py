@@ -8,7 +8,13 @@ from headwise.cli.worded import WordedGroup, WordedOption, lang_option
 __all__ = ["main"]
 
 # each command, and where it is
-COMMANDS = {"convert": "headwise.cli.convert:convert", "look": "headwise.cli.look:look"}
+COMMANDS = {
+    "convert": "headwise.cli.convert:convert",
+    "doctor": "headwise.cli.doctor:doctor",
+    "look": "headwise.cli.look:look",
+    "plot": "headwise.cli.plot:plot",
+    "trace": "headwise.cli.trace:trace",
+}
 
 
 @click.group(cls=WordedGroup, commands_at=COMMANDS, about="cli.about")

@@ -7,10 +7,10 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headwise.tracing.trace import Trace as Trace
+    from headwise.tracing.steps import Trace as Trace
     from headwise.tracing.traced import trace as trace
 
-_HOME = {"Trace": "trace", "trace": "traced"}
+_HOME = {"Trace": "steps", "trace": "traced"}
 
 __all__ = ["Trace", "trace"]
 

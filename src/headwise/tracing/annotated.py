@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headwise.tracing.chains import Chain
 from headwise.tracing.listing import Columns, columns_of
-from headwise.tracing.trace import Trace
+from headwise.tracing.steps import Trace
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 

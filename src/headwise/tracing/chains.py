@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headwise.tracing.trace import Place, Shape, Step
+from headwise.tracing.steps import Place, Shape, Step
 
 __all__ = ["ARROW", "Chain", "Part", "chains", "holds"]
 

@@ -7,14 +7,14 @@ another order, one axis that no reading of its word makes true, and a length tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from headwise.tracing.chains import Chain
 from headwise.tracing.remarks import Remark, remarks
 from headwise.tracing.scale import Scale
 from headwise.tracing.spoken import SpokenShape
-from headwise.tracing.trace import Comment, Shape, Trace
+from headwise.tracing.steps import Comment, Shape, Trace
 from headwise.tracing.vocabulary import LENGTHS
 
 __all__ = ["compared"]
@@ -22,11 +22,15 @@ __all__ = ["compared"]
 
 @dataclass(frozen=True)
 class _Reading:
-    """A remark laid beside the shapes it is about. wrong: the axes (shape, place) that no word of it makes true."""
+    """A remark laid beside the shapes of an operation. wrong: the axes (shape, place) that no word of it makes true.
+
+    is_sure: the remark must be about this operation.
+    """
 
     remark: Remark
     truth: tuple[Shape, ...]
     wrong: tuple[tuple[int, int], ...]
+    is_sure: bool = False
 
 
 def compared(trace: Trace) -> tuple[Comment, ...]:
@@ -39,7 +43,7 @@ def compared(trace: Trace) -> tuple[Comment, ...]:
     for _, reading in readings:
         if reading is None:
             continue
-        true = _length_mended(reading, right, scale) if not reading.wrong else _axes_mended(reading, right, scale)
+        true = _axes_mended(reading, right, scale) if reading.wrong else _length_mended(reading, right, scale)
         if true or not reading.wrong:
             out.append(Comment(reading.remark.place, reading.remark.chain.text, true))
     if _is_guessed(trace) and 2 * sum(1 for each in out if each.true) > len(out):
@@ -59,11 +63,12 @@ def _read(remark: Remark, scale: Scale) -> _Reading | None:
     best: _Reading | None = None
     for chain in (*remark.about, *remark.beside):
         found = _aligned(remark, _shapes(chain, is_one=len(remark.chain.shapes) == 1), scale)
+        is_sure = chain in remark.about
         if found is not None and not found.wrong:
-            return found
+            return replace(found, is_sure=is_sure)
         # only what it must be about can prove it wrong
-        if found is not None and chain in remark.about and (best is None or len(found.wrong) < len(best.wrong)):
-            best = found
+        if found is not None and is_sure and (best is None or len(found.wrong) < len(best.wrong)):
+            best = replace(found, is_sure=True)
     return best
 
 
@@ -93,6 +98,9 @@ def _aligned(remark: Remark, truth: Sequence[Shape], scale: Scale) -> _Reading |
     last = min(best, key=lambda at: (best[at][0], -at))
     path = best[last][1]
     shapes = tuple(truth[at] for at in path)
+    if any(axis.scrambled or scale.value(axis.text) is None for shape in shapes for axis in shape.axes):
+        # no word is right for what has no name
+        return None
     wrong = tuple(
         (n, place)
         for n, (own, shape) in enumerate(zip(said, shapes, strict=True))
@@ -105,7 +113,7 @@ def _misfits(own: SpokenShape, shape: Shape, scale: Scale) -> list[int]:
     return [
         place
         for place, (element, axis) in enumerate(zip(own.elements, shape.axes, strict=True))
-        if not axis.scrambled and not scale.fits(element, axis.text)
+        if not scale.fits(element, axis.text)
     ]
 
 
@@ -119,6 +127,8 @@ def _length_mended(reading: _Reading, right: Sequence[_Reading], scale: Scale) -
     `[B, S, D] → linear → [B, L, H*d]` of keys: S turns into L, which is the queries' length where the person
     writes of queries.
     """
+    if not reading.is_sure:
+        return ""
     lengths = {each.name for each in scale.symbols if each.meaning in LENGTHS}
     here = list(_bound(reading, lengths))
     for length in sorted(lengths):
@@ -167,8 +177,6 @@ def _axes_mended(reading: _Reading, right: Sequence[_Reading], scale: Scale) -> 
 
 def _reordered(own: SpokenShape, shape: Shape, scale: Scale) -> tuple[str, ...] | None:
     """The same words in the order that is true, where heads or their width are among those that move."""
-    if any(scale.value(axis.text) is None for axis in shape.axes):
-        return None
     for order in permutations(own.elements):
         moved = [word for word, new in zip(own.elements, order, strict=True) if word != new]
         known = [scale.meanings_in(word) for word in moved]

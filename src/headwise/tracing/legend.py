@@ -6,11 +6,24 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headwise.tracing.trace import Symbol, Trace
+from headwise.tracing.steps import Symbol, Trace
 from headwise.wording import say
 
-__all__ = ["called", "legend", "notices"]
+__all__ = ["MEANINGS", "called", "legend", "notices"]
 
+# the sentence of each meaning that a symbol can have
+MEANINGS = {
+    "batch": "trace.meaning.batch",
+    "queries": "trace.meaning.queries",
+    "keys": "trace.meaning.keys",
+    "heads": "trace.meaning.heads",
+    "head_width": "trace.meaning.head_width",
+    "width": "trace.meaning.width",
+    "key_heads": "trace.meaning.key_heads",
+    "value_width": "trace.meaning.value_width",
+    "groups": "trace.meaning.groups",
+    "parameter": "trace.meaning.parameter",
+}
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -38,7 +51,7 @@ def _entry(symbol: Symbol, lang: str, real: bool) -> str:
     said = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
     if symbol.equals:
         return f"{symbol.name} = {symbol.equals}{size}{said}"
-    return f"{symbol.name}{size} {say(f'trace.meaning.{symbol.meaning}', lang=lang)}{said}"
+    return f"{symbol.name}{size} {say(MEANINGS[symbol.meaning], lang=lang)}{said}"
 
 
 def called(trace: Trace) -> str:

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from headwise.tracing.chains import Chain, chains, holds
 from headwise.tracing.regions import regions
-from headwise.tracing.trace import Comment, Place, Problem, Step, Trace
+from headwise.tracing.steps import Comment, Place, Problem, Step, Trace
 
-__all__ = ["Columns", "File", "Line", "columns_of", "listing"]
+__all__ = ["Columns", "File", "Line", "columns_of", "listing", "unplaced"]
 
 # of a call that no argument names
 LABEL = 24
@@ -60,23 +60,34 @@ def listing(trace: Trace) -> tuple[File, ...]:
         said.setdefault(file, {}).setdefault(number, []).append(columns)
     wrong = [each for each in trace.comments if each.true]
     placed = [each.place for each in trace.problems if each.place is not None]
-    names = dict.fromkeys([*said, *(each.file for each in placed), *(each.place.file for each in wrong)])
+    told = [*said, *(each.file for each in placed), *(each.place.file for each in wrong)]
+    names = dict.fromkeys(name for name in told if name in trace.sources)
     files = []
     for name in names:
-        lines = trace.sources.get(name, "").split("\n")
+        lines = trace.sources[name].split("\n")
         own = said.get(name, {})
         comments = [each for each in wrong if each.place.file == name]
         problems = [each for each in trace.problems if each.place is not None and each.place.file == name]
-        told = {
+        marked = {
             *own, *(each.place.line for each in comments),
             *(number for each in problems if each.place is not None for number in (each.place.line, _last(each.place))),
         }  # fmt: skip
         runs = [
             tuple(_line(number, lines[number - 1], own, comments, problems) for number in range(first, last + 1))
-            for first, last in regions(lines, told)
+            for first, last in regions(lines, marked)
         ]
         files.append(File(name, tuple(runs)))
     return tuple(files)
+
+
+def unplaced(trace: Trace) -> tuple[Problem, ...]:
+    """The problems that stand on no line of the sources, and so are told at the end."""
+    sizes = {name: text.count("\n") + 1 for name, text in trace.sources.items()}
+    return tuple(
+        each
+        for each in trace.problems
+        if each.place is None or not 1 <= _last(each.place) <= sizes.get(each.place.file, 0)
+    )
 
 
 def _line(

@@ -13,7 +13,7 @@ from headwise.tracing.movement import Moved
 from headwise.tracing.pieces import Atom, Axes, Digit, Laid, Part, Piece, Pieces, unmixed, whole
 from headwise.tracing.rules import Seen, outputs
 from headwise.tracing.sizes import Sizes, product
-from headwise.tracing.trace import Axis, Shape
+from headwise.tracing.steps import Axis, Shape
 
 __all__ = ["Named", "Names"]
 

@@ -11,9 +11,9 @@ from string import Template
 
 from headwise.tracing.chains import ARROW, Chain
 from headwise.tracing.legend import called, legend, notices
-from headwise.tracing.listing import Columns, File, Line, listing
+from headwise.tracing.listing import Columns, File, Line, listing, unplaced
 from headwise.tracing.regions import indent_of
-from headwise.tracing.trace import Problem, Shape, Trace
+from headwise.tracing.steps import Problem, Shape, Trace
 from headwise.wording import say
 from headwise.wording.screen import visible
 
@@ -22,9 +22,9 @@ __all__ = ["block", "page"]
 
 def page(traces: Sequence[Trace]) -> str:
     """A whole page of one trace or several; nothing on it is loaded, and nothing in it can act."""
-    style = _asset("trace.css") + _asset("page.css")
+    style = _asset("trace", "css") + _asset("page", "css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return Template(_asset("page.html")).substitute(
+    return Template(_asset("page", "html")).substitute(
         lang=traces[0].lang,
         digest=digest,
         title=_text(", ".join(each.target for each in traces)),
@@ -35,11 +35,11 @@ def page(traces: Sequence[Trace]) -> str:
 
 def block(trace: Trace) -> str:
     """A trace for a notebook: every rule of its style is for this block alone."""
-    return f"<style>{_asset('trace.css')}</style>{''.join(_block(trace))}"
+    return f"<style>{_asset('trace', 'css')}</style>{''.join(_block(trace))}"
 
 
-def _asset(name: str) -> str:
-    return files("headwise.tracing").joinpath("assets", name).read_text(encoding="utf-8")
+def _asset(name: str, kind: str) -> str:
+    return files("headwise.tracing").joinpath("assets", f"{name}.{kind}").read_text(encoding="utf-8")
 
 
 def _text(text: str) -> str:
@@ -58,9 +58,8 @@ def _block(trace: Trace) -> Iterator[str]:
         if len(found) > 1:
             yield f'<p class="file">{_text(file.name)}</p>\n'
         yield from _file(file, trace.lang)
-    for problem in trace.problems:
-        if problem.place is None:
-            yield f"<p>{''.join(_problem(problem, trace.lang))}</p>\n"
+    for problem in unplaced(trace):
+        yield "".join(_problem(problem, trace.lang))
     yield "</div>"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwise.tracing.trace import Axis, Comment, Place, Problem, Shape, Step, Symbol, Trace
+from headwise.tracing.steps import Axis, Comment, Place, Problem, Shape, Step, Symbol, Trace
 
 __all__ = ["SCHEMA", "from_plain", "to_plain"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headwise.tracing.chains import Chain, chains
 from headwise.tracing.regions import functions
 from headwise.tracing.spoken import SpokenChain, spoken
-from headwise.tracing.trace import Place, Step
+from headwise.tracing.steps import Place, Step
 from headwise.tracing.vocabulary import ROLES, meanings
 
 __all__ = ["Remark", "remarks"]

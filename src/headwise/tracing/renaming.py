@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwise.tracing.trace import Axis, Problem, Shape, Step, Symbol, Trace
+from headwise.tracing.steps import Axis, Problem, Shape, Step, Symbol, Trace
 from headwise.wording import refusal
 
 __all__ = ["asked", "renamed"]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import islice, product
 
 from headwise.tracing.spoken import names_in, tree_of
-from headwise.tracing.trace import Symbol
+from headwise.tracing.steps import Symbol
 from headwise.tracing.vocabulary import may_mean
 
 __all__ = ["Scale"]

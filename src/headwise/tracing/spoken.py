@@ -19,7 +19,7 @@ CROSSED = re.compile(r"(?<![\w.])\w+(?: [x×] \w+){2,}(?![\w.])")
 RUN = re.compile(r"(?<![\w.$\\])[A-Zb](?:[A-Za-z](?:_[a-z])?){1,4}(?![\w.(])")
 LETTER = re.compile(r"[A-Za-z](?:_[a-z])?")
 BARE = re.compile(r"\w+(?:, ?\w+){2,}")
-PRODUCT = re.compile(r"[×@·*x⋅]|and|和|与|\s")
+PRODUCT = re.compile(r"[×@·*x⋅=]|and|和|与|\s")
 # a bracket right behind these is a shape, behind any other word it is a call
 SHAPE_WORDS = ("shape", "size", "Size", "dims", "形状", "维度", "大小")
 

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from headwise.tracing.chains import Chain
 from headwise.tracing.legend import called, legend, notices
-from headwise.tracing.listing import Columns, File, Line, listing
+from headwise.tracing.listing import Columns, File, Line, listing, unplaced
 from headwise.tracing.regions import indent_of
-from headwise.tracing.trace import Problem, Shape, Trace
+from headwise.tracing.steps import Problem, Shape, Trace
 from headwise.wording import say
 from headwise.wording.screen import columns, fit, visible
 
@@ -64,9 +64,8 @@ def _drawn(trace: Trace, width: int, *, real: bool) -> Iterator[Text]:
         if len(files) > 1:
             yield Text(visible(file.name), style="bold underline")
         yield from _file(file, look)
-    for problem in trace.problems:
-        if problem.place is None:
-            yield from _problem(problem, "", look)
+    for problem in unplaced(trace):
+        yield from _problem(problem, "", look)
 
 
 def _file(file: File, look: _Look) -> Iterator[Text]:

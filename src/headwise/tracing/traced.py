@@ -15,7 +15,8 @@ from headwise.errors import InputError
 from headwise.recording.calls import Plan
 from headwise.recording.calls import find as find_call
 from headwise.recording.child import in_child
-from headwise.tracing.trace import Trace
+from headwise.tracing.comments import compared
+from headwise.tracing.steps import Trace
 from headwise.tracing.tracing import Found, probed
 
 __all__ = ["trace", "traced"]
@@ -43,7 +44,7 @@ def traced(
     found = find_call(target, namespace=namespace, init=init, call=call, cross=cross, own=tuple(files))
     own = tuple(files)
     plan, seen = _followed(found.plans, tuple(each.plan for each in found.failures), own, files, kernels, lang)
-    return Trace(
+    made = Trace(
         target=title,
         sources=dict(texts),
         symbols=seen.symbols,
@@ -52,7 +53,9 @@ def traced(
         supplied=supplied,
         init=dict(plan.init),
         call=dict(plan.call),
+        lang=lang,
     )
+    return replace(made, comments=compared(made))
 
 
 def _followed(

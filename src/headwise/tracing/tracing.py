@@ -16,10 +16,11 @@ from headwise.recording.identity import tensors
 from headwise.tracing.alignment import Row, aligned
 from headwise.tracing.expressions import Expressions
 from headwise.tracing.following import Follower, followed
+from headwise.tracing.legend import MEANINGS
 from headwise.tracing.naming import Names
 from headwise.tracing.reasons import reason
 from headwise.tracing.sizes import Sizes
-from headwise.tracing.trace import Place, Problem, Shape, Step, Symbol
+from headwise.tracing.steps import Place, Problem, Shape, Step, Symbol
 from headwise.wording import say
 
 __all__ = ["Found", "probed"]
@@ -222,7 +223,7 @@ def _problems(runs: _Runs, names: Names, speaker: _Speaker, plan: Plan, lang: st
     operations = [each.operation for each in failures if each is not None and each.operation is not None]
     said = ""
     if len(operations) == len(failures):
-        meanings = {each.name: say(f"trace.meaning.{each.meaning}", lang=lang) for each in plan.symbols}
+        meanings = {each.name: say(MEANINGS[each.meaning], lang=lang) for each in plan.symbols}
         said = reason(operations, _taken(operations, names), names.expressions, meanings, lang)
     place = None if first.span is None else speaker.place(first.span)
     op = "" if first.operation is None else first.operation.name

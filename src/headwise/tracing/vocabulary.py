@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headwise.tracing.trace import Symbol
+from headwise.tracing.steps import Symbol
 
 __all__ = ["LENGTHS", "ROLES", "meanings", "may_mean"]
 

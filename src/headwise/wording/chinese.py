@@ -155,7 +155,6 @@ CHINESE: dict[str, str] = {
     "trace.held": "（{kind}，第 {line} 行）",
     "trace.kind.class": "类",
     "trace.kind.function": "函数",
-    "trace.refused_one": "{name}：{why}",
     "refuse.option_json": "{option} 必须是 JSON 对象，名字用双引号，但给的不是（{reason}）：请把它放在单引号里。",
     "refuse.rename_pairs": "--names 必须是 D=E,L=Lq 这样的配对，或 B,S,D 这样的名字，但 {all} 里的 {given} 不是配对：请全部写成配对。",
     "refuse.rename_count": "--names 必须给第一个输入 {shape} 的 {wanted} 个轴各一个名字，但给了 {got} 个：请给同样多个，或写成 L=T 这样的配对。",

@@ -191,7 +191,6 @@ ENGLISH: dict[str, str] = {
     "trace.held": "({kind}, line {line})",
     "trace.kind.class": "class",
     "trace.kind.function": "function",
-    "trace.refused_one": "{name}: {why}",
     "refuse.option_json": "{option} must be a JSON object with names in double quotes, but it is not ({reason}): put "
     "it between single quotes.",
     "refuse.rename_pairs": "--names must be pairs such as D=E,L=Lq or names such as B,S,D, but {given} of {all} is no "

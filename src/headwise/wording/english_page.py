@@ -20,7 +20,7 @@ PAGE: dict[str, str] = {
     "page.dark": "Dark",
     "page.light": "Light",
     "page.shown": "What this page shows",
-    "page.hints": "Keys: 1–6 views · ← ↑ → ↓ move · h H head · l L layer · + − 0 zoom · j join · space plays the steps",
+    "page.hints": "Keys: 1–6 views · ← ↑ → ↓ move · h H head · l L layer · + − 0 or Ctrl and wheel zoom · j join · space plays the steps",
     "page.waiting": "The numbers of this layer are still being read.",
     "page.weight": "Attention weight",
     "page.scale": "Scale of the colours",

@@ -1,0 +1,132 @@
+"""headwise doctor: whether anyone's attention is right; if not, which fault, where, the fix, and the proof."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headwise.cli.progress import told
+from headwise.cli.trace import _object as json_object
+from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.errors import InputError
+from headwise.wording import say
+from headwise.wording.screen import visible
+from headwise.written import check_place, write_whole
+
+__all__ = ["doctor"]
+
+ENTRY = "headwise.diagnosis.child:answer"
+SECONDS = 60
+STATUS = {"sound": 0, "faulty": 1, "not examined": 3}
+
+
+@click.command(cls=WordedCommand, about="doctor.help")
+@click.argument("target", cls=WordedArgument, help="doctor.help.target")
+@click.option("--init", metavar="JSON", cls=WordedOption, help="doctor.help.init")
+@click.option("--call", metavar="JSON", cls=WordedOption, help="doctor.help.call")
+@click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="doctor.help.json")
+@click.option("--fix", is_flag=True, cls=WordedOption, help="doctor.help.fix")
+@click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
+@lang_option
+@click.pass_context
+def doctor(
+    ctx: click.Context, *, target: str, init: str | None, call: str | None, as_json: bool, fix: bool, force: bool
+) -> None:
+    """Examine what a person names."""
+    lang = language(ctx)
+    request = {"target": target, "init": json_object("--init", init), "call": json_object("--call", call), "lang": lang}
+    copy = _copy_of(target) if fix else None
+    if copy is not None:
+        check_place(copy, force=force)
+    from headwise.recording.child import in_child
+
+    with told(lang) as tell:
+        tell("step.examining", {"target": target})
+        answer = in_child(ENTRY, request, seconds=SECONDS)
+    if "refused" in answer:
+        raise InputError(str(answer["refused"]))
+    found = answer["diagnosis"]
+    if as_json:
+        click.echo(json.dumps({name: each for name, each in found.items() if name != "reason" or each}, indent=1))
+    else:
+        _show(found, lang)
+    if copy is not None:
+        _fix(found, answer["texts"], copy, lang, force=force, quiet=as_json)
+    ctx.exit(STATUS[str(found["verdict"])])
+
+
+def _copy_of(target: str) -> Path:
+    """Where the mended copy of a target goes: beside it, or here where the target is an installed module."""
+    from headwise.recording.targets import parse
+
+    found = parse(target)
+    if found.kind == "module":
+        return Path(f"{found.path.rpartition('.')[2]}.fixed.py")
+    return Path(found.path).with_suffix(".fixed.py")
+
+
+def _show(found: dict[str, Any], lang: str) -> None:
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        # a terminal that cannot write a sign shows ? in its place
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    click.echo(visible(say(f"doctor.verdict.{found['verdict']}", lang=lang, target=found["target"])))
+    if found.get("reason"):
+        click.echo(visible(str(found["reason"])))
+    for each in found["findings"]:
+        click.echo()
+        state = say("doctor.proved" if each["proved"] else "doctor.suspected", lang=lang)
+        severity = say(f"doctor.severity.{each['severity']}", lang=lang)
+        click.echo(visible(f"{each['file']}:{each['line']}  {severity}: {each['kind']} ({state})"))
+        if each["source"]:
+            click.echo(f"    {visible(each['source'].rstrip())}")
+            if each["column"] is not None:
+                click.echo("    " + _caret(each))
+        for text in (each["what"], each["why"], each["fix"], each["evidence"]):
+            if text:
+                click.echo(f"    {visible(str(text))}")
+    tried = [_examined(name, value) for name, value in found["examined"].items() if value]
+    missed = [name for name, value in found["examined"].items() if not value]
+    if tried:
+        click.echo()
+        click.echo(visible(say("doctor.examined", lang=lang, tried=", ".join(tried))))
+    if missed:
+        click.echo(visible(say("doctor.examined_not", lang=lang, tried=", ".join(missed))))
+
+
+def _examined(name: str, value: Any) -> str:
+    return name if value is True else f"{name} ({value})"
+
+
+def _caret(each: dict[str, Any]) -> str:
+    """Signs under the operation, as wide as what stands above them."""
+    from rich.cells import cell_len
+
+    source, start = each["source"].rstrip(), each["column"]
+    stop = each["end_column"] if each["end_line"] == each["line"] and each["end_column"] else len(source)
+    return " " * cell_len(source[:start]) + "^" * max(1, cell_len(source[start:stop]))
+
+
+def _fix(found: dict[str, Any], texts: dict[str, str], copy: Path, lang: str, *, force: bool, quiet: bool) -> None:
+    from headwise.diagnosis.diagnosis import Diagnosis
+    from headwise.diagnosis.fixing import difference, fixed
+
+    findings = Diagnosis.from_dict(found).findings
+    for name, text in texts.items():
+        after = fixed(text, [each for each in findings if each.file == name])
+        if after == text:
+            continue
+        if not quiet:
+            for line in difference(text, after, name).split("\n"):
+                click.echo(visible(line))
+        write_whole(copy, lambda unfinished, after=after: _fill(unfinished, after), force=force)  # type: ignore[misc]
+        click.echo(visible(say("look.wrote", lang=lang, file=copy)), err=quiet)
+        return
+    click.echo(visible(say("doctor.no_fix", lang=lang)), err=quiet)
+
+
+def _fill(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8", newline="")
