@@ -47,7 +47,7 @@ def _traced(target: Target, request: dict[str, Any]) -> dict[str, Any]:
         title=f"{target.path}:{target.name}",
         namespace=loaded.namespace,
         files=loaded.spoken,
-        texts=source.texts,
+        texts=loaded.source.texts,
         supplied=loaded.supplied,
         init=request.get("init"),
         call=request.get("call"),

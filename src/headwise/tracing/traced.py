@@ -18,6 +18,7 @@ from headwise.recording.child import in_child
 from headwise.tracing.comments import compared
 from headwise.tracing.steps import Trace
 from headwise.tracing.tracing import Found, probed
+from headwise.wording import Refusal
 
 __all__ = ["trace", "traced"]
 
@@ -42,6 +43,11 @@ def traced(
     each; texts: what they hold. init, call, cross: as the command line takes them.
     """
     found = find_call(target, namespace=namespace, init=init, call=call, cross=cross, own=tuple(files))
+    if not found.plans:
+        # such as a package that is not installed, and needed after all
+        for each in found.failures:
+            if isinstance(each.error, Refusal):
+                raise each.error
     own = tuple(files)
     plan, seen = _followed(found.plans, tuple(each.plan for each in found.failures), own, files, kernels, lang)
     made = Trace(

@@ -161,8 +161,11 @@ def changes_folder_and_rights(request):
 
 
 def forks(request):
-    """Both copies go on to answer."""
-    return {"child": os.fork() == 0}
+    """Both copies go on to answer, the new one first."""
+    if os.fork() == 0:
+        return {"child": True}
+    time.sleep(0.5)
+    return {"child": False}
 
 
 def leaves_a_daemon(request):

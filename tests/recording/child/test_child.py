@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from pathlib import Path
 
@@ -37,8 +38,23 @@ def test_a_child_is_isolated(monkeypatch):
     assert answer["arguments"] == []
     assert answer["input"] == ""
     assert answer["home"] == answer["folder"] != str(Path.cwd())
+    assert {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"} <= set(answer["variables"])
     assert not {"SECRET_TOKEN", "PYTHONSTARTUP", "USER"} & set(answer["variables"])
     assert not Path(answer["folder"]).exists()
+
+
+def test_a_child_does_not_read_what_the_person_types():
+    reading, writing = os.pipe()
+    os.write(writing, b"typed")
+    os.close(writing)
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        assert child("told")["input"] == ""
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(reading)
 
 
 def test_a_child_can_import_headwise_and_torch_with_one_thread_and_no_graphics_card():
@@ -181,10 +197,7 @@ def test_the_parent_may_be_interrupted_and_leaves_nothing(tmp_path, monkeypatch)
 
 def test_starting_a_child_takes_no_torch():
     source = f"""
-import sys, types, headwise
-package = types.ModuleType("headwise.recording")
-package.__path__ = [headwise.__path__[0] + "/recording"]
-sys.modules["headwise.recording"] = package
+import sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from headwise.recording.child import in_child
 print(in_child("{ENTRIES}:imports_headwise", {{}})["version"], "torch" in sys.modules)

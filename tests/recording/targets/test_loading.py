@@ -187,3 +187,11 @@ def test_a_module_is_imported_as_it_is(home):
         loaded("nowhere.at_all:A")
     with pytest.raises(Refusal, match="did you mean MultiheadAttention"):
         loaded("torch.nn:MultiHeadAttention")
+
+
+def test_imports_of_several_parts_of_a_package_all_run(home):
+    for name in ("__init__", "one", "two", "three"):
+        written(home, f"packs/{name}.py", f"NAME = '{name}'\n")
+    imports = "import packs.one\nimport packs\nimport packs.two\nimport packs.three as three\nimport packs.missing\n"
+    written(home, "own.py", f"{imports}def f(): return [packs.one.NAME, packs.two.NAME, three.NAME]\n")
+    assert loaded("own.py:f").object() == ["one", "two", "three"]

@@ -22,6 +22,7 @@ CELLS = [
     ("code", "%%time\nout = Attention()(1 / 0)\nout"),
     ("code", "this is no Python"),
     ("code", "def forward(self, x):\n    return x + self.n\nAttention.forward = forward"),
+    ("code", "%%bash\nWIDTH = 99"),
 ]
 
 
@@ -54,4 +55,11 @@ def test_a_bare_notebook_lists_what_its_cells_define(home):
 def test_what_is_no_notebook_is_told(home, text):
     (home / "BOOK.ipynb").write_text(text)
     with pytest.raises(Refusal, match="must be a notebook in JSON, but it is not"):
+        loaded("BOOK.ipynb:A")
+
+
+def test_a_cell_that_is_no_python_is_told_with_its_line(home):
+    cells = [{"cell_type": "code", "source": "x = 1"}, {"cell_type": "code", "source": "!ls\nclass A\n    pass"}]
+    (home / "BOOK.ipynb").write_text(json.dumps({"cells": cells}))
+    with pytest.raises(Refusal, match=r"BOOK.ipynb\[2\] must be valid Python, but line 2, column 8 is not"):
         loaded("BOOK.ipynb:A")

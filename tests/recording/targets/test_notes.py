@@ -1,7 +1,9 @@
 """The Python of a note is found however it stands there, and each line and column is that of the note."""
 
+import html
 import inspect
 import linecache
+import time
 
 import pytest
 
@@ -55,6 +57,9 @@ FORMS = {
     ),
     "a session": "```\n" + IMPORTS.replace("import t", ">>> import t").replace("from", ">>> from")
     + ">>> " + BODY.rstrip("\n").replace("\n", "\n... ") + "\n>>> 1 + 1\n2\n```\n",
+    "examples in a docstring": f"```python\n{IMPORTS}def f():\n    \"\"\"\n    >>> f()\n    \"\"\"\n\n{BODY}```\n",
+    "blanks of a web page": f"```python\n{IMPORTS}{BODY.replace('    ', chr(160) * 4)}```\n",
+    "restructured text": "Said\n====\n\n.. code-block:: python\n\n" + indented(IMPORTS + BODY, "   ") + "\nEnd.\n",
     "prompts": (
         f"# Note\nIn [1]:\n{IMPORTS}\nIn [12]:\n{BODY}\n\nIn [ ]:\nAttention(3)\n\nAttention(\n"
         f"  (project): Linear()\n)\n"
@@ -80,8 +85,10 @@ def test_each_line_and_column_is_that_of_the_note(home, form):
     own = [
         (said, code) for said, code in zip(lines, cell.code.split("\n"), strict=True) if code not in ("", "if True:")
     ]
-    assert all(len(said) == len(code) and code.strip() in said for said, code in own)
-    if form != "a decorator":
+    assert all(len(said) == len(code) and code.strip() in said.replace(chr(160), " ") for said, code in own)
+    if form == "a decorator":
+        assert cell.code.lstrip().startswith("@torch.no_grad\n@property\nclass")
+    else:
         forward = loaded("note.md:Attention").object.forward
         assert lines[forward.__code__.co_firstlineno - 1].endswith("def forward(self, x):")
         column = min(
@@ -185,3 +192,37 @@ def test_a_note_without_code_is_told(home):
     written(home, "note.md", "# Attention\n\nIs all you need (see [1].\n")
     with pytest.raises(Refusal, match="no class and no function could be found"):
         loaded("note.md:Attention")
+
+
+def test_a_line_that_explains_a_part_is_no_part_of_the_file(home):
+    lines = "attention = scores @ v\nd_k = x.size(-1)\n"
+    written(home, "note.md", f"```python\n{lines}```\n```python\ndef f():\n    return attention, d_k\n```\n")
+    with pytest.raises(NameError, match="'attention' is not defined"):
+        loaded("note.md:f").object()
+
+
+def test_words_between_brackets_that_never_close_cost_little_time(home):
+    written(home, "note.md", "so (and [so {on\n" * 3000 + "\n" + IMPORTS + BODY)
+    begun = time.monotonic()
+    assert ("Attention", "class", 3004) in names_of("note.md:Attention")
+    assert time.monotonic() - begun < 20
+
+
+def test_a_page_is_read_as_it_is_shown(home):
+    shown = IMPORTS + BODY + "\n\ndef f(a):\n    return a > 3 and 'x < \"y\"'\n"
+    text = f'<html>\n<p>Said &mdash; so:</p>\n<pre><code class="language-python">{html.escape(shown)}</code></pre>\n'
+    written(home, "note.html", "").write_text(text)
+    assert loaded("note.html:f").object(4) == 'x < "y"'
+    assert loaded("note.html:Attention").object(3).project.in_features == 3
+
+
+def test_a_definition_that_cannot_be_compiled_is_told_with_its_line(home):
+    written(home, "note.md", "```python\ndef f(x, x):\n    pass\n```\n")
+    with pytest.raises(Refusal, match=r"line 2, column 10 is not .duplicate argument 'x'"):
+        loaded("note.md:f")
+
+
+def test_code_in_a_comment_of_html_is_no_code(home):
+    hidden = "class Attention(nn.Module):\n    def __init__(self): pass\n    def forward(self): pass\n"
+    written(home, "note.md", f"```python\n{BODY}```\n<!-- so far:\n```python\n{hidden}```\n-->\n")
+    assert loaded("note.md:Attention").object(3).project.in_features == 3

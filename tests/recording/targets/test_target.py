@@ -60,6 +60,11 @@ REFUSED = {
         lambda file: file.write_text("def f():\nreturn 1\n"),
         "line 2, column 1 is not .expected an ind",
     ),
+    "a stray return": (
+        lambda file: file.write_text("x = 1\nreturn x\n"),
+        "line 2, column 1 is not .'return' outside func",
+    ),
+    "one name twice": (lambda file: file.write_text("def A(x, x): pass\n"), "line 1, .*duplicate argument 'x'"),
     "deep nesting": (lambda file: file.write_text("x = " + "(" * 5000 + ")" * 5000), "nested"),
 }
 
@@ -119,10 +124,7 @@ def test_a_file_without_definitions_is_told(home):
 def test_reading_takes_no_torch_and_runs_nothing(home):
     written(home, "own.py", "raise SystemExit('run')\n" + CODE)
     source = """
-import sys, types, headwise
-package = types.ModuleType("headwise.recording")
-package.__path__ = [headwise.__path__[0] + "/recording"]
-sys.modules["headwise.recording"] = package
+import sys
 from headwise.recording.targets import parse, read
 print([each.name for each in read(parse("own.py")).definitions], "torch" in sys.modules)
 print(len(read(parse("torch.nn.modules.activation")).definitions) > 10, "torch" in sys.modules)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headwise.errors import AttentionError
 from headwise.recording.targets.loaded import Loaded, attribute, not_run, unnamed
-from headwise.recording.targets.modules import file_of_module, with_folder
+from headwise.recording.targets.modules import file_of_module
 from headwise.recording.targets.places import own_modules
 from headwise.recording.targets.source import Source
 from headwise.recording.targets.target import Target
@@ -23,7 +23,6 @@ def imported(target: Target, source: Source) -> Loaded:
     """The object of a target of the kind "module". Its own file is that in which the object was written."""
     if not target.name:
         raise unnamed(target, source)
-    with_folder()
     file = str(file_of_module(target.path) or "")
     try:
         module = importlib.import_module(target.path)
