@@ -55,6 +55,7 @@ def test_every_public_name_has_an_example_that_was_run(name):
 @pytest.mark.parametrize("readme", READMES)
 def test_python_in_a_readme_runs_from_top_to_bottom(readme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     names: dict[str, object] = {"__name__": "readme"}
     blocks = [each for each in fences(read(readme)) if each.language in ("python", "pycon")]
     runs = [run_python_fence(each, readme, names) for each in blocks if not each.note.startswith("not run: ")]
@@ -75,6 +76,7 @@ def test_commands_in_a_readme_do_what_it_shows(readme, tmp_path):
 @pytest.mark.parametrize("document", DOCS)
 def test_python_that_a_document_marks_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     names: dict[str, object] = {"__name__": "document"}
     runs = [run_python_fence(each, document, names) for each in fences(read(document)) if each.note == "run"]
     assert "".join(run.report for run in runs) == ""

@@ -1,12 +1,17 @@
 """Comments about shapes: what is right in other words is left alone, and what is surely wrong is marked."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headwise as hw
 from headwise.tracing.comments import compared
 from headwise.tracing.spoken import spoken
 from tests.tracing.made import d, plain, step, trace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 D, H = plain().symbols[5], plain().symbols[3]
 
@@ -260,3 +265,11 @@ def test_of_the_orders_of_four_axes_only_those_that_may_be_meant_are_called_righ
     # the result, and where several shapes are told, those on the way to it
     meant = [["B", "nh", "T", "hs"], *([["B", "T", "nh", "hs"]] if "->" in before else [])]
     assert bool(right) == (order in meant)
+
+
+def test_a_comment_on_a_line_that_calls_a_helper_is_about_what_comes_back():
+    found = hw.trace(f"{EXAMPLES}/first_attention.py:FirstAttention")
+    assert [(each.place.line, each.said, each.true) for each in found.comments] == [
+        (23, "[B, L, D] -> [B, H, L, d]", ""),
+        (24, "[B, S, D] -> [B, H, L, d]", "[B, S, D] -> [B, H, S, d]"),
+    ]

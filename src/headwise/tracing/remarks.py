@@ -7,7 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwise.tracing.chains import Chain, chains
 from headwise.tracing.regions import functions
@@ -55,10 +55,17 @@ def remarks(file: str, text: str, steps: Sequence[Step]) -> tuple[Remark, ...]:
 
 
 def _by_call(steps: Sequence[Step]) -> list[Chain]:
+    """The chains of each call of a function; and, where it calls others of the person's own, those that go through."""
     calls: dict[tuple[Place, ...], list[Step]] = {}
+    through: dict[tuple[Place, ...], list[Step]] = {}
     for step in steps:
         calls.setdefault(step.chain, []).append(step)
-    return [chain for own in calls.values() for chain in chains(own)]
+        for level in range(len(step.chain) + 1):
+            at = step.chain[level] if level < len(step.chain) else step.place
+            through.setdefault(step.chain[:level], []).append(replace(step, place=at, chain=step.chain[:level]))
+    own = [chain for each in calls.values() for chain in chains(each)]
+    longer = [chain for call, each in through.items() if len(each) > len(calls.get(call, ())) for chain in chains(each)]
+    return own + [each for each in longer if each not in own]
 
 
 def _outermost(blocks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
