@@ -170,12 +170,12 @@ CHINESE: dict[str, str] = {
     "trace.kernel": "{op} 实际运行了 {kernel}",
     "trace.cross_only": "只在键与查询长度不同时：",
     # recording: how a target is called
-    "refuse.calls.object": "{option} 必须是由名字和值组成的对象，但给出的是 {given}。",
+    "refuse.calls.object": "{option} 必须是由名字和值组成的对象，但给出的是 {given}：请写在花括号里。",
     "refuse.calls.unknown": "{option} 里的 {name} 不是参数：请从 {names} 中选择。",
     "refuse.calls.value": "{option} 给 {name} 的对象是 {given}：对象必须含有 _expr（文本）、_tuple 或 _ids（列表）之一。",
     "refuse.calls.shape": "--call 给 {name} 的是 {given}：形状必须是由整数和符号组成的列表。",
-    "refuse.calls.option": "--call 里的 {option} 必须是 {kinds}，但给出的是 {given}。",
-    "refuse.calls.mask": "_mask 必须有 argument（{names} 之一）、means（{means} 之一）、shape，可以有 dtype（bool、int 或 float），但给出的是 {given}。",
+    "refuse.calls.option": "--call 里的 {option} 必须是 {kinds}，但给出的是 {given}：请这样给出或者去掉它。",
+    "refuse.calls.mask": "_mask 必须有 argument（{names} 之一）、means（{means} 之一）、shape，可以有 dtype（bool、int 或 float），但给出的是 {given}：请把前三项都给出。",
     "refuse.calls.unbound": "--call 用到了 {symbol}，但它没有在任何地方绑定：请给某个参数一个 {symbol} 轴，或者在 --init 里使用它。",
     "refuse.calls.none": "想不出怎样调用 {target}：请用 --init 和 --call 说明。",
     # the page, look and plot

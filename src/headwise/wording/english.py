@@ -172,9 +172,8 @@ ENGLISH: dict[str, str] = {
     "trace.help.target": "FILE.py:CLASS, FILE.py:function, NOTE.md:CLASS, BOOK.ipynb:CLASS or "
     "package.module:Class; a bare FILE lists what it holds. The code is run, with limits but in no sandbox: trace "
     "only what you would run.",
-    "trace.help.init": "How the class is built, such as '{{\"dim\": 64, \"heads\": 8}}'; found out where it is left "
-    "out.",
-    "trace.help.call": "The shape of each argument, such as '{{\"x\": [\"B\", \"L\", \"D\"]}}'; found out where it is "
+    "trace.help.init": 'How the class is built, such as \'{{"dim": 64, "heads": 8}}\'; found out where it is left out.',
+    "trace.help.call": 'The shape of each argument, such as \'{{"x": ["B", "L", "D"]}}\'; found out where it is '
     "left out.",
     "trace.help.cross": "Only with keys of another length than queries.",
     "trace.help.aten": "Also show what PyTorch really ran for each operation.",
@@ -214,14 +213,14 @@ ENGLISH: dict[str, str] = {
     "trace.kernel": "{op} ran as {kernel}",
     "trace.cross_only": "Only where keys differ from queries in length:",
     # recording: how a target is called
-    "refuse.calls.object": "{option} must be an object of names and values, but {given} came.",
+    "refuse.calls.object": "{option} must be an object of names and values, but {given} came: put it between braces.",
     "refuse.calls.unknown": "{option} names {name}, which is no parameter: choose among {names}.",
-    "refuse.calls.value": "{option} gives {name} the object {given}: an object must have one of _expr (text), _tuple or "
-    "_ids (lists).",
+    "refuse.calls.value": "{option} gives {name} the object {given}: an object must have one of _expr (text), _tuple "
+    "or _ids (lists).",
     "refuse.calls.shape": "--call gives {name} {given}: a shape must be a list of whole numbers and symbols.",
-    "refuse.calls.option": "{option} in --call must be {kinds}, but {given} came.",
+    "refuse.calls.option": "{option} in --call must be {kinds}, but {given} came: give it so or leave it out.",
     "refuse.calls.mask": "_mask must have an argument (one of {names}), means (one of {means}), a shape, and if any a "
-    "dtype (bool, int or float), but {given} came.",
+    "dtype (bool, int or float), but {given} came: give all three.",
     "refuse.calls.unbound": "--call speaks of {symbol}, which is bound nowhere: give an argument an axis {symbol}, or "
     "use it in --init.",
     "refuse.calls.none": "No call could be thought of for {target}: say how it is called with --init and --call.",

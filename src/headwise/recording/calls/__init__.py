@@ -1,8 +1,8 @@
 """Calls: how a person's class or function is built and called, in symbols, so that it can be run at any sizes."""
 
+from headwise.recording.calls.asked import Found
 from headwise.recording.calls.finding import find
 from headwise.recording.calls.plan import Named, Plan
-from headwise.recording.calls.search import Found
 from headwise.recording.calls.trying import Tried
 
 __all__ = ["Found", "Named", "Plan", "Tried", "find"]

@@ -19,6 +19,20 @@ __all__ = ["ONE_QUERY", "ONE_STEP", "ONE_STEP_TURNED", "Family", "Wanted", "call
 
 # so many ways of filling what is no tensor of features
 WAYS = 24
+MOST = 8
+COUNTS = (
+    "batch",
+    "batch_size",
+    "bsz",
+    "seq_len",
+    "window",
+    "window_size",
+    "stride",
+    "block_size",
+    "chunk_size",
+    "groups",
+)
+LOOKED_AT = 4096
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
         fitting = [name for name in roles if roles[name] == role]
         fitting.sort(key=lambda name: name in optional)
         taken[role] = fitting[0] if fitting else ""
-    unknown = [name for name in needed if roles[name] == "" and name not in taken.values()]
+    unknown = [name for name in needed if roles[name] == "" and name not in taken.values() and not _is_count(name)]
     ids = next((name for name in roles if roles[name] == "ids" and name in needed), "")
     if not taken["query"] or (taken["query"] in optional and (unknown or ids)):
         # x, hidden_states, inputs, or whatever comes first
@@ -93,12 +107,16 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
         unknown = [name for name in unknown if name != first]
         if taken["key"] == first:
             taken["key"] = next((name for name in roles if roles[name] == "key" and name != first), "")
-    unknown = [name for name in unknown if not name.startswith(("n_", "num_", "nb_"))]
     if not taken["key"] and len(unknown) > 0 and not taken["value"]:
         taken["key"] = unknown.pop(0)
     rest = {name: roles[name] for name in roles if name not in taken.values()}
     is_ids = roles.get(taken["query"]) == "ids"
     return Wanted(taken["query"], taken["key"], taken["value"], is_ids, rest, optional)
+
+
+def _is_count(name: str) -> bool:
+    """Whether an argument is a number by its name."""
+    return name.startswith(("n_", "num_", "nb_")) or name in COUNTS
 
 
 def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
@@ -113,8 +131,10 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
         order = [*image, IMAGE, *packed, IMAGE_LAST, CHANNELS, ALONE]
     elif any(isinstance(each, nn.Conv1d) for each in layers):
         order = [*packed[:1], CHANNELS, *packed[1:], ALONE, IMAGE, IMAGE_LAST]
-    else:
+    elif isinstance(built, nn.Module):
         order = [*image, packed[0], ALONE, IMAGE_LAST, IMAGE, packed[1], STACKED, CHANNELS, *splits]
+    else:
+        order = [packed[0], ALONE, HEADS_SAME, HEADS_LAST, packed[1], IMAGE_LAST, IMAGE, CHANNELS]
     if any(isinstance(each, nn.Conv3d) for each in layers):
         order.insert(0, VIDEO)
     order += [ONE_STEP, VECTOR]
@@ -140,9 +160,9 @@ def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
             return True
         if reading.is_batch_first(name):
             return False
-    return isinstance(built, nn.Module) and any(
-        isinstance(each, nn.MultiheadAttention) and not each.batch_first for each in built.modules()
-    )
+    modules = built.modules() if isinstance(built, nn.Module) else []
+    order = [each.batch_first for each in modules if isinstance(each, nn.MultiheadAttention)]
+    return bool(order) and not any(order)
 
 
 def calls(
@@ -178,7 +198,9 @@ def calls(
                 tied[name] = next(other for other, own_role in what.rest.items() if own_role == "cosine")
                 continue
             given[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
-    for values in islice(product(*given.values()), WAYS):
+    places = product(*[range(min(len(each), MOST)) for each in given.values()])
+    for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
+        values = [each[at] for each, at in zip(given.values(), places_of_one, strict=True)]
         call: dict[str, Any] = {}
         for name, value in zip(given, values, strict=True):
             if isinstance(value, Mapping) and "means" in value:
@@ -198,7 +220,6 @@ def _values(
     if role in ("mask", "bias", "lengths"):
         yield from () if role == "lengths" else (None,)
         yield from ({k: v for k, v in each.items() if k != "argument"} for each in masks(name, reading, keys=keys))
-        yield None
     elif role in ("heads", "key_heads", "head_width", "width"):
         yield {"heads": "H", "key_heads": "Hkv", "head_width": "d", "width": width}[role]
     elif role in ("cache", "encoding"):
@@ -207,8 +228,8 @@ def _values(
         yield from (
             [_renamed(axis, width) for axis in each] if isinstance(each, list) else each for each in FIXED[role]
         )
-    elif name.startswith(("n_", "num_", "nb_")):
-        yield name
+    elif _is_count(name):
+        yield {"batch": "B", "batch_size": "B", "bsz": "B", "seq_len": "L"}.get(name, name)
     else:
         yield from (None, shape, 1, 0.5)
 
@@ -218,8 +239,8 @@ def _renamed(axis: str, width: str) -> str:
 
 
 ANGLES: tuple[list[str], ...] = (
-    ["L", "d"], ["B", "L", "d"], ["L", "d//2"], ["1", "1", "L", "d"], ["1", "L", "1", "d"], ["1", "L", "1", "d//2"],
-    ["1", "1", "L", "d//2"], ["B", "L", "d//2"],
+    ["L", "d"], ["B", "L", "d"], ["L", "d//2"], ["B", "L", "d//2"], ["1", "1", "L", "d"], ["1", "L", "1", "d"],
+    ["1", "L", "1", "d//2"], ["1", "1", "L", "d//2"],
 )  # fmt: skip
 # what an argument of a role may be given; D stands for the width
 FIXED: Mapping[str, tuple[Any, ...]] = {
@@ -229,7 +250,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     ),
     "cosine": ANGLES,
     "sine": ANGLES,
-    "cosine_sine": tuple({"_tuple": [each, each]} for each in (ANGLES[1], *ANGLES)),
+    "cosine_sine": tuple({"_tuple": [ANGLES[at], ANGLES[at]]} for at in (1, 0, 3, 2, 4, 5, 6, 7)),
     "positions": ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None),
     "adjacency": ({"means": "attend", "shape": ["L", "L"]}, {"means": "attend", "shape": ["B", "L", "L"]}),
     "weight": (["D", "D"], ["H", "D", "d"]),

@@ -112,7 +112,7 @@ def _common(a: str, b: str) -> tuple[int, int]:
 
 def _said(kind: type, namespace: Mapping[str, Any]) -> str:
     if namespace.get(kind.__name__) is kind:
-        return kind.__name__
+        return str(kind.__name__)
     return f"__import__({kind.__module__!r}, fromlist=['{kind.__name__}']).{kind.__name__}"
 
 
@@ -137,7 +137,6 @@ def _fields(
     """The parameters of a config that matter, what else is written into it, and what comes before the bracket."""
     if kind is None or not parameters(kind[1]):
         known = {} if kind is None else _known(kind[1])
-        extra = [] if is_mapping else []
         own = [_parameter(name, known.get(name, EMPTY)) for name in dict.fromkeys(names) if not _is_method(name)]
         plain = [each for each in own if each.default is not EMPTY and init_role(each.name) == ""]
         extra = [f"{each.name}={each.default!r}" for each in plain]

@@ -13,16 +13,16 @@ from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, PAIR
 
-__all__ = ["EMPTY", "Draft", "drafts", "parameters"]
+__all__ = ["EMPTY", "LEAST", "Draft", "drafts", "evened", "parameters"]
 
 EMPTY = inspect.Parameter.empty
 # no length of an argument is longer
 LEAST = 43
 MOST = 48
 PREFERRED = (
-    "d_model model_dim embed_dim emb_dim embed_size hidden_size hidden_dim num_hiddens n_embd dim dim_model d_out "
-    "attn_dim inner_dim out_dim output_dim out_features"
-).split()
+    "d_model", "model_dim", "embed_dim", "emb_dim", "embed_size", "hidden_size", "hidden_dim", "num_hiddens",
+    "n_embd", "dim", "dim_model", "d_out", "attn_dim", "inner_dim", "out_dim", "output_dim", "out_features",
+)  # fmt: skip
 SOURCES = ("d_in", "in_dim", "input_dim", "in_features", "in_channels", "dim_in", "d_input", "input_size", "c_in")
 SINGLE = ("head_width", "value_head_width", "heads")
 SIZES = ("length", "window", "image", "patch", "vocabulary")
@@ -46,7 +46,8 @@ class _Variant:
     """How the sizes of one constructor hang together.
 
     main: the width that D stands for; bound: widths that are H*d. is_even: head widths are. is_grouped: fewer key
-    heads than heads. is_exact: lengths are that of the input. spread: what the length of the input is made of.
+    heads than heads. exact: what is as long as the input, "lengths", or "all" that is not known. spread: what the
+    length of the input is made of.
     """
 
     roles: Mapping[str, str]
@@ -55,7 +56,7 @@ class _Variant:
     same: bool = False
     is_even: bool = False
     is_grouped: bool = True
-    is_exact: bool = False
+    exact: str = ""
     spread: str = ""
 
 
@@ -73,11 +74,11 @@ def drafts(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[st
 
     given: what the person said of some of them, which stands.
     """
-    own = [each for each in own if each.name not in (given or {})]
+    given = given or {}
     out: list[Draft] = []
-    for variant in _variants(own, reading):
+    for variant in _variants(own, reading, given):
         draft = _Writer(variant, reading).draft(own)
-        draft = Draft({**draft.init, **(given or {})}, draft.known)
+        draft = Draft({**draft.init, **given}, draft.known)
         if draft not in out:
             out.append(draft)
         if len(out) == MOST:
@@ -104,13 +105,13 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
     return role
 
 
-def _variants(own: Sequence[inspect.Parameter], reading: Reading) -> Iterator[_Variant]:
+def _variants(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any]) -> Iterator[_Variant]:
     """The variants, those that differ in the fewest things from the likeliest first."""
     roles = {each.name: _role(each, reading) for each in own}
     needed = [each.name for each in own if each.default is EMPTY]
     if "width" not in roles.values():
         unknown = [name for name in needed if roles[name] == ""]
-        roles.update({name: "width" for name in unknown[:1]})
+        roles.update(dict.fromkeys(unknown[:1], "width"))
     wide = {name: "width" if role in SINGLE[:2] else role for name, role in roles.items()}
     has_lengths = "length" in roles.values() or any(roles[name] == "" for name in needed)
     # a head width is multiplied by the heads somewhere; where a width is divided by them, other names are widths too
@@ -121,19 +122,19 @@ def _variants(own: Sequence[inspect.Parameter], reading: Reading) -> Iterator[_V
     ways: list[Sequence[Any]] = [
         sorted(bindings, key=lambda each: each.roles is not wide) if is_wide else bindings,
         (True, False) if reading.is_turned else (False, True),
-        (False, True) if has_lengths else (False,),
+        ("", "lengths", "all") if has_lengths else ("",),
         (True, False) if "key_heads" in roles.values() else (True,),
-        list(_spreads(roles, reading)),
+        list(_spreads(roles, [name for name in needed if roles[name] == ""], reading, given)),
     ]
     for places in sorted(product(*[range(len(each)) for each in ways]), key=lambda each: (sum(each), each[::-1])):
-        base, is_even, is_exact, is_grouped, spread = (way[at] for way, at in zip(ways, places, strict=True))
-        yield replace(base, is_even=is_even, is_exact=is_exact, is_grouped=is_grouped, spread=spread)
+        base, is_even, exact, is_grouped, spread = (way[at] for way, at in zip(ways, places, strict=True))
+        yield replace(base, is_even=is_even, exact=exact, is_grouped=is_grouped, spread=spread)
 
 
 def _bindings(roles: Mapping[str, str], reading: Reading) -> list[_Variant]:
     """Which widths are H*d, the likeliest first."""
     widths = [name for name, role in roles.items() if role == "width"]
-    main = _main(widths, reading)
+    main = _main(widths)
     bound = tuple(name for name in widths if name in reading.bound)
     if bound and main not in bound and "head_width" not in roles.values():
         main = bound[0]
@@ -151,17 +152,21 @@ def _bindings(roles: Mapping[str, str], reading: Reading) -> list[_Variant]:
     return [each for at, each in enumerate(out) if (each.main, each.bound) not in [(o.main, o.bound) for o in out[:at]]]
 
 
-def _spreads(roles: Mapping[str, str], reading: Reading) -> Iterator[str]:
+def _spreads(
+    roles: Mapping[str, str], unknown: Sequence[str], reading: Reading, given: Mapping[str, Any]
+) -> Iterator[str]:
     """What the length of the input may be made of, so that windows divide it; "": it is free."""
     yield ""
     for name, role in roles.items():
-        if role in ("window", "image"):
+        if role in ("window", "image") or name in unknown:
             size = f"{name}_h*{name}_w" if name in reading.pairs else name
-            square = size if name in reading.pairs else f"{name}*{name}"
+            if isinstance(given.get(name), str):
+                size = given[name]
+            square = size if name in reading.pairs else f"{size}*{size}"
             yield from (f"n*{size}", square)
 
 
-def _main(widths: Sequence[str], reading: Reading) -> str:
+def _main(widths: Sequence[str]) -> str:
     """The width that D stands for."""
     for name in PREFERRED:
         if name in widths:
@@ -216,6 +221,8 @@ class _Writer:
             return "d"
         if role in SIZES:
             return self._size(each, role)
+        if role == "feed_forward" and isinstance(each.default, int):
+            return self._symbol(each.name, each.name, "parameter")
         return self._plain(each, role)
 
     def _width(self, each: inspect.Parameter) -> Any:
@@ -232,7 +239,7 @@ class _Writer:
         return self._symbol(each.name, each.name, "parameter")
 
     def _size(self, each: inspect.Parameter, role: str) -> Any:
-        if role == "length" and self.variant.is_exact:
+        if role == "length" and self.variant.exact:
             return "L"
         if each.name in self.reading.pairs:
             return {"_tuple": [self._symbol(each.name, f"{each.name}_{one}", "parameter") for one in PAIR]}
@@ -260,4 +267,12 @@ class _Writer:
             return PLAIN[role]
         if "float" in str(each.annotation):
             return 0.5
-        return "L" if role == "" and self.variant.is_exact else self._symbol(each.name, each.name, "parameter")
+        return "L" if role == "" and self.variant.exact == "all" else self._symbol(each.name, each.name, "parameter")
+
+
+def evened(given: Mapping[str, Named], known: Mapping[str, Named]) -> dict[str, Named]:
+    """What the person's symbols stand for, even where a draft tries them so."""
+    return {
+        name: replace(each, even=True) if name in known and known[name].even and not each.equals else each
+        for name, each in given.items()
+    }

@@ -10,13 +10,14 @@ from typing import Any
 
 from torch import nn
 
+from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.drafts import EMPTY, parameters
-from headwise.recording.calls.given import Given, checked_call, checked_init, pinned, solved, symbols_of
+from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, pinned, solved, symbols_of
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import read
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.search import Found, Search, Wish
+from headwise.recording.calls.search import Search
 from headwise.recording.calls.symbols import LEGEND
 from headwise.wording import refusal
 
@@ -66,7 +67,12 @@ def find(
     for wish in _wishes(*given, cross):
         known = {**_fixed(target), **wish.known}
         search = Search(
-            tried_on, namespace, reading, replace(wish, known=known, lengths=_lengths(target)), own=tuple(own), seconds=LONGEST
+            tried_on,
+            namespace,
+            reading,
+            replace(wish, known=known, lengths=_lengths(target)),
+            own=tuple(own),
+            seconds=LONGEST,
         )
         found = search.found()
         plans = [_real(replace(plan, target=target), given, built) for plan in found.plans]
@@ -77,9 +83,10 @@ def find(
     return Found((), tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures))
 
 
-def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:  # noqa: FBT001
+def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
     """What is searched: with the person's numbers freed, then with them as they are."""
     known = symbols_of(init.kept)
+    known |= bound_in(call.kept, known)
     ranks = {name: len(value) for name, value in call.freed.items()}
     ranks |= {name: len(value) for name, value in call.kept.items() if isinstance(value, list)}
     yield Wish(init.kept, call.kept, known, ranks, cross)

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headwise.recording.calls.drafts import LEAST
 from headwise.recording.calls.plan import DTYPES, Named, Plan, evaluated
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, spoken
+from headwise.recording.calls.symbols import LEGEND, MORE, spoken
 from headwise.wording import refusal
 
-__all__ = ["Given", "checked_call", "checked_init", "pinned", "solved"]
+__all__ = ["Given", "checked_call", "checked_init", "bound_in", "pinned", "solved", "symbols_of"]
 
 MEANS = ("attend", "blocked", "additive", "lengths")
 OPTIONS: Mapping[str, tuple[type, ...]] = {
@@ -107,19 +108,46 @@ def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
     out: dict[str, Named] = {}
     for name, value in _sizes_in(init):
         role = init_role(name)
-        if not isinstance(value, str) or not _is_expression(value):
+        if not isinstance(value, str) or not (_is_expression(value) or value == name):
             for each in spoken(value):
                 if each in LEGEND:
                     out.setdefault(each, LEGEND[each])
         elif value.isidentifier():
-            known = LEGEND.get(value, Named(value, "parameter"))
-            out[value] = replace(known, said=name)
+            known = LEGEND.get(value, Named(value, "parameter", least=LEAST if role == "length" else 0))
+            out[value] = replace(known, said=name, is_small=role in ("window", "image", "patch"))
         else:
             for each in spoken(value):
-                out.setdefault(each, LEGEND.get(each, Named(each, "parameter")))
+                out.setdefault(each, {**MORE, **LEGEND}.get(each, Named(each, "parameter")))
             if role == "width" and "D" not in out and "D" not in spoken(value):
                 out["D"] = replace(LEGEND["D"], said=name, equals=value)
+            elif role == "image":
+                out[name] = Named(name, "parameter", name, equals=value)
+    if {"H", "Hkv"} <= set(out) and not out["H"].equals:
+        out["H"] = replace(out["H"], equals="g*Hkv")
     return out
+
+
+def bound_in(call: Mapping[str, Any], known: Mapping[str, Named]) -> dict[str, Named]:
+    """What the symbols stand for that a person uses in `--call` alone; one that no axis has is refused."""
+    inputs = [value for name, value in call.items() if not name.startswith("_")]
+    alone = {str(axis) for value in inputs for shape in _shapes(value) for axis in shape}
+    mask = call.get("_mask", {})
+    used = [each for value in inputs for shape in _shapes(value) for each in spoken(shape)]
+    for name in [*used, *spoken(mask.get("shape", []))]:
+        if name not in LEGEND and name not in MORE and name not in known and name not in alone:
+            raise refusal("refuse.calls.unbound", symbol=name)
+    new = [name for name in alone if name.isidentifier() and name not in LEGEND and name not in known]
+    return {name: MORE.get(name, Named(name, "parameter")) for name in new}
+
+
+def _shapes(value: Any) -> Iterator[list[Any]]:
+    """The shapes in what one argument is given."""
+    if isinstance(value, list):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.get("_tuple", []):
+            yield from _shapes(each)
+        yield from _shapes(value.get("_ids"))
 
 
 def _sizes_in(init: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -30,10 +30,12 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
     """What `_mask` may be for an argument. keys: the symbol of the number of keys."""
     role = call_role(name)
     if role == "lengths":
-        for shape in (["B"], ["B", "L"]):
-            yield {"argument": name, "means": "lengths", "shape": shape}
+        yield {"argument": name, "means": "lengths", "shape": ["B"]}
+        yield {"argument": name, "means": "lengths", "shape": ["B", "L"]}
         return
-    shapes = sorted(SHAPES, key=lambda each: len(each) != 2 or each == ("L", "S")) if _is_padding(name) else SHAPES
+    shapes: Sequence[tuple[str, ...]] = SHAPES
+    if _is_padding(name):
+        shapes = sorted(SHAPES, key=lambda each: len(each) != len(("B", "S")) or each == ("L", "S"))
     own = reading.means.get(name) or reading.means.get("")
     said = own.means if own is not None else ("additive" if role == "bias" else "attend")
     for means in dict.fromkeys([said, *(["attend", "additive", "blocked"] if own is None else [])]):

@@ -96,8 +96,10 @@ class Plan:
         """The arguments apart that can only be given by their place."""
         function = callee(self.target)
         try:
-            every = list(inspect.signature(function).parameters.values())
+            every = list(inspect.signature(function, follow_wrapped=False).parameters.values())
         except (TypeError, ValueError):
+            return (), options
+        if any(each.kind is each.VAR_KEYWORD for each in every):
             return (), options
         names = [each.name for each in every if each.kind is each.POSITIONAL_ONLY]
         if any(each.kind is each.VAR_POSITIONAL for each in every):
@@ -125,7 +127,8 @@ class Plan:
             return tuple(self._value(each, sizes) for each in value["_tuple"])
         if isinstance(value, Mapping) and "_expr" in value:
             # the person's own words, in the person's own file
-            return eval(value["_expr"], {"torch": torch, "SimpleNamespace": SimpleNamespace, **self.namespace, **sizes})  # noqa: S307
+            known = {"torch": torch, "SimpleNamespace": SimpleNamespace, **self.namespace, **sizes}
+            return eval(value["_expr"], known)
         return value
 
     def _size(self, value: Any, sizes: Mapping[str, int]) -> int:

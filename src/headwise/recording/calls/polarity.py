@@ -12,10 +12,10 @@ __all__ = ["Meaning", "meanings"]
 
 FILLS = ("masked_fill", "masked_fill_")
 # functions that give a mask back in another shape or kind
-PASSING = frozenset(
-    "logical_not bitwise_not eq ne gt lt rearrange repeat unsqueeze repeat_interleave tensor as_tensor "
-    "broadcast_to expand reshape".split()
-)
+PASSING = frozenset({
+    "logical_not", "bitwise_not", "eq", "ne", "gt", "lt", "rearrange", "repeat", "unsqueeze", "repeat_interleave",
+    "tensor", "as_tensor", "broadcast_to", "expand", "reshape",
+})  # fmt: skip
 SOFT = ("scaled_dot_product_attention", "flex_attention", "sdpa")
 
 
@@ -54,10 +54,25 @@ def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
                 yield _blocks(-sign)
                 return
             turn = sign * turn if sign else turn
+    names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name)}}
     for node in ast.walk(tree):
-        found = _used(node, name, turn)
-        if found is not None:
-            yield found
+        for each, sign in names.items():
+            found = _used(node, each, sign)
+            if found is not None:
+                yield found
+
+
+def _derived(tree: ast.AST, name: str) -> Iterator[tuple[str, int]]:
+    """Other names for a mask in another shape: `m = mask[:, None]`; -1: inverted."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and not isinstance(node.value, ast.BinOp)
+        ):
+            sign = _sign(node.value, name)
+            if sign and node.targets[0].id != name:
+                yield node.targets[0].id, sign
 
 
 def _used(node: ast.AST, name: str, turn: int) -> Meaning | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch import nn
 
 from headwise.recording.calls.polarity import Meaning, meanings
 from headwise.recording.calls.roles import init_role
@@ -14,11 +17,16 @@ from headwise.recording.calls.source import Written, written
 
 __all__ = ["Reading", "read"]
 
-BATCH = frozenset("b bs bsz batch batch_size nbatches n_batch nb n_b batchsize bz num_batch num_batches".split())
-LENGTH = frozenset(
-    "l t s seq seq_len sequence_length src_len tgt_len len_q lq q_len time n_tokens length len_ seqlen n_seq "
-    "tgt_length qlen sl tl seq_length num_steps steps timesteps".split()
-)
+BATCH = frozenset({
+    "b", "bs", "bsz", "batch", "batch_size", "nbatches", "n_batch", "nb", "n_b", "batchsize", "bz", "num_batch",
+    "num_batches",
+})  # fmt: skip
+LENGTH = frozenset({
+    "l", "t", "s", "seq", "seq_len", "sequence_length", "src_len", "tgt_len", "len_q", "lq", "q_len", "time",
+    "n_tokens", "length", "len_", "seqlen", "n_seq", "tgt_length", "qlen", "sl", "tl", "seq_length", "num_steps",
+    "steps", "timesteps",
+})  # fmt: skip
+CALLED = {"forward", "__call__"}
 TURNED = re.compile(r"rot|rope|freqs|^cos$|^sin$|sinus|half", re.IGNORECASE)
 
 
@@ -27,9 +35,10 @@ class Reading:
     """What is read from the source.
 
     bound: parameters or attributes of a config that are divided by the heads. attributes: what is read of each
-    parameter, as of a config. ranks: how many axes an argument is unpacked into; orders: their names. words: every
+    parameter, as of a config. orders: the names of the axes into which an argument is unpacked. words: every
     identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
-    parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the code calls a width divided by the heads.
+    parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
+    code calls a width divided by the heads.
     """
 
     bound: tuple[str, ...] = ()
@@ -71,10 +80,11 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     attributes: dict[str, tuple[str, ...]] = {}
     orders: dict[str, tuple[str, ...]] = {}
     bound: list[str] = []
-    for _, tree in trees:
+    for function, tree in trees:
         for name, own in _attributes(tree).items():
             attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *own]))
-        for name, order in _orders(tree):
+        # the same name may mean another thing in a helper
+        for name, order in _orders(tree) if _is_called(function, target) else ():
             orders.setdefault(name, order)
         bound.extend(_bound(tree))
     aliases = dict(pair for _, tree in trees for pair in _aliases(tree))
@@ -95,6 +105,16 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
     )  # fmt: skip
+
+
+def _is_called(function: Callable[..., Any], target: Any) -> bool:
+    """Whether a function is what a target runs when it is called, and not a helper of it."""
+    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    if not isinstance(kind, type):
+        return function is inspect.unwrap(kind) if callable(kind) else False
+    return any(
+        function is inspect.unwrap(vars(each)[name]) for each in kind.__mro__ for name in CALLED & vars(each).keys()
+    )
 
 
 def _words(tree: ast.AST) -> Iterator[str]:
@@ -125,21 +145,18 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Attributes that hold what a parameter or a config gave: `self.width = config.d_model`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _last(node.targets[0]) and _last(node.value):
-            if _last(node.targets[0]) != _last(node.value):
-                yield _last(node.targets[0]), _last(node.value)
+        names = (_last(node.targets[0]), _last(node.value)) if isinstance(node, ast.Assign) else ("", "")
+        if all(names) and names[0] != names[1]:
+            yield names
 
 
 def _pairs(tree: ast.AST) -> Iterator[str]:
     """What is read as `window_size[0]`, or unpacked into two."""
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, int)
-        ):
-            yield _last(node.value)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and len(node.targets[0].elts) == 2:
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            if isinstance(node.slice.value, int):
+                yield _last(node.value)
+        elif isinstance(node, ast.Assign) and len(getattr(node.targets[0], "elts", ())) == len(("height", "width")):
             yield _last(node.value)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import (
     ONE_QUERY,
@@ -20,42 +21,19 @@ from headwise.recording.calls.candidates import (
     wanted,
 )
 from headwise.recording.calls.configs import config_drafts, config_parameter
-from headwise.recording.calls.drafts import Draft, drafts, parameters
+from headwise.recording.calls.drafts import Draft, drafts, evened, parameters
+from headwise.recording.calls.images import image_sizes
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, named, spoken
-from headwise.recording.calls.trying import Clock, Tried, attempted, mended, tried
+from headwise.recording.calls.symbols import LEGEND, alike, named, spoken
+from headwise.recording.calls.trying import Clock, Tried, attempted, furthest, mended, tried
 
-__all__ = ["Found", "Search", "Wish"]
+__all__ = ["Search"]
 
 PROBES = 4
 DEEPEST = 4
-CHANNELS = ("channels", "in_channels", "in_chans", "num_channels")
-# how many of the plans that failed are looked at again, to tell which came furthest
-LOOKED_AT = 8
-
-
-@dataclass(frozen=True)
-class Found:
-    """plans: the settings that ran, the richest first. failures: settings that raised."""
-
-    plans: tuple[Plan, ...]
-    failures: tuple[Tried, ...]
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What the person said. init, call: what stands; known: what its symbols mean; ranks: how many axes an input has;
-    cross: whether keys may, must or must not have a length of their own. lengths: that a built module may insist on."""
-
-    init: Mapping[str, Any] = field(default_factory=dict)
-    call: Mapping[str, Any] = field(default_factory=dict)
-    known: Mapping[str, Named] = field(default_factory=dict)
-    ranks: Mapping[str, int] = field(default_factory=dict)
-    cross: bool | None = None
-    lengths: tuple[int, ...] = ()
 
 
 class Search:
@@ -113,7 +91,7 @@ class Search:
         else:
             others = [each for each in own if each is not config]
             found = config_drafts(config, others, self.target, self.reading, self.namespace, self.wish.init)
-        return [Draft(each.init, {**each.known, **given}) for each in found]
+        return [Draft(each.init, {**each.known, **evened(given, each.known)}) for each in found]
 
     def _base(self) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
@@ -151,26 +129,12 @@ class Search:
         return found, None
 
     def _layouts(self) -> list[Family]:
-        sizes = {}
         init = self.drafts[0].init if self.drafts else {}
-        for name, value in init.items():
-            if init_role(name) in ("image", "vocabulary") and not isinstance(value, float | None):
-                pair = value["_tuple"] if isinstance(value, Mapping) and "_tuple" in value else [value, value]
-                said = [name, name] if pair[0] == pair[1] else pair
-                sizes[init_role(name)] = " ".join(map(str, said))
-        sizes.update(self._channels(init))
-        found = families(self.what, self.reading, self.built, sizes)
+        found = families(self.what, self.reading, self.built, image_sizes(self.target, init))
         for name, axes in ((self.what.query, "query"), (self.what.key, "key"), (self.what.value, "value")):
             if name in self.wish.ranks:
                 found = [each for each in found if len(getattr(each, axes)) == self.wish.ranks[name]]
         return found
-
-    def _channels(self, init: Mapping[str, Any]) -> dict[str, str]:
-        """How many channels an image has that comes in, as the constructor says."""
-        for each in parameters(self.target) if isinstance(self.target, type) else []:
-            if each.name in CHANNELS:
-                return {"channels": str(init.get(each.name, each.default))}
-        return {}
 
     def _one_query(self, draft: Draft) -> Plan | None:
         """A plan with one query for each sample, as a decoder that goes step by step has."""
@@ -188,7 +152,8 @@ class Search:
         if not what.is_ids and any(isinstance(each, nn.Embedding) for each in self._modules()):
             is_ids = [True, False] if "vocabulary" in sizes else [False, True]
         else:
-            is_ids = [what.is_ids]
+            # without a table, what is called tokens holds features
+            is_ids = [False, True] if what.is_ids and self._modules() else [what.is_ids]
         for ids in is_ids:
             for more in extras(what):
                 for call in calls(
@@ -200,10 +165,10 @@ class Search:
 
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
-        out = {}
+        out: dict[str, str] = {}
         for name in draft.known:
-            if init_role(name) == "vocabulary":
-                out["vocabulary"] = name
+            if init_role(name) == "vocabulary" and "type" not in name:
+                out.setdefault("vocabulary", name)
         has_weights = any(True for each in self._modules() for _ in each.parameters(recurse=False))
         is_said = "D" in spoken(list(self.wish.call.values()))
         if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
@@ -272,9 +237,9 @@ class Search:
         """The plan, and with keys as long as queries where it has its own."""
         if base.setting == "self" or self.wish.cross is True:
             return [base]
-        call = {name: _same(value) for name, value in base.call.items()}
-        alike = self._renamed(replace(base, setting="self", call=call))
-        return [base, alike] if "L" in str(base.call) and attempted(alike).error is None else [base]
+        call = {name: alike(value) for name, value in base.call.items()}
+        short = self._renamed(replace(base, setting="self", call=call))
+        return [base, short] if "L" in str(base.call) and attempted(short).error is None else [base]
 
     def _masked(self, plan: Plan) -> Plan | None:
         """The plan with a mask that runs and leaves the shape of what comes out; None: there is none.
@@ -317,17 +282,7 @@ class Search:
     def _failures(self) -> tuple[Tried, ...]:
         """Of what was tried first, what came furthest."""
         built = [plan for plan in self.missed if plan.call] or self.missed
-        first = [tried(plan, self.own) for plan in built[:LOOKED_AT]]
-        own = [(one, count) for one, count in first if one is not None]
-        return tuple(one for one, _ in sorted(own, key=lambda each: -each[1])[:1])
-
-
-def _same(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_same(each) for each in value]
-    if isinstance(value, Mapping):
-        return {name: _same(each) for name, each in value.items()}
-    return "L" if value == "S" else value
+        return furthest(built, self.own)
 
 
 def _runs(plan: Plan) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.recording.calls.plan import Named
 
-__all__ = ["LEGEND", "PAIR", "named", "spoken"]
+__all__ = ["LEGEND", "MORE", "PAIR", "alike", "named", "spoken"]
 
 # a window or an image that is given as two sizes
 PAIR = ("h", "w")
@@ -85,3 +85,12 @@ def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, 
     order = [*every]
     free = sorted((each for each in used.values() if not each.equals), key=lambda each: order.index(each.name))
     return (*free, *(each for each in used.values() if each.equals))
+
+
+def alike(value: Any) -> Any:
+    """A value of `--call` with keys as long as queries."""
+    if isinstance(value, list):
+        return [alike(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: alike(each) for name, each in value.items()}
+    return "L" if value == "S" else value

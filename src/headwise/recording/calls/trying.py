@@ -6,7 +6,7 @@ import io
 import re
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +20,11 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = ["Attempt", "Clock", "Tried", "attempted", "mended", "tried"]
+__all__ = ["Attempt", "Clock", "Tried", "attempted", "furthest", "mended", "tried"]
 
+# how many of the plans that failed are looked at again, and for how many seconds
+LOOKED_AT = 8
+LONGEST_LOOK = 1.0
 LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
 NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
@@ -88,7 +91,7 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
             target = plan.build(sizes)
             args, options = plan.arguments(sizes)
         except Exception as error:  # noqa: BLE001  a constructor may raise anything
-            return Tried(plan, error, _place(error, plan, own)), -1
+            return Tried(plan, error, _place(plan, own)), -1
         model = target if isinstance(target, nn.Module) else None
         done: Record = record(lambda: target(*args, **options), model=model, own=own)
     if done.failure is None or not isinstance(done.failure.error, Exception):
@@ -96,7 +99,19 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
     return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
 
 
-def _place(error: Exception, plan: Plan, own: Collection[str]) -> Span | None:
+def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
+    """Of the first of some plans that failed, the one that came furthest; none where none failed."""
+    found: list[tuple[Tried, int]] = []
+    clock = Clock(LONGEST_LOOK)
+    for plan in plans[:LOOKED_AT]:
+        one, count = tried(plan, own)
+        found += [(one, count)] if one is not None else []
+        if clock.is_over:
+            break
+    return tuple(one for one, _ in sorted(found, key=lambda each: -each[1])[:1])
+
+
+def _place(plan: Plan, own: Collection[str]) -> Span | None:
     """Where in the person's own code a constructor failed."""
 
     def again() -> Any:
@@ -198,7 +213,7 @@ def _said(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
     init = [value for value in plan.init.values() if isinstance(value, str)]
     known = [name for name in sizes if name not in ("B", "L", "S")]
     names = [*("D" for name in known if name == "D"), *init, *known]
-    names += [f"{a}*{b}" for a in known for b in known if a != b]
+    names += [f"{a}*{b}" for a in known for b in known]
     names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in known]
     for each in names:
         if set(spoken(each)) <= set(sizes) and _size(each, sizes) == need:

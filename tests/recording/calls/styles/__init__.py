@@ -1,0 +1,1 @@
+"""Attention as strangers write it: what a call must be found for."""

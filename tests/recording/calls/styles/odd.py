@@ -1,4 +1,5 @@
 """Attention that is written in other ways, or is another attention; and plain functions."""
+# ruff: noqa  written as strangers write
 
 import math
 
@@ -75,7 +76,11 @@ class Performer(nn.Module):
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, e // self.heads).permute(2, 0, 3, 1, 4)
         q, k = self.features(q * 0.1), self.features(k * 0.1)
         d = torch.einsum("bhtm,bhm->bht", q, k.sum(2)).unsqueeze(-1)
-        return (torch.einsum("bhtm,bhmd->bhtd", q, torch.einsum("bhtm,bhtd->bhmd", k, v)) / d).transpose(1, 2).reshape(b, t, e)
+        return (
+            (torch.einsum("bhtm,bhmd->bhtd", q, torch.einsum("bhtm,bhtd->bhmd", k, v)) / d)
+            .transpose(1, 2)
+            .reshape(b, t, e)
+        )
 
 
 class Linformer(nn.Module):
@@ -117,7 +122,9 @@ class Retention(nn.Module):
 class EinsumParameters(nn.Module):
     def __init__(self, d_model: int, d_head: int, n_heads: int, init_range: float = 0.02):
         super().__init__()
-        self.W_Q, self.W_K, self.W_V = (nn.Parameter(init_range * torch.randn(n_heads, d_model, d_head)) for _ in range(3))
+        self.W_Q, self.W_K, self.W_V = (
+            nn.Parameter(init_range * torch.randn(n_heads, d_model, d_head)) for _ in range(3)
+        )
         self.W_O = nn.Parameter(init_range * torch.randn(n_heads, d_head, d_model))
         self.d_head = d_head
 
@@ -153,7 +160,9 @@ class PerHead(nn.Module):
         super().__init__()
         assert dimension % nb_heads == 0
         width = dimension // nb_heads
-        self.qs, self.ks, self.vs = (nn.ModuleList(nn.Linear(dimension, width) for _ in range(nb_heads)) for _ in range(3))
+        self.qs, self.ks, self.vs = (
+            nn.ModuleList(nn.Linear(dimension, width) for _ in range(nb_heads)) for _ in range(3)
+        )
 
     def forward(self, sequences):
         result = []

@@ -1,4 +1,5 @@
 """How textbooks, courses and their readers write attention: classes that take their sizes one by one."""
+# ruff: noqa  written as strangers write
 
 import math
 
@@ -288,7 +289,10 @@ class Encoder(nn.Module):
         self.word_embedding = nn.Embedding(src_vocab_size, embed_size)
         self.position_embedding = nn.Embedding(max_length, embed_size)
         self.layers = nn.ModuleList(
-            [TransformerBlock(embed_size, heads, dropout=dropout, forward_expansion=forward_expansion) for _ in range(num_layers)]
+            [
+                TransformerBlock(embed_size, heads, dropout=dropout, forward_expansion=forward_expansion)
+                for _ in range(num_layers)
+            ]
         )
 
     def forward(self, x, mask):

@@ -1,4 +1,5 @@
 """How images, sets, graphs, proteins and speech are attended to."""
+# ruff: noqa  written as strangers write
 
 from itertools import repeat as again
 
@@ -149,7 +150,9 @@ class LinearConv(nn.Module):
 
     def forward(self, x):
         b, c, h, w = x.shape
-        q, k, v = map(lambda t: rearrange(t, "b (h c) x y -> b h c (x y)", h=self.heads), self.to_qkv(x).chunk(3, dim=1))
+        q, k, v = map(
+            lambda t: rearrange(t, "b (h c) x y -> b h c (x y)", h=self.heads), self.to_qkv(x).chunk(3, dim=1)
+        )
         q, k = q.softmax(dim=-2) * self.scale, k.softmax(dim=-1)
         out = torch.einsum("b h d e, b h d n -> b h e n", torch.einsum("b h d n, b h e n -> b h d e", k, v), q)
         return self.to_out(rearrange(out, "b h c (x y) -> b (h c) x y", h=self.heads, x=h, y=w))
@@ -237,7 +240,10 @@ class SamAttention(nn.Module):
         return x.reshape(b, n, num_heads, c // num_heads).transpose(1, 2)
 
     def forward(self, q, k, v):
-        q, k, v = (self._separate_heads(p(t), self.num_heads) for p, t in ((self.q_proj, q), (self.k_proj, k), (self.v_proj, v)))
+        q, k, v = (
+            self._separate_heads(p(t), self.num_heads)
+            for p, t in ((self.q_proj, q), (self.k_proj, k), (self.v_proj, v))
+        )
         attn = torch.softmax(q @ k.permute(0, 1, 3, 2) / q.shape[-1] ** 0.5, dim=-1)
         out = (attn @ v).transpose(1, 2)
         return self.out_proj(out.reshape(out.shape[0], out.shape[1], -1))
@@ -253,7 +259,9 @@ class AxialProtein(nn.Module):
         self.g, self.o = nn.Linear(c_in, c_hidden * no_heads), nn.Linear(c_hidden * no_heads, c_in)
 
     def forward(self, q_x, kv_x, biases=None):
-        q, k, v = (t.view(*t.shape[:-1], self.h, -1).transpose(-2, -3) for t in (self.q(q_x), self.k(kv_x), self.v(kv_x)))
+        q, k, v = (
+            t.view(*t.shape[:-1], self.h, -1).transpose(-2, -3) for t in (self.q(q_x), self.k(kv_x), self.v(kv_x))
+        )
         a = torch.matmul(q / self.c**0.5, k.transpose(-1, -2))
         for b in biases or []:
             a = a + b
