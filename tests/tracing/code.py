@@ -25,7 +25,7 @@ class Plain(nn.Module):
 
 class QueryLength(Plain):
     def forward(self, query, key):
-        B, L, D = query.shape
+        B, L, _ = query.shape
         q = self.q(query).view(B, L, self.h, self.d_k).transpose(1, 2)
         k = self.k(key).view(B, L, self.h, self.d_k).transpose(1, 2)
         return (q @ k.mT).softmax(-1)

@@ -273,3 +273,34 @@ def test_a_comment_on_a_line_that_calls_a_helper_is_about_what_comes_back():
         (23, "[B, L, D] -> [B, H, L, d]", ""),
         (24, "[B, S, D] -> [B, H, L, d]", "[B, S, D] -> [B, H, S, d]"),
     ]
+
+
+def test_a_formula_beside_the_word_does_not_hide_which_tensor_is_meant(tmp_path):
+    note = tmp_path / "note.md"
+    note.write_text(WITH_MATH, encoding="utf-8")
+    found = hw.trace(f"{note}:Two")
+    assert [(each.place.line, each.said, each.true) for each in found.comments] == [
+        (2, "[B, L, E] → [B, L, H, d]", ""),
+        (5, "[B, S, E] → [B, L, H, d]", "[B, S, E] → [B, S, H, d]"),
+    ]
+
+
+WITH_MATH = """**queries**:
+- `[B, L, E] → [B, L, H, d]`
+
+**keys**: $D_Q = D_K$
+- `[B, S, E] → [B, L, H, d]`
+
+```python
+class Two(nn.Module):
+    def __init__(self, E, H):
+        super().__init__()
+        self.H, self.d = H, E // H
+        self.wq, self.wk = nn.Linear(E, E), nn.Linear(E, E)
+
+    def forward(self, q, k):
+        q = self.wq(q).view(*q.shape[:2], self.H, self.d)
+        k = self.wk(k).view(*k.shape[:2], self.H, self.d)
+        return torch.einsum("blhd,bshd->bhls", q, k)
+```
+"""

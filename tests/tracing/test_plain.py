@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.tracing.page import block
-from headwise.tracing.terminal import as_text
 from headwise.tracing.steps import Axis, Comment, Place, Problem, Shape, Step, Symbol, Trace
+from headwise.tracing.terminal import as_text
 from headwise.wording import ENGLISH
 from headwise.wording.screen import visible
 from tests.tracing.made import failing, place, plain

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from headwise.tracing.page import block
-from headwise.tracing.terminal import as_text, show
 from headwise.tracing.steps import Comment, Place, Problem
+from headwise.tracing.terminal import as_text, show
 from headwise.wording.screen import columns
 from tests.tracing.made import failing, place, plain, step, trace
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+import headwise as hw
 from headwise.recording.calls import Named, Plan
 from headwise.tracing.tracing import probed
 from tests.tracing import code
@@ -93,7 +94,8 @@ EVEN = Named("d", "head_width", even=True)
 @pytest.mark.parametrize(
     ("target", "call", "symbols", "wanted"),
     [
-        (code.rotated, {"x": ["B", "H", "L", "d"]}, (B, H, L, EVEN), "chunk [B, H, L, d//2]|- [B, H, L, d//2]|cat [B, H, L, d]"),
+        (code.rotated, {"x": ["B", "H", "L", "d"]}, (B, H, L, EVEN),
+         "chunk [B, H, L, d//2]|- [B, H, L, d//2]|cat [B, H, L, d]"),
         (code.interleaved, {"x": ["B", "L", "d"]}, (B, L, EVEN),
          "index [B, L, d//2]|- [B, L, d//2]|index [B, L, d//2]|stack [B, L, d//2, 2]|flatten [B, L, d]"),
         (code.relative, {"q": ["B", "L"], "table": ["2*L-1", "H"]}, (B, L, H),
@@ -103,7 +105,8 @@ EVEN = Named("d", "head_width", even=True)
          "view [B, n, w, D]|flatten [B*n, w, D]|mT [B*n, D, w]|@ [B*n, w, w]"),
         (code.grouped, {"k": ["B", "Hkv", "S", "d"], "g": "g"},
          (B, S, Named("Hkv", "key_heads"), Named("g", "groups"), d, Named("H", "heads", equals="g*Hkv")),
-         "repeat_interleave [B, H, S, d]|index [B, Hkv, 1, S, d]|expand [B, Hkv, g, S, d]|flatten [B, H, S, d]|+ [B, H, S, d]"),
+         "repeat_interleave [B, H, S, d]|index [B, Hkv, 1, S, d]|expand [B, Hkv, g, S, d]|flatten [B, H, S, d]|"
+         "+ [B, H, S, d]"),
         (code.chosen, {"x": ["B", "L"]}, (B, L), "> [B, L]|index [?]"),
     ],
 )  # fmt: skip
@@ -117,3 +120,11 @@ def test_what_torch_really_ran_answers_whether_tokens_are_taken_apart():
         "view [B, L, D] → [B*L, D]", "t [3*D, D] → [D, 3*D]", "addmm [3*D], [B*L, D], [D, 3*D] → [B*L, 3*D]",
         "view [B*L, 3*D] → [B, L, 3*D]",
     )  # fmt: skip
+
+
+def test_the_sizes_that_are_told_are_the_persons_own_and_name_nothing():
+    given = {"d_model": 16, "h": 4}
+    found = hw.trace(code.Plain, init=given, call={"query": [2, 5, 16], "key": [2, 4, 16]})
+    assert {each.name: each.size for each in found.symbols} == {"B": 2, "L": 5, "S": 4, "H": 4, "d": 4, "D": 16}
+    scores = next(step for step in found.steps if step.op == "@").outputs[0]
+    assert (str(scores), scores.said(real=True)) == ("[B, H, L, S]", "[2, 4, 5, 4]")

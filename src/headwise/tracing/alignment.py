@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from headwise.recording import Operation, Record, Span
 from headwise.tracing.sizes import Sizes
 
-__all__ = ["Row", "aligned"]
+__all__ = ["Row", "aligned", "by_site"]
 
 Site = tuple[tuple[Span, ...], Span, str]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation in all runs. places: where it stands in each record; turns: how often its site ran in each."""
+    """One operation in all runs. places: where it stands in each record; turns: how often its site ran in each.
+
+    turn: of these, which one this is, from 0.
+    """
 
     operations: tuple[Operation, ...]
     places: tuple[int, ...]
     site: Site
     turns: Sizes
+    turn: int = 0
 
     @property
     def first(self) -> Operation:
@@ -30,12 +34,7 @@ class Row:
 
 def aligned(records: Sequence[Record]) -> list[Row]:
     """The operations that all runs made; of a loop that some ran more often, the turns that all made."""
-    sites: list[dict[Site, list[int]]] = []
-    for done in records:
-        own: dict[Site, list[int]] = {}
-        for place, operation in enumerate(done.operations):
-            own.setdefault(_site(operation), []).append(place)
-        sites.append(own)
+    sites = [by_site(done) for done in records]
     rows: list[tuple[int, Row]] = []
     for site, places in sites[0].items():
         everywhere = [own.get(site, []) for own in sites]
@@ -43,8 +42,16 @@ def aligned(records: Sequence[Record]) -> list[Row]:
         for turn in range(min(turns)):
             at = tuple(each[turn] for each in everywhere)
             operations = tuple(done.operations[place] for done, place in zip(records, at, strict=True))
-            rows.append((places[turn], Row(operations, at, site, turns)))
+            rows.append((places[turn], Row(operations, at, site, turns, turn)))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
+
+
+def by_site(done: Record) -> dict[Site, list[int]]:
+    """Where the operations of each site stand in a record, turn by turn."""
+    own: dict[Site, list[int]] = {}
+    for place, operation in enumerate(done.operations):
+        own.setdefault(_site(operation), []).append(place)
+    return own
 
 
 def _site(operation: Operation) -> Site:

@@ -19,6 +19,7 @@ __all__ = ["Remark", "remarks"]
 
 FENCE = re.compile(r"\s*(```|~~~)")
 TICKS = re.compile(r"`([^`\n]+)`")
+MATH = re.compile(r"\$[^$]*\$")
 WORD = re.compile(r"[A-Za-z_]\w*")
 # how far above a chain in prose the word may stand that says which tensor is meant
 NEAR = 3
@@ -172,10 +173,14 @@ def _role_near(lines: Sequence[str], number: int) -> str:
             break
         seen += 1
         plain = TICKS.sub(" ", line)
-        words = {each.lower() for each in re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", plain)}
-        roles = [role for role, own in ROLES.items() if words & own]
+        # a formula beside the word names other tensors by single letters
+        for said in (MATH.sub(" ", plain), plain):
+            words = {each.lower() for each in re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", said)}
+            roles = [role for role, own in ROLES.items() if words & own]
+            if len(roles) == 1:
+                return roles[0]
         if roles:
-            return roles[0] if len(roles) == 1 else ""
+            return ""
     return ""
 
 

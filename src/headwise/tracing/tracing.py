@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from headwise.recording import Failure, Operation, Record, Span
 from headwise.recording.calls import Named as SymbolNamed
 from headwise.recording.calls import Plan
+from headwise.recording.calls.plan import evaluated
 from headwise.recording.identity import tensors
-from headwise.tracing.alignment import Row, aligned
+from headwise.tracing.alignment import Row, aligned, by_site
 from headwise.tracing.expressions import Expressions
 from headwise.tracing.following import Follower, followed
 from headwise.tracing.legend import MEANINGS
@@ -40,11 +41,13 @@ class Found:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The probe runs of one plan; sizes: of each symbol in each run."""
+    """The probe runs of one plan. sizes: of each symbol in each run; shown: in the run whose sizes are told, `done`."""
 
     records: list[Record]
     followers: list[Follower]
     sizes: dict[str, Sizes]
+    shown: dict[str, int]
+    done: Record
 
 
 def probed(
@@ -68,10 +71,10 @@ def probed(
     )
     names = Names(expressions, _declared(plan), runs.records, runs.followers, runs.sizes)
     rows = aligned(runs.records)
-    speaker = _Speaker(names, spoken or {}, {row.site: row for row in rows}, runs.sizes)
+    speaker = _Speaker(names, spoken or {}, {row.site: row for row in rows}, runs.done)
     steps = speaker.steps(rows)
     return Found(
-        _symbols(plan.symbols, runs.sizes),
+        _symbols(plan.symbols, runs.shown),
         steps,
         tuple(_problems(runs, names, speaker, plan, lang)),
     )
@@ -82,17 +85,29 @@ def _run(plan: Plan, own: tuple[str, ...], *, kernels: bool, equal: Mapping[str,
     for probe in range(PROBES):
         own_sizes = dict(plan.sizes(probe))
         own_sizes |= {name: own_sizes[other] for name, other in equal.items()}
-        target = plan.build(own_sizes)
-        args, options = plan.arguments(own_sizes)
-        model = target if isinstance(target, nn.Module) else None
-        with torch.no_grad():
-            done, follower = followed(
-                _call(target, args, options), model, _named(plan, args, options), own, kernels=kernels
-            )
+        done, follower = _recorded(plan, own_sizes, own, kernels=kernels)
         records.append(done)
         followers.append(follower)
         sizes.append(own_sizes)
-    return _Runs(records, followers, {name: tuple(each[name] for each in sizes) for name in sizes[0]})
+    shown, done = sizes[0], records[0]
+    if plan.real and done.failure is None:
+        # the person's own sizes, which may be equal to one another, are told and name nothing
+        real = {**shown, **plan.real}
+        real |= {each.name: evaluated(each.equals, real) for each in plan.symbols if each.equals}
+        real |= {name: real[other] for name, other in equal.items()}
+        again = _recorded(plan, real, own, kernels=False)[0]
+        if again.failure is None:
+            shown, done = real, again
+    return _Runs(records, followers, {name: tuple(each[name] for each in sizes) for name in sizes[0]}, shown, done)
+
+
+def _recorded(plan: Plan, sizes: Mapping[str, int], own: tuple[str, ...], *, kernels: bool) -> tuple[Record, Follower]:
+    """One run of a plan."""
+    target = plan.build(sizes)
+    args, options = plan.arguments(sizes)
+    model = target if isinstance(target, nn.Module) else None
+    with torch.no_grad():
+        return followed(_call(target, args, options), model, _named(plan, args, options), own, kernels=kernels)
 
 
 def _call(target: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[[], Any]:
@@ -128,9 +143,9 @@ def _declared(plan: Plan) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def _symbols(named: Sequence[SymbolNamed], sizes: Mapping[str, Sizes]) -> tuple[Symbol, ...]:
+def _symbols(named: Sequence[SymbolNamed], sizes: Mapping[str, int]) -> tuple[Symbol, ...]:
     return tuple(
-        Symbol(each.name, each.meaning, sizes[each.name][0], each.said, each.equals)
+        Symbol(each.name, each.meaning, sizes[each.name], each.said, each.equals)
         for each in named
         if each.name in sizes
     )
@@ -139,10 +154,9 @@ def _symbols(named: Sequence[SymbolNamed], sizes: Mapping[str, Sizes]) -> tuple[
 class _Speaker:
     """Says rows as steps."""
 
-    def __init__(
-        self, names: Names, spoken: Mapping[str, str], sites: Mapping[Any, Row], sizes: Mapping[str, Sizes]
-    ) -> None:
-        self._names, self._spoken, self._sites, self._sizes = names, spoken, sites, sizes
+    def __init__(self, names: Names, spoken: Mapping[str, str], sites: Mapping[Any, Row], shown: Record) -> None:
+        self._names, self._spoken, self._sites = names, spoken, sites
+        self._shown, self._places = shown, by_site(shown)
 
     def steps(self, rows: Sequence[Row]) -> tuple[Step, ...]:
         """All rows, in order; the turns of a loop that say the same are one step."""
@@ -150,7 +164,7 @@ class _Speaker:
         out: list[Step] = []
         places: dict[Any, list[int]] = {}
         for row, axes in named:
-            first = row.first
+            first = self._told(row)
             shown = self._names.shown(row, axes)
             step = Step(
                 op=first.name,
@@ -169,6 +183,13 @@ class _Speaker:
                 places.setdefault(row.site, []).append(len(out))
                 out.append(step)
         return tuple(self._timed(step, rows, places, at) for at, step in enumerate(out))
+
+    def _told(self, row: Row) -> Operation:
+        """The operation in the run whose sizes are told, where it is there in the same form."""
+        places = self._places.get(row.site, [])
+        told = self._shown.operations[places[row.turn]] if row.turn < len(places) else row.first
+        ranks = [[len(t.shape) for t in (*each.inputs, *each.outputs)] for each in (told, row.first)]
+        return told if ranks[0] == ranks[1] else row.first
 
     def place(self, span: Span) -> Place:
         """A span, in the file as the person says it."""
