@@ -21,7 +21,7 @@ help: ## list these targets
 		printf '%-14s %s\n' "$$target" "$$text"; done
 
 demo: $(STAMP) ## look at one sentence through a real model
-	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.png --force
+	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.html --force
 
 test: $(STAMP) ## run the tests
 	"$(PYTHON)" -m pytest $(PYTEST_FLAGS)
@@ -50,7 +50,7 @@ format: $(STAMP) ## write the format and the safe fixes
 install: $(STAMP) ## only make $(VENV)
 
 clean: ## remove $(VENV) and what the tools left
-	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/headwise.egg-info demo.png
+	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/headwise.egg-info demo.html node_modules
 
 # The stamp is written last: an interrupted installation is done again, a finished one is not.
 # Debian's Python has no ensurepip unless python3-venv is installed; its own pip then fills the empty environment.

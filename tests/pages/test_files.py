@@ -10,7 +10,14 @@ from tests.pages.small_models import SENTENCE
 
 pytestmark = pytest.mark.needs("transformers", "matplotlib")
 
-STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF", ".json": b"{", ".txt": b"small-bert: 2 layers"}
+STARTS = {
+    ".html": b"<!doctype html>",
+    ".png": b"\x89PNG",
+    ".svg": b"<?xml",
+    ".pdf": b"%PDF",
+    ".json": b"{",
+    ".txt": b"small-bert: 2 layers",
+}
 
 
 @pytest.mark.parametrize("suffix", files.SUFFIXES)
@@ -56,7 +63,9 @@ def test_an_existing_file_is_replaced_by_force(bert_folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["seen", "seen.gif", "seen.png.exe"])
 def test_an_unknown_suffix_is_refused_with_those_that_are_known(bert_folder, tmp_path, name):
-    assert_refused(rf"one of \.png, \.svg, \.pdf, \.json, \.txt, but came as .*{name}", tmp_path, bert_folder, name)
+    assert_refused(
+        rf"one of \.html, \.png, \.svg, \.pdf, \.json, \.txt, but came as .*{name}", tmp_path, bert_folder, name
+    )
 
 
 def test_a_folder_that_does_not_exist_is_refused(bert_folder, tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Drawn", "page_of"]
+from headwise.errors import AttentionError
+
+__all__ = ["Drawn", "page_of", "picture_of"]
 
 
 class Drawn:
@@ -29,8 +32,16 @@ class Drawn:
         return page_of(self, tokens).of_sample(sample).plot(head=head, scale=scale, ax=ax)
 
     def _repr_html_(self) -> str:
-        html: str = page_of(self)._repr_html_()
-        return html
+        return picture_of(self)
+
+
+def picture_of(maps: object) -> str:
+    """The picture for a notebook; where there can be none, as of a map that is stale, what `repr` says."""
+    try:
+        picture: str = page_of(maps)._repr_html_()
+    except AttentionError:
+        return f"<pre>{html.escape(repr(maps))}</pre>"
+    return picture
 
 
 def page_of(maps: object, tokens: Sequence[str] | None = None) -> Any:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from headwise.pages.files import check_output, write
+from headwise.errors import ArgumentError
+from headwise.pages.files import check_output, write, write_page
 from headwise.pages.links import Link, Place, WordLinks, links_of, places, strongest
-from headwise.pages.models import Loaded, Progress, load
+from headwise.pages.models import Progress, load
 from headwise.pages.reading import check_text, read
 from headwise.pages.walk import Walk
 from headwise.pages.words import Token, Word, find, read_words
@@ -19,7 +20,13 @@ from headwise.wording import refusal, say
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Look", "look"]
+    from headwise.maps import AttentionMap
+    from headwise.pages.page import Page
+    from headwise.pages.subjects import Maps, Tokens
+
+__all__ = ["Asked", "Look", "look", "looked"]
+
+Model = str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +36,7 @@ class Look:
     difference: the largest of any output between the watched run and one without headwise, which is 0. tokens, words:
     what the text was read as. links: the strongest of each word shown, the queried ones or all. walk: the shapes in
     the first layer drawn. drawn: the (layer, head) pairs that are drawn. weights: layer -> (H, L, L), before dropout.
-    notes: sentences about what could not be done as well as it should.
+    maps: name and map of every layer. notes: sentences about what could not be done as well as it should.
     """
 
     text: str
@@ -43,6 +50,7 @@ class Look:
     walk: Walk
     drawn: tuple[Place, ...]
     weights: Mapping[int, Tensor] = field(repr=False)
+    maps: tuple[tuple[str, AttentionMap], ...] = field(repr=False)
     lang: str = "en"
     notes: tuple[str, ...] = ()
 
@@ -60,6 +68,12 @@ class Look:
         from headwise.pages.terminal import as_html
 
         return as_html(self)
+
+    def page(self) -> Page:
+        """Every head of every layer, to look at: one file that opens anywhere, and figures."""
+        from headwise.pages.subjects import page_of_look
+
+        return page_of_look(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the weights that are not drawn, as lists, numbers and strings: {"schema": 1, ...}."""
@@ -98,10 +112,12 @@ class Look:
         }
 
 
+@overload
 def look(
-    text: str,
+    text: str | tuple[str, str],
     *,
-    model: str | os.PathLike[str] | None = None,
+    tokens: None = None,
+    model: Model = None,
     query: str | None = None,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
@@ -109,16 +125,50 @@ def look(
     force: bool = False,
     lang: str = "en",
     progress: Progress | None = None,
-) -> Look:
-    """Which words every head of a pretrained model links in a text.
+) -> Look: ...
 
-    The untouched model runs twice, the second time watched, and the result is given only if both runs agree bit for
-    bit. Its weights are computed exactly from its queries and keys, whichever kernel it uses.
+
+@overload
+def look(
+    text: Maps,
+    *,
+    tokens: Tokens | None = None,
+    model: None = None,
+    query: str | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    lang: str = "en",
+    progress: Progress | None = None,
+) -> Page: ...
+
+
+def look(
+    text: str | tuple[str, str] | Maps,
+    *,
+    tokens: Tokens | None = None,
+    model: Model = None,
+    query: str | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    lang: str = "en",
+    progress: Progress | None = None,
+) -> Look | Page:
+    """Which words every head of a pretrained model links in a text; or a Page of maps that have been made already.
+
+    text: a text, or a pair of them. The untouched model runs twice, the second time watched, and the result is given
+    only if both runs agree bit for bit. Its weights are computed exactly from its queries and keys, whichever kernel it
+    uses. Or maps: those of `watch`, of `load_maps`, by their names, or one map; of a batch the first sample.
 
     model: a Hugging Face name or a folder, None: the embedded all-MiniLM-L6-v2. query: a word of the text, or several
     side by side, whose links alone are shown; None: those of all words. layer, head: what is drawn, from 0; None: the
-    head of the strongest link shown. output: a file to write too, whose suffix says how (.png, .svg, .pdf, .json,
-    .txt); one that exists is kept unless `force`. lang: "en" or "zh". progress: is told of each slow step.
+    head of the strongest link shown. tokens, of maps: their texts, a list of them for each sample, or {"queries": ...,
+    "keys": ...}; None: numbers. output: a file to write too, whose suffix says how (.html, .png, .svg, .pdf, .json,
+    .txt; of maps, all but the last two); one that exists is kept unless `force`. lang: "en" or "zh". progress: is told
+    of each slow step.
 
     What cannot be used raises a Refusal (an InputError), one sentence long.
 
@@ -129,44 +179,83 @@ def look(
     tell = progress if progress is not None else _silent
     # a language that is not there is refused before anything slow begins
     say("step.starting", lang=lang)
-    check_text(text)
-    file = check_output(Path(output), force=force) if output is not None else None
-    loaded = load(model, tell)
-    result = _look(loaded, text, query, _numbers(layer), _numbers(head), lang, tell)
+    is_text = isinstance(text, str | tuple)
+    file = None if output is None else check_output(Path(output), force=force, of_maps=not is_text)
+    if not isinstance(text, str | tuple):
+        if model is not None:
+            raise ArgumentError("model reads a text, and these maps have been made already: leave it out")
+        return _page(text, tokens, query, (_numbers(layer), _numbers(head)), file, force, lang, tell)
+    if tokens is not None:
+        raise ArgumentError("tokens are of maps; those of a text come from the model's tokenizer: leave them out")
+    first, pair = (text, None) if isinstance(text, str) else text
+    asked = Asked(first, pair, model, query, tuple(_numbers(layer)), tuple(_numbers(head)), lang=lang)
+    result = looked(asked, tell)
     if file is None:
         return result
     tell("step.writing", {"file": file})
     return write(result, file, force=force)
 
 
-def _look(
-    loaded: Loaded, text: str, query: str | None, layers: list[int], heads: list[int], lang: str, tell: Progress
-) -> Look:
+@dataclass(frozen=True)
+class Asked:
+    """What a look is asked for; see `look`. cut: a text that is too long is read as far as the model goes."""
+
+    text: str
+    pair: str | None = None
+    model: Model = None
+    query: str | None = None
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    cut: bool = False
+    lang: str = "en"
+
+
+def looked(asked: Asked, tell: Progress) -> Look:
+    """The look at a text."""
+    check_text(asked.text)
+    if asked.pair is not None:
+        check_text(asked.pair)
+    loaded = load(asked.model, tell)
     from headwise.pages.runs import run
 
-    reading = read(loaded, text)
-    words = read_words(text, reading.tokens, query=query)
-    shown = [words[n] for n in find(words, query)] if query is not None else list(words)
+    reading = read(loaded, asked.text, pair=asked.pair, cut=asked.cut)
+    words = read_words(reading.text, reading.tokens, query=asked.query)
+    shown = [words[n] for n in find(words, asked.query)] if asked.query is not None else list(words)
     done = run(loaded, reading, tell)
+    layers, heads, lang = list(asked.layers), list(asked.heads), asked.lang
     _check_places(loaded.name, done.weights, layers, heads)
     tell("step.links", {})
     best = strongest(done.weights)
     drawn = places(done.weights, shown, words, reading.tokens, layers=layers, heads=heads)
     return Look(
-        text=text,
+        text=reading.text,
         model=loaded.name,
         model_type=loaded.config.model_type,
         difference=done.difference,
         tokens=reading.tokens,
         words=words,
         links=tuple(links_of(word, best, words, reading.tokens) for word in shown),
-        is_query=query is not None,
+        is_query=asked.query is not None,
         walk=done.walks[drawn[0][0]],
         drawn=drawn,
         weights=done.weights,
+        maps=done.maps,
         lang=lang,
         notes=tuple(say("look.unseen", lang=lang, module=name, reason=why) for name, why in done.unseen.items()),
     )
+
+
+def _page(
+    maps: Maps, tokens: Tokens | None, query: str | None, where: tuple[list[int], list[int]], file: Path | None,
+    force: bool, lang: str, tell: Progress,
+) -> Page:  # fmt: skip
+    from headwise.pages.subjects import page_of_maps
+
+    page = page_of_maps(maps, tokens=tokens, query=query, layer=where[0], head=where[1], lang=lang)
+    if file is not None:
+        tell("step.writing", {"file": file})
+        write_page(page, file, force=force)
+    return page
 
 
 def _check_places(name: str, weights: Mapping[int, Tensor], layers: list[int], heads: list[int]) -> None:

@@ -12,7 +12,7 @@ from headwise.wording import say
 if TYPE_CHECKING:
     from headwise.pages.looking import Look
 
-__all__ = ["save"]
+__all__ = ["fonts_for", "save"]
 
 # fonts that have Chinese, Japanese and Korean, on Linux, macOS and Windows
 CJK_FONTS = (
@@ -117,6 +117,12 @@ def _fonts() -> list[str]:
 
     installed = {font.name for font in fontManager.ttflist}
     return [PLAIN_FONT, *(name for name in CJK_FONTS if name in installed)]
+
+
+def fonts_for(text: str) -> list[str]:
+    """The fonts to use for a text, as few as it needs."""
+    fonts = _fonts()
+    return fonts if _lacking(text, fonts[:1]) else fonts[:1]
 
 
 def _lacking(text: str, fonts: Sequence[str]) -> list[str]:

@@ -38,16 +38,26 @@ def check_text(text: str) -> None:
         raise refusal("refuse.unicode", place=error.start + 1) from error
 
 
-def read(loaded: Loaded, text: str) -> Reading:
-    """The text as tokens. One with no word for this model, with too many, or unknown to it raises a Refusal."""
+def read(loaded: Loaded, text: str, *, pair: str | None = None, cut: bool = False) -> Reading:
+    """The text as tokens. One with no word for this model, with too many, or unknown to it raises a Refusal.
+
+    pair: a second text, which stands below the first in the Reading's text. cut: read only as many tokens as the model
+    takes.
+    """
+    texts = (text,) if pair is None else (text, pair)
+    options = {"truncation": True, "max_length": _limit(loaded)} if cut and _limit(loaded) is not None else {}
     with quiet():
         encoded = loaded.tokenizer(
-            text, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt"
+            *texts, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt", **options
         )
     offsets, special = encoded.pop("offset_mapping")[0].tolist(), encoded.pop("special_tokens_mask")[0].tolist()
     names = encoded.tokens()
     _check_length(loaded, len(names))
-    tokens = read_tokens(text, names, [(start, end) for start, end in offsets], list(map(bool, special)))
+    # the second text begins after the first and the line's end between them
+    starts = [0 if which in (0, None) else len(text) + 1 for which in encoded.sequence_ids(0)]
+    spans = [(start + first, start + last) for start, (first, last) in zip(starts, offsets, strict=True)]
+    text = "\n".join(texts)
+    tokens = read_tokens(text, names, spans, list(map(bool, special)))
     if all(token.span is None for token in tokens):
         raise refusal("refuse.no_words", model=loaded.name)
     known, largest = getattr(loaded.config, "vocab_size", None), int(encoded["input_ids"].max())

@@ -35,9 +35,12 @@ PROJECTIONS = (
 class Run:
     """The weights of every layer (H, L, L), the walk through each, and what was not seen, with the reason.
 
+    maps: name and map of every layer, in running order.
+
     difference: the largest of any output between the watched run and the one before it: 0, or there is no Run.
     """
 
+    maps: tuple[tuple[str, AttentionMap], ...]
     weights: Mapping[int, Tensor]
     walks: Mapping[int, Walk]
     unseen: Mapping[str, str]
@@ -60,7 +63,7 @@ def run(loaded: Loaded, reading: Reading, progress: Progress) -> Run:
         found = _maps(loaded, seen, length)
         weights = {n: made.dense()[0].float() for n, (_, made) in enumerate(found)}
         walks = {n: _walk(name, made, sizes, watched) for n, (name, made) in enumerate(found)}
-    return Run(weights, walks, dict(seen.unseen), difference)
+    return Run(tuple(found), weights, walks, dict(seen.unseen), difference)
 
 
 def _outputs(loaded: Loaded, reading: Reading) -> list[Tensor]:
@@ -88,7 +91,7 @@ def _maps(loaded: Loaded, seen: Seen, length: int) -> list[tuple[str, AttentionM
     found = [(name, made) for name, made in seen.in_order() if tuple(made.shape[2:]) == (length, length)]
     if not found:
         reasons = [f"{name}: {reason}" for name, reason in seen.unseen.items()]
-        reason = "; ".join(reasons[:1]) if reasons else "no attention was seen"
+        reason = "; ".join(reasons[:4]) if reasons else "no attention was seen"
         kind = loaded.config.model_type
         raise refusal("refuse.no_attention", model=loaded.name, model_type=kind, reason=reason)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, save_maps
-from headwise.maps.drawn import page_of
+from headwise.maps.drawn import page_of, picture_of
 from headwise.maps.naming import NoMapError, ambiguous, holding, holds, listed
 from headwise.watching.joining import joined
 from headwise.watching.record import Record
@@ -142,11 +141,7 @@ class Seen(Mapping[str, Any]):
         return page_of(self).of_sample(sample).plot_all(scale=scale)
 
     def _repr_html_(self) -> str:
-        # without maps there is nothing to draw
-        if not self._calls or self._keep is not None:
-            return f"<pre>{html.escape(repr(self))}</pre>"
-        picture: str = page_of(self)._repr_html_()
-        return picture
+        return picture_of(self)
 
     def clear(self) -> None:
         """Forget every map, and what could not be seen."""

@@ -168,6 +168,7 @@ CHINESE: dict[str, str] = {
     "trace.comment": "注释写的是 {said}，实际是 {true}",
     "trace.scrambled": "{axes}：大小合法，但几个轴的元素混在了一起，例如 view 之前少了 transpose",
     "trace.kernel": "{op} 实际运行了 {kernel}",
+    "trace.guessed": "没有找到能运行的调用；走得最远的一次在这里失败。可用 --call 说明怎样调用：",
     "trace.cross_only": "只在键与查询长度不同时：",
     # recording: how a target is called
     "refuse.calls.object": "{option} 必须是由名字和值组成的对象，但给出的是 {given}：请写在花括号里。",
@@ -177,6 +178,7 @@ CHINESE: dict[str, str] = {
     "refuse.calls.option": "--call 里的 {option} 必须是 {kinds}，但给出的是 {given}：请这样给出或者去掉它。",
     "refuse.calls.mask": "_mask 必须有 argument（{names} 之一）、means（{means} 之一）、shape，可以有 dtype（bool、int 或 float），但给出的是 {given}：请把前三项都给出。",
     "refuse.calls.unbound": "--call 用到了 {symbol}，但它没有在任何地方绑定：请给某个参数一个 {symbol} 轴，或者在 --init 里使用它。",
+    "refuse.calls.not_callable": "{target} 的实例不能调用：请指定一个模块类或函数。",
     "refuse.calls.none": "想不出怎样调用 {target}：请用 --init 和 --call 说明。",
     # the page, look and plot
     **PAGE,

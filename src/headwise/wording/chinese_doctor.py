@@ -168,9 +168,14 @@ KINDS: dict[str, tuple[str, str, str]] = {
 }
 
 DOCTOR: dict[str, str] = {
-    **{f"doctor.{kind}.{part}": text for kind, texts in KINDS.items() for part, text in zip(("what", "why", "fix"), texts, strict=True)},
+    **{
+        f"doctor.{kind}.{part}": text
+        for kind, texts in KINDS.items()
+        for part, text in zip(("what", "why", "fix"), texts, strict=True)
+    },
     "doctor.help": "说出一段注意力代码对不对；不对时说出在哪里、为什么、怎么改。",
-    "doctor.help.target": "FILE:CLASS、FILE:function、NOTE.md:CLASS、BOOK.ipynb:CLASS 或 package.module:Class；代码会被运行，有限制但不是沙箱：只给你愿意运行的代码。",
+    "doctor.help.target": "FILE:CLASS、FILE:function、NOTE.md:CLASS、BOOK.ipynb:CLASS 或 package.module:Class；"
+    "代码会被运行，有限制但不是沙箱：只给你愿意运行的代码。",
     "doctor.help.init": "怎样构造这个类，例如 '{{\"d_model\": \"H*d\", \"h\": \"H\"}}'；不给则自动找出。",
     "doctor.help.call": "怎样调用，例如 '{{\"x\": [\"B\", \"L\", \"D\"]}}'；不给则自动找出。",
     "doctor.help.json": "只打印一个 JSON 对象。",

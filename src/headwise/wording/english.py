@@ -211,6 +211,7 @@ ENGLISH: dict[str, str] = {
     "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
     "its transpose",
     "trace.kernel": "{op} ran as {kernel}",
+    "trace.guessed": "No call was found that runs. The one that came furthest fails here; --call says how it is called:",
     "trace.cross_only": "Only where keys differ from queries in length:",
     # recording: how a target is called
     "refuse.calls.object": "{option} must be an object of names and values, but {given} came: put it between braces.",
@@ -223,6 +224,7 @@ ENGLISH: dict[str, str] = {
     "dtype (bool, int or float), but {given} came: give all three.",
     "refuse.calls.unbound": "--call speaks of {symbol}, which is bound nowhere: give an argument an axis {symbol}, or "
     "use it in --init.",
+    "refuse.calls.not_callable": "{target} makes nothing that can be called: name a class of modules or a function.",
     "refuse.calls.none": "No call could be thought of for {target}: say how it is called with --init and --call.",
     # the page, look and plot
     **PAGE,

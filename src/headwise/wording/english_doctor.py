@@ -212,11 +212,16 @@ KINDS: dict[str, tuple[str, str, str]] = {
 }
 
 DOCTOR: dict[str, str] = {
-    **{f"doctor.{kind}.{part}": text for kind, texts in KINDS.items() for part, text in zip(("what", "why", "fix"), texts, strict=True)},
+    **{
+        f"doctor.{kind}.{part}": text
+        for kind, texts in KINDS.items()
+        for part, text in zip(("what", "why", "fix"), texts, strict=True)
+    },
     "doctor.help": "Say whether attention code is right; if not, where, why, and what mends it.",
-    "doctor.help.target": "FILE:CLASS, FILE:function, NOTE.md:CLASS, BOOK.ipynb:CLASS or package.module:Class; the code is run, "
-    "with limits but no sandbox: name only code that you would run.",
-    "doctor.help.init": "How the class is built, such as '{{\"d_model\": \"H*d\", \"h\": \"H\"}}'; found out where it is left out.",
+    "doctor.help.target": "FILE:CLASS, FILE:function, NOTE.md:CLASS, BOOK.ipynb:CLASS or package.module:Class; the "
+    "code is run, with limits but no sandbox: name only code that you would run.",
+    "doctor.help.init": "How the class is built, such as '{{\"d_model\": \"H*d\", \"h\": \"H\"}}'; found out where it "
+    "is left out.",
     "doctor.help.call": "How it is called, such as '{{\"x\": [\"B\", \"L\", \"D\"]}}'; found out where it is left out.",
     "doctor.help.json": "Print one JSON object and nothing else.",
     "doctor.help.fix": "Write NAME.fixed.py with what can be mended, and show the difference.",

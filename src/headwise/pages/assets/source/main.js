@@ -1,0 +1,217 @@
+// The page: its state, its controls, and the view that is shown.
+import { Data } from "./data.js";
+import { Wording } from "./wording.js";
+import { Colours } from "./colours.js";
+import { clamp, clear, el } from "./elements.js";
+import { weightOf } from "./codes.js";
+import { headView } from "./heads.js";
+import { listen } from "./keyboard.js";
+import { mapView } from "./map.js";
+import { overview } from "./overview.js";
+import { rowView } from "./row.js";
+import { savePng, saveSvg } from "./saving.js";
+import { shownFacts } from "./shown.js";
+import { statisticsView } from "./statistics.js";
+import { stepsView } from "./steps.js";
+
+const VIEWS = { overview, heads: headView, map: mapView, row: rowView, statistics: statisticsView, steps: stepsView };
+const SAID = {
+  overview: "page.view.overview", heads: "page.view.heads", map: "page.view.map", row: "page.view.row",
+  statistics: "page.view.statistics", steps: "page.view.steps",
+};
+
+// a block that nothing follows yet may not have been read to its end
+function textOf(id) {
+  const block = document.getElementById(id);
+  const isWhole = block && (document.readyState !== "loading" || block.nextElementSibling);
+  return isWhole ? block.textContent : null;
+}
+
+class App {
+  constructor() {
+    const header = JSON.parse(textOf("header"));
+    this.data = new Data(header, textOf);
+    this.words = new Wording(JSON.parse(textOf("words")), header.lang);
+    this.colours = new Colours(header.colours);
+    const opening = { view: "overview", layer: 0, head: 0, token: 0, ...header.opening, ...asked() };
+    this.state = this.allowed({ scale: "log", joined: false, ...opening, heads: new Set() });
+    this.state.heads = new Set([this.state.head]);
+    this.later = null;
+    this.view = null;
+    this.mounted = null;
+  }
+
+  say(key, values) {
+    return this.words.say(key, values);
+  }
+
+  // for those who hear the page
+  tell(text) {
+    document.getElementById("status").textContent = text;
+  }
+
+  queries() {
+    return this.data.layers[this.state.layer].lengths[0];
+  }
+
+  width(root) {
+    return Math.max(200, root.clientWidth);
+  }
+
+  canJoin() {
+    const { layer } = this.state;
+    return this.data.isSingle(layer) && ["queries", "keys"].every((side) => this.data.side(layer, side).words);
+  }
+
+  // a state within what there is
+  allowed(state) {
+    const layer = clamp(Math.trunc(state.layer) || 0, 0, this.data.layers.length - 1);
+    const { heads, lengths } = this.data.layers[layer];
+    const view = Object.hasOwn(VIEWS, state.view) ? state.view : "overview";
+    return { ...state, view, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
+  }
+
+  set(patch) {
+    const before = this.state;
+    this.state = this.allowed({ ...before, ...patch });
+    const { heads } = this.data.layers[this.state.layer];
+    this.state.heads = new Set([...this.state.heads].filter((head) => head < heads));
+    if (patch.head !== undefined && !patch.heads && this.state.view === "heads" && before.view === "heads") this.state.heads = new Set([this.state.head]);
+    this.render();
+  }
+
+  // to the next or an earlier token; along an axis of words, to the next word
+  step(by, along = null) {
+    const next = along ? along.first[clamp(along.of(this.state.token) + by, 0, along.first.length - 1)] : this.state.token + by;
+    this.set({ token: next });
+  }
+
+  nextHead(by) {
+    const { heads } = this.data.layers[this.state.layer];
+    this.set({ head: (this.state.head + by + heads) % heads });
+  }
+
+  nextLayer(by) {
+    this.set({ layer: (this.state.layer + by + this.data.layers.length) % this.data.layers.length });
+  }
+
+  waiting(root) {
+    root.dataset.waiting = "true";
+    this.tell(this.say("page.waiting"));
+  }
+
+  render() {
+    const { view } = this.state;
+    document.body.dataset.view = view;
+    const main = document.getElementById("main");
+    if (this.mounted !== view) {
+      this.view?.leave?.();
+      const root = el("div", { class: `view ${view}`, id: "view", role: "tabpanel", "aria-labelledby": `tab-${view}` });
+      clear(main).append(root);
+      this.view = VIEWS[view](this, root);
+      this.mounted = view;
+    }
+    delete document.getElementById("view").dataset.waiting;
+    this.view.update();
+    this.controls();
+    clearTimeout(this.later);
+    // browsers warn of an address that changes with every key
+    this.later = setTimeout(() => remember(this.state), 200);
+  }
+
+  controls() {
+    const { view, layer, head, token, joined } = this.state;
+    const { header, layers } = this.data;
+    for (const name of Object.keys(VIEWS)) {
+      const tab = document.getElementById(`tab-${name}`);
+      tab.textContent = this.say(SAID[name]);
+      tab.setAttribute("aria-selected", String(name === view));
+      tab.tabIndex = name === view ? 0 : -1;
+    }
+    options("layer", layers.map((each, n) => (each.name ? `${n} · ${each.name}` : String(n))), layer);
+    options("head", Array.from({ length: layers[layer].heads }, (_, n) => String(n)), head);
+    const input = document.getElementById("token");
+    input.max = String(this.queries() - 1);
+    if (document.activeElement !== input) input.value = String(token);
+    document.getElementById("joined").checked = joined;
+    document.getElementById("joining").hidden = !this.canJoin() || !["heads", "map"].includes(view);
+    document.getElementById("title").textContent = header.title;
+    document.getElementById("subtitle").textContent = header.text;
+    document.getElementById("subtitle").title = header.text;
+    const language = document.getElementById("language");
+    language.textContent = this.words.lang === "zh" ? "English" : "中文";
+    language.lang = this.words.lang === "zh" ? "en" : "zh-Hans";
+    document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
+    this.words.apply(document.body);
+    shownFacts(this, document.getElementById("shown"));
+    document.getElementById("hints").textContent = this.say("page.hints");
+  }
+
+  start() {
+    const tabs = document.getElementById("tabs");
+    for (const name of Object.keys(VIEWS)) {
+      tabs.append(el("button", { type: "button", id: `tab-${name}`, role: "tab", "aria-controls": "view", on: { click: () => this.set({ view: name }) } }));
+    }
+    const on = (id, event, run) => document.getElementById(id).addEventListener(event, run);
+    on("layer", "change", (event) => this.set({ layer: Number(event.target.value) }));
+    on("head", "change", (event) => this.set({ head: Number(event.target.value) }));
+    on("token", "change", (event) => this.set({ token: Number(event.target.value) }));
+    on("joined", "change", (event) => this.set({ joined: event.target.checked }));
+    on("language", "click", () => {
+      [this.words.lang] = this.words.others;
+      this.render();
+    });
+    on("theme", "click", () => {
+      document.documentElement.dataset.theme = this.colours.theme === "dark" ? "light" : "dark";
+      this.render();
+    });
+    on("save-png", "click", () => savePng(this));
+    on("save-svg", "click", () => saveSvg(this));
+    on("print", "click", () => window.print());
+    listen(this, Object.keys(VIEWS));
+    window.addEventListener("resize", () => this.render());
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.render());
+    // the numbers of the layers stand below this script, and are read while the overview is looked at
+    if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => this.render());
+    this.render();
+  }
+}
+
+// what the address asks for: #view=map&layer=3
+function asked() {
+  const given = new URLSearchParams(window.location.hash.slice(1));
+  const found = {};
+  if (given.has("view")) found.view = given.get("view");
+  for (const name of ["layer", "head", "token"]) if (given.has(name)) found[name] = Number(given.get(name));
+  return found;
+}
+
+function remember({ view, layer, head, token }) {
+  try {
+    window.history.replaceState(null, "", `#${new URLSearchParams({ view, layer, head, token })}`);
+  } catch {
+    // a page within another may have no address of its own
+  }
+}
+
+function options(id, names, chosen) {
+  const select = document.getElementById(id);
+  const now = [...select.options].map((option) => option.textContent);
+  if (now.length !== names.length || now.some((name, n) => name !== names[n])) {
+    clear(select).append(...names.map((name, n) => el("option", { value: String(n) }, name)));
+  }
+  select.value = String(chosen);
+}
+
+const app = new App();
+app.start();
+
+// for the console: what is shown, and the numbers of the page
+window.headwise = {
+  header: app.data.header,
+  shown: () => ({ view: app.state.view, layer: app.state.layer, head: app.state.head, token: app.state.token }),
+  weight: (layer, head, query, key) => app.data.weight(layer, head, query, key),
+  codes: (layer, head) => Array.from(app.data.codes(layer, head)),
+  row: (layer, head, query) => Array.from(app.data.row(layer, head, query).weights),
+  weightOf,
+};

@@ -1,0 +1,113 @@
+// Statistics: every head by its entropy and distance, and the head chosen by what each token gives and gets.
+import { clear, el, place, sized } from "./elements.js";
+import { CanvasPen } from "./pen.js";
+import { TALL, drawChart } from "./chart.js";
+
+export function statisticsView(app, root) {
+  const tables = el("div", { class: "tables" });
+  const charts = el("div", { class: "charts" });
+  root.append(tables, charts);
+  const means = new Map();
+
+  // mean entropy of a head, over the rows that have one
+  function meanEntropy(layer, head) {
+    const name = `${layer} ${head}`;
+    if (!means.has(name)) {
+      const all = app.data.sums("entropy", layer, head);
+      means.set(name, all.reduce((sum, value) => sum + value, 0) / Math.max(1, all.length));
+    }
+    return means.get(name);
+  }
+
+  function table(caption, about, valueOf, signed) {
+    const { layers } = app.data;
+    const values = layers.map((layer, n) => (app.data.isRead(n) ? Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)) : []));
+    const finite = values.flat().filter((value) => value !== null && Number.isFinite(value));
+    const low = signed ? Math.min(0, ...finite) : 0;
+    const high = Math.max(1e-9, ...finite);
+    const widest = Math.max(...layers.map((layer) => layer.heads));
+    const head = el("tr", {}, el("td", {}), ...Array.from({ length: widest }, (_, n) => el("th", { scope: "col" }, `H${n}`)));
+    const rows = values.map((row, n) => {
+      const cells = row.map((value, h) => {
+        const at = value === null || !Number.isFinite(value) ? 0 : (value - low) / (high - low || 1);
+        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, value === null || !Number.isFinite(value) ? "NaN" : value.toFixed(Math.abs(value) < 10 ? 1 : 0));
+        button.setAttribute("aria-label", `${caption} L${n} H${h}: ${button.textContent}`);
+        const cell = el("td", {}, button);
+        button.style.background = app.colours.at(0.06 + 0.9 * at);
+        button.style.color = app.colours.ink(0.06 + 0.9 * at);
+        button.classList.toggle("chosen", n === app.state.layer && h === app.state.head);
+        return cell;
+      });
+      return el("tr", {}, el("th", { scope: "row" }, `L${n}`), ...cells);
+    });
+    return el("figure", {}, el("figcaption", {}, el("b", {}, caption), el("small", {}, about)), el("div", { class: "wide" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))));
+  }
+
+  function chart(id, caption, values, names, step, pick) {
+    const canvas = el("canvas", { id, role: "img" });
+    const told = el("small", { class: "reading" });
+    const width = app.width(root);
+    const best = Array.from(values.keys()).filter((n) => Number.isFinite(values[n])).sort((a, b) => values[b] - values[a]).slice(0, 5);
+    const listed = best.map((n) => `${names[n * step] ?? n * step} ${values[n].toFixed(2)}`).join(" · ");
+    canvas.setAttribute("aria-label", `${caption}: ${listed}`);
+    told.textContent = listed;
+    const figure = el("figure", {}, el("figcaption", {}, el("b", {}, caption), told), canvas);
+    const ratio = sized(canvas, width, TALL);
+    const paint = (marked) => drawChart(app, new CanvasPen(canvas, ratio), width, values, names, step, marked);
+    paint(pick ? Math.floor(app.state.token / step) : -1);
+    canvas.addEventListener("pointermove", (event) => {
+      const n = Math.floor((place(event, canvas).x / width) * values.length);
+      if (n < 0 || n >= values.length) return;
+      told.textContent = `${n * step} ${names[n * step] ?? ""} ${Number.isNaN(values[n]) ? "NaN" : values[n].toFixed(3)}`;
+      paint(n);
+    });
+    canvas.addEventListener("pointerleave", () => {
+      told.textContent = listed;
+      paint(pick ? Math.floor(app.state.token / step) : -1);
+    });
+    if (pick) canvas.addEventListener("click", (event) => app.set({ token: Math.min(app.queries() - 1, Math.floor((place(event, canvas).x / width) * values.length) * step) }));
+    return figure;
+  }
+
+  return {
+    update() {
+      const { layer, head } = app.state;
+      if (!app.data.isRead(layer)) return app.waiting(root);
+      clear(tables).append(
+        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), meanEntropy, false),
+        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.layers[n].distance[h], true),
+      );
+      const { block } = app.data.layers[layer];
+      const queries = app.data.side(layer, "queries").tokens;
+      const keys = app.data.side(layer, "keys").tokens;
+      clear(charts).append(
+        el("h2", {}, app.say("page.statistics.head", { layer, head })),
+        chart("entropies", app.say("page.entropy.each"), app.data.sums("entropy", layer, head), queries, block[0], true),
+        chart("received", app.say("page.received"), app.data.sums("received", layer, head), keys, block[1], false),
+      );
+      return undefined;
+    },
+    move(across, down) {
+      if (across) app.step(across);
+      else app.set({ head: Math.max(0, Math.min(app.data.layers[app.state.layer].heads - 1, app.state.head + down)) });
+    },
+    size: () => ({ width: 720, height: 2 * TALL + 60 }),
+    figure(pen) {
+      const { layer, head } = app.state;
+      const { block } = app.data.layers[layer];
+      pen.text(app.say("page.entropy.each"), 2, 14, { size: 13, colour: app.colours.page("ink"), bold: true });
+      drawChart(app, shifted(pen, 28), 720, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
+      pen.text(app.say("page.received"), 2, TALL + 44, { size: 13, colour: app.colours.page("ink"), bold: true });
+      drawChart(app, shifted(pen, TALL + 58), 720, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
+    },
+  };
+}
+
+// the same pen, so many pixels further down
+function shifted(pen, by) {
+  return {
+    rect: (x, y, ...rest) => pen.rect(x, y + by, ...rest),
+    line: (x1, y1, x2, y2, ...rest) => pen.line(x1, y1 + by, x2, y2 + by, ...rest),
+    text: (text, x, y, style) => pen.text(text, x, y + by, style),
+  };
+}

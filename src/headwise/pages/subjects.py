@@ -1,0 +1,187 @@
+"""Subjects: what a page can be made of: a look at a text, the maps of a watched model, those of a file, or one map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import ArgumentError
+from headwise.maps import AttentionMap, HeadMean
+from headwise.pages.page import Layer, Page, Side
+from headwise.watching import Seen
+from headwise.wording import refusal, say
+from headwise.wording.screen import visible
+
+if TYPE_CHECKING:
+    from headwise.pages.looking import Look
+
+__all__ = ["Maps", "Tokens", "page_of_look", "page_of_maps"]
+
+Maps = Seen | AttentionMap | HeadMean | Mapping[str, AttentionMap]
+Tokens = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
+MOST_LINKS = 12
+# a token without a letter
+EMPTY = "∅"
+
+
+def page_of_maps(
+    maps: Maps, *, tokens: Tokens | None, query: str | None, layer: Sequence[int], head: Sequence[int], lang: str
+) -> Page:
+    """The page of maps; see `look` for what tokens may be. layer, head: where it opens; query: a token's text."""
+    named = _named(maps)
+    if not named:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in getattr(maps, "unseen", {}).items())
+        raise refusal("refuse.no_maps", reason=reasons or "-")
+    for name, made in named:
+        if 0 in made.shape:
+            raise refusal("refuse.empty_map", name=name, shape=tuple(made.shape))
+    given = _lists(tokens if tokens is not None else getattr(maps, "tokens", None))
+    sides, layers = _sides(named, given)
+    title = say("page.title", lang=lang)
+    opening = _opening(layers, layer, head, title)
+    chosen = None if query is None else _rows(sides[layers[opening["layer"]].queries], query)
+    if chosen is not None:
+        opening["token"] = chosen[0]
+    unseen = getattr(maps, "unseen", {})
+    return Page(
+        title=title,
+        layers=layers,
+        sides=sides,
+        chosen=chosen,
+        opening=opening,
+        notes=tuple(say("look.unseen", lang=lang, module=name, reason=why) for name, why in unseen.items()),
+        lang=lang,
+    )
+
+
+def page_of_look(look: Look) -> Page:
+    """The page of a look at a text: its words joined on request, its strongest links, the rows that were asked for."""
+    owner = {token: n for n, word in enumerate(look.words) for token in word.tokens}
+    count = len(look.tokens)
+    side = Side(tuple(token.text for token in look.tokens), tuple(owner.get(n, -1) for n in range(count)))
+    links = tuple(_links(look))
+    return Page(
+        title=look.model,
+        text=look.text,
+        layers=tuple(Layer(name, made, 0, 0) for name, made in look.maps),
+        sides=(side,),
+        chosen=look.queried or None,
+        opening=_opening_of(look, links),
+        links=links,
+        notes=look.notes,
+        lang=look.lang,
+    )
+
+
+def _opening_of(look: Look, links: Sequence[Mapping[str, Any]]) -> dict[str, int | str]:
+    """Where what was asked for is to be seen; where nothing was, the link that says most."""
+    layer, head = look.drawn[0]
+    tops = [link for each in look.links for link in each.links[:1]]
+    top = max(tops, key=lambda link: link.weight, default=None)
+    if links and not look.is_query and top is not None and (layer, head) == (top.layer, top.head):
+        return {"layer": links[0]["layer"], "head": links[0]["head"], "token": links[0]["query"]}
+    return {"layer": layer, "head": head, "token": look.links[0].word.tokens[0] if look.links else 0}
+
+
+def _links(look: Look) -> Iterator[Mapping[str, Any]]:
+    """The strongest links that say something: to another word than the neighbours, each pair once."""
+    names = {word.name: n for n, word in enumerate(look.words)}
+    found = [(each.word, link) for each in look.links for link in each.links]
+    if not look.is_query:
+        found = [(word, link) for word, link in found if _says_something(word.name, link.to, names)]
+    for word, link in sorted(found, key=lambda pair: -pair[1].weight)[:MOST_LINKS]:
+        yield {
+            "from": word.name,
+            "to": link.to,
+            "weight": link.weight,
+            "layer": link.layer,
+            "head": link.head,
+            "query": word.tokens[0],
+        }
+
+
+def _says_something(word: str, other: str, names: Mapping[str, int]) -> bool:
+    """Whether two words are words and no neighbours."""
+    return abs(names[word] - names[other]) > 1 and all(any(map(str.isalnum, each)) for each in (word, other))
+
+
+def _named(maps: Maps) -> list[tuple[str, AttentionMap | HeadMean]]:
+    if isinstance(maps, AttentionMap | HeadMean):
+        return [("", maps)]
+    if isinstance(maps, Seen):
+        return [(name, made) for name, made in maps.in_order()]
+    if isinstance(maps, Mapping) and all(isinstance(made, AttentionMap | HeadMean) for made in maps.values()):
+        return list(maps.items())
+    raise ArgumentError(
+        f"what is looked at must be a text, a watch's maps, maps by their names, or a map; got {type(maps).__name__}"
+    )
+
+
+def _lists(tokens: Any) -> list[tuple[str, ...]]:
+    """The lists of tokens that sides may have, in the order in which they are tried."""
+    if tokens is None:
+        return []
+    if isinstance(tokens, Mapping):
+        if set(tokens) - {"queries", "keys"}:
+            raise ArgumentError(f'tokens by name are those of "queries" and "keys"; got {", ".join(map(str, tokens))}')
+        found = [tuple(tokens[name]) for name in ("queries", "keys") if name in tokens]
+    elif isinstance(tokens, str) or not isinstance(tokens, Sequence):
+        raise ArgumentError(f"tokens must be a list of texts, or one for each sample; got {type(tokens).__name__}")
+    elif tokens and isinstance(tokens[0], Sequence) and not isinstance(tokens[0], str):
+        # one list for each sample: the first sample is shown
+        found = [tuple(tokens[0])]
+    else:
+        found = [tuple(tokens)]
+    for each in found:
+        if not all(isinstance(token, str) for token in each):
+            raise ArgumentError("tokens must be texts: decode their numbers with the tokenizer first")
+    return [tuple(visible(token) if token else EMPTY for token in each) for each in found]
+
+
+def _sides(
+    named: Sequence[tuple[str, Any]], given: Sequence[tuple[str, ...]]
+) -> tuple[tuple[Side, ...], tuple[Layer, ...]]:
+    """Every sequence of tokens once, and which of them each map's rows and columns are."""
+    sides: list[Side] = []
+
+    def place(side: Side) -> int:
+        if side not in sides:
+            sides.append(side)
+        return sides.index(side)
+
+    layers, matched = [], False
+    for name, made in named:
+        lengths = tuple(made.shape[2:])
+        # rows take the first list that fits; columns the last, so that two lists of one length are queries and keys
+        fits = [[each for each in given if len(each) == length] for length in lengths]
+        matched = matched or any(fits)
+        rows = fits[0][0] if fits[0] else tuple(map(str, range(lengths[0])))
+        columns = fits[1][-1] if fits[1] else tuple(map(str, range(lengths[1])))
+        layers.append(Layer(name, made, place(Side(rows)), place(Side(columns))))
+    if given and not matched:
+        shapes = ", ".join(f"{name!r}: Lq={made.shape[2]}, Lk={made.shape[3]}" for name, made in named[:4])
+        counts = " and ".join(str(len(each)) for each in given)
+        raise ArgumentError(f"there must be a token for each query or key, but {counts} came; the maps: {shapes}")
+    return tuple(sides), tuple(layers)
+
+
+def _opening(layers: Sequence[Layer], layer: Sequence[int], head: Sequence[int], title: str) -> dict[str, Any]:
+    count = len(layers)
+    for got in layer:
+        if not 0 <= got < count:
+            raise refusal("refuse.layer", model=title, last=count - 1, count=count, got=got)
+    first = layer[0] if layer else 0
+    heads = layers[first].made.shape[1]
+    for got in head:
+        if not 0 <= got < heads:
+            raise refusal("refuse.head", layer=first, last=heads - 1, count=heads, got=got)
+    return {"layer": first, "head": head[0] if head else 0}
+
+
+def _rows(side: Side, query: str) -> tuple[int, ...]:
+    found = tuple(n for n, token in enumerate(side.tokens) if token.strip() == query.strip())
+    if not found:
+        distinct = list(dict.fromkeys(side.tokens))
+        listed = ", ".join(distinct[:40]) + (", …" if len(distinct) > 40 else "")
+        raise refusal("refuse.query", query=query, words=listed)
+    return found
