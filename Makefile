@@ -14,7 +14,7 @@ SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench gpu format install clean
+.PHONY: help demo test check bench mutants gpu format install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -37,6 +37,9 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 bench: $(STAMP) ## measure side by side with torch and other libraries
 	"$(PYTHON)" -m benchmarks
 	"$(PYTHON)" -m benchmarks --plot
+
+mutants: $(STAMP) ## write faults into right attention and have the doctor find each
+	"$(PYTHON)" -m tests.diagnosis.mutants --write
 
 # with the torch that the machine has, 2.11 or newer, and pytest: nothing is installed
 gpu: ## test and measure on a CUDA device

@@ -23,6 +23,7 @@ _HOME = {
     "attention_map": "maps",
     "backends": "ops",
     "causal": "masks",
+    "doctor": "diagnosis",
     "documents": "masks",
     "keys": "masks",
     "lengths": "masks",
@@ -49,6 +50,7 @@ if _typing.TYPE_CHECKING:
     from headwise import positions as positions
     from headwise import shapes as shapes
     from headwise import testing as testing
+    from headwise.diagnosis import doctor as doctor
     from headwise.layer import Additive as Additive
     from headwise.layer import DotProduct as DotProduct
     from headwise.layer import KVCache as KVCache

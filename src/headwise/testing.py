@@ -136,3 +136,22 @@ def assert_path_invariant(call: Callable[[nn.Module], Tensor], layer: nn.Module,
                     assert_within_budget(call(layer).detach().clone(), exact.detach(), plain.detach())
     finally:
         layer.train(was_training)
+
+
+class SoundnessError(AttentionError, AssertionError):
+    """The doctor finds a fault in an attention class."""
+
+
+def assert_sound(target: type[nn.Module] | nn.Module | Callable[..., object], **init: object) -> None:
+    """Raise SoundnessError unless the doctor finds no fault in a class, a function or a module that is built.
+
+    init: how the class is built, sizes as numbers or symbols ("H*d"), where the doctor is not to find that out. The
+    error is the doctor's report; that there is nothing it could examine is an error too.
+
+    >>> assert_sound(lambda q, k, v: torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, dim=-1) @ v)
+    """
+    from headwise.diagnosis.diagnosed import doctor
+
+    found = doctor(target, init=init or None)
+    if found.verdict != "sound":
+        raise SoundnessError(str(found))

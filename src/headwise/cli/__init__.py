@@ -13,6 +13,7 @@ COMMANDS = {
     "doctor": "headwise.cli.doctor:doctor",
     "look": "headwise.cli.look:look",
     "plot": "headwise.cli.plot:plot",
+    "steps": "headwise.cli.steps:steps",
     "trace": "headwise.cli.trace:trace",
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from headwise.cli.progress import told
-from headwise.cli.trace import _object as json_object
+from headwise.cli.trace import as_object as json_object
 from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.errors import InputError
 from headwise.wording import say
@@ -73,7 +73,9 @@ def _show(found: dict[str, Any], lang: str) -> None:
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    click.echo(visible(say(f"doctor.verdict.{found['verdict']}", lang=lang, target=found["target"])))
+    click.echo(
+        visible(say(f"doctor.verdict.{str(found['verdict']).replace(' ', '_')}", lang=lang, target=found["target"]))
+    )
     if found.get("reason"):
         click.echo(visible(str(found["reason"])))
     for each in found["findings"]:

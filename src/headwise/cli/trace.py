@@ -20,14 +20,14 @@ from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 from headwise.written import check_place, write_whole
 
-__all__ = ["trace"]
+__all__ = ["as_object", "positive", "trace"]
 
 ENTRY = "headwise.tracing.child:answer"
 SECONDS = 60
 KINDS = {"class": "trace.kind.class", "function": "trace.kind.function"}
 
 
-def _positive(_: click.Context, __: click.Parameter, value: int) -> int:
+def positive(_: click.Context, __: click.Parameter, value: int) -> int:
     if value < 1:
         raise click.BadParameter(f"{value} < 1")
     return value
@@ -46,7 +46,7 @@ def _positive(_: click.Context, __: click.Parameter, value: int) -> int:
 @click.option("--html", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="trace.help.html")
 @click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="trace.help.json")
 @click.option(
-    "--seconds", metavar="N", type=int, default=SECONDS, callback=_positive, cls=WordedOption,
+    "--seconds", metavar="N", type=int, default=SECONDS, callback=positive, cls=WordedOption,
     help="trace.help.seconds", fills={"seconds": str(SECONDS)},
 )  # fmt: skip
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
@@ -72,7 +72,7 @@ def trace(
     """Trace what a person names."""
     lang = language(ctx)
     request = {
-        "target": target, "init": _object("--init", init), "call": _object("--call", call),
+        "target": target, "init": as_object("--init", init), "call": as_object("--call", call),
         "cross": cross or None, "aten": aten, "all": every, "lang": lang,
     }  # fmt: skip
     copy = _copy_of(target) if write else None
@@ -93,11 +93,11 @@ def trace(
         _show(traces, refused, real=real)
     for file, _ in made:
         click.echo(visible(say("look.wrote", lang=lang, file=file)), err=as_json)
-    if any(problem.setting == "" or cross for each in traces for problem in each.problems):
+    if any(problem.setting != "cross" or cross for each in traces for problem in each.problems):
         ctx.exit(1)
 
 
-def _object(option: str, text: str | None) -> dict[str, Any] | None:
+def as_object(option: str, text: str | None) -> dict[str, Any] | None:
     """What a person gave as JSON; None: nothing."""
     if text is None:
         return None
@@ -132,10 +132,10 @@ def _listed(target: str, lang: str, *, as_json: bool) -> bool:
         listed = [{"name": each.name, "kind": each.kind, "file": each.file, "line": each.line} for each in held]
         click.echo(json.dumps({"schema": SCHEMA, "target": target, "definitions": listed}, indent=1))
         return True
-    click.echo(visible(say("trace.holds" if held else "trace.holds_none", lang=lang, target=target)))
+    click.echo(visible(say("trace.holds" if held else "trace.holds_none", lang=lang, target=found.path)))
     for each in held:
         place = say("trace.held", lang=lang, kind=say(KINDS[each.kind], lang=lang), line=each.line)
-        click.echo(visible(f"  {target}:{each.name}  {place}"))
+        click.echo(visible(f"  {found.path}:{each.name}  {place}"))
     return True
 
 

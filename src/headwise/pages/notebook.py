@@ -44,7 +44,7 @@ class Frame:
 def picture(page: Page) -> str:
     """All heads of a page as one small picture with a line of words; words alone where that would take long."""
     weights = sum(math.prod(layer.made.shape[1:]) for layer in page.layers)
-    words = f"{page!r}<br>" if weights > MOST_WEIGHTS else ""
+    words = f"{page!r}<br>" if weights > MOST_WEIGHTS or not page.layers else ""
     said = f"{html.escape(page.title)} · {html.escape(say('page.notebook', lang=page.lang))}"
     small = f'<small style="color:#6b6875">{said}</small>'
     if words:

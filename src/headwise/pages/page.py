@@ -57,7 +57,7 @@ class Page:
     title: what was run, text: on what. sample: which of a batch is shown. chosen: the queries whose rows are carried
     as exact numbers; where there are few, all are. opening: the layer, head and token that the page opens
     at. links, notes: what it says of them, as `Look` found it. steps: a computation to show step by step, see
-    docs/steps.md; None: the worked example.
+    docs/steps.md; None: the worked example. A page without layers shows its steps alone.
     """
 
     title: str
@@ -75,7 +75,9 @@ class Page:
     def __post_init__(self) -> None:
         if self.lang not in LANGUAGES:
             raise refusal("refuse.language", given=self.lang, languages=", ".join(LANGUAGES))
-        least = min(layer.made.shape[0] for layer in self.layers)
+        if not self.layers and self.steps is None:
+            raise ArgumentError("a page must show maps or steps, but has neither: give layers, or steps")
+        least = min((layer.made.shape[0] for layer in self.layers), default=1)
         if not 0 <= self.sample < least:
             raise ArgumentError(
                 f"sample must lie in 0..{least - 1}, since the maps have {least} samples; got {self.sample}"
@@ -149,7 +151,7 @@ class Page:
             "title": self.title,
             "text": self.text,
             "sample": self.sample,
-            "samples": self.layers[0].made.shape[0],
+            "samples": self.layers[0].made.shape[0] if self.layers else 1,
             "sides": [
                 {"tokens": [_short(token) for token in side.tokens], "words": side.words and list(side.words)}
                 for side in self.sides
@@ -176,7 +178,7 @@ class Page:
         """The queries whose rows are carried exactly."""
         sizes = [layer.made.shape for layer in self.layers]
         if 4 * sum(math.prod(size[1:]) for size in sizes) <= EXACT_BYTES:
-            return tuple(range(max(size[2] for size in sizes)))
+            return tuple(range(max((size[2] for size in sizes), default=0)))
         return self.chosen if self.chosen is not None else ()
 
     def _block(self, max_mb: float, chosen: Sequence[int]) -> int:
@@ -184,6 +186,8 @@ class Page:
         if not max_mb > 0:
             raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb}")
         shapes = [tuple(layer.made.shape) for layer in self.layers]
+        if not shapes:
+            return 1
         spoken = 2 * len(as_json(self.to_dict()).encode()) + sum(len(as_json(t).encode()) for t in LANGUAGES.values())
         rows = sum(4 * H * Lk * sum(row < Lq for row in chosen) for _, H, Lq, Lk in shapes)
         fixed = shell_bytes() + spoken + 400 * len(shapes) + 20_000 + math.ceil(rows * 4 / 3)

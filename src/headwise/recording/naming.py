@@ -29,6 +29,8 @@ SAID = {
     "__float__": "float", "__int__": "int", "__index__": "int", "__iter__": "unbind", "__contains__": "in",
     "__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
 }  # fmt: skip
+# torch says these by another name of the same function
+ALIASES = {"torch.spmm": "torch.mm", "torch.hspmm": "torch.hsmm", "torch.sspaddmm": "torch.saddmm"}
 # asked of a tensor, they make no tensor and change none
 QUESTIONS = frozenset({
     "shape", "dtype", "device", "ndim", "requires_grad", "layout", "names", "itemsize", "nbytes", "grad_fn", "name",
@@ -70,4 +72,5 @@ def _names(function: Callable[..., Any]) -> tuple[str, str]:
         said = owner if function.__name__ == "__get__" else f"{owner} ="
         return said, f"torch.Tensor.{said}"
     full = resolve_name(function) or getattr(function, "__qualname__", "") or repr(function)
+    full = ALIASES.get(full, full)
     return full.rpartition(".")[2], full

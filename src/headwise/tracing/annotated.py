@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headwise.tracing.chains import Chain
+from headwise.tracing.legend import condition
 from headwise.tracing.listing import Columns, columns_of
 from headwise.tracing.steps import Trace
 from headwise.wording import refusal, say
@@ -75,8 +76,8 @@ def _remarks(trace: Trace) -> Iterator[tuple[str, int, str]]:
             yield file, number, text
     for problem in trace.problems:
         if problem.place is not None:
-            if problem.setting == "cross":
-                yield problem.place.file, problem.place.line, say("trace.cross_only", lang=trace.lang)
+            if problem.setting:
+                yield problem.place.file, problem.place.line, condition(problem, trace.lang)
             for line in filter(None, (problem.reason, *problem.error.split("\n"))):
                 yield problem.place.file, problem.place.line, f"✗ {line}"
 

@@ -13,6 +13,8 @@ FACTORS = (1, 2, 3, 4)
 # how many symbols a product may hold: B*H*L*S is the largest that attention makes
 LONGEST = 4
 UNKNOWN = "?"
+# from slow to fast, as attention lays them out; the rest keep their order behind these
+ROWS = ("B", "L", "S", "Hkv", "g", "H", "d")
 
 
 class Expressions:
@@ -57,6 +59,7 @@ class Expressions:
         # a derived symbol stands for its factors, so that longer products spell one of both only
         yield from self._products(moving, 3, FACTORS)
         yield from self._products(free, LONGEST, (1,))
+        yield from self._packed(moving)
 
     def _products(
         self, symbols: Mapping[str, Sizes], length: int, factors: tuple[int, ...]
@@ -64,7 +67,8 @@ class Expressions:
         for factor in factors:
             for names in combinations_with_replacement(symbols, length):
                 sizes = product([symbols[name] for name in names], self._runs)
-                text = "*".join([*([str(factor)] if factor > 1 else []), *names])
+                said = sorted(names, key=lambda name: ROWS.index(name) if name in ROWS else len(ROWS))
+                text = "*".join([*([str(factor)] if factor > 1 else []), *said])
                 yield tuple(factor * size for size in sizes), text
 
     def _sums(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
@@ -87,6 +91,14 @@ class Expressions:
         for sizes, said in self._products(symbols, 2, (1,)):
             for more in (1, -1):
                 yield tuple(size + more for size in sizes), f"{said}{more:+d}"
+
+    def _packed(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
+        """Queries, keys and values in one width, with fewer heads for keys: (H+2*Hkv)*d."""
+        if "Hkv" in symbols and "H" in symbols:
+            heads = tuple(h + 2 * k for h, k in zip(symbols["H"], symbols["Hkv"], strict=True))
+            yield heads, "H+2*Hkv"
+            for name, sizes in symbols.items():
+                yield tuple(a * b for a, b in zip(heads, sizes, strict=True)), f"(H+2*Hkv)*{name}"
 
     def _parts(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
         for name, sizes in symbols.items():

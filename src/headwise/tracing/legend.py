@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headwise.tracing.steps import Symbol, Trace
+from headwise.tracing.steps import Problem, Symbol, Trace
 from headwise.wording import say
 
-__all__ = ["MEANINGS", "called", "legend", "notices"]
+__all__ = ["MEANINGS", "called", "condition", "legend", "notices"]
 
 # the sentence of each meaning that a symbol can have
 MEANINGS = {
@@ -24,6 +24,8 @@ MEANINGS = {
     "groups": "trace.meaning.groups",
     "parameter": "trace.meaning.parameter",
 }
+# the sentence of each setting that a problem can have
+CONDITIONS = {"cross": "trace.cross_only", "guessed": "trace.guessed"}
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -68,9 +70,17 @@ def notices(trace: Trace) -> Iterator[str]:
     """What a person should know besides: names that were supplied, problems without a place, comments compared."""
     if trace.supplied:
         yield say("trace.supplied", lang=trace.lang, names=", ".join(trace.supplied))
+    if not trace.steps and not trace.problems:
+        yield say("trace.nothing", lang=trace.lang)
     if trace.comments:
         wrong = sum(1 for each in trace.comments if each.true)
         yield say("trace.comments", lang=trace.lang, right=len(trace.comments) - wrong, wrong=wrong)
+
+
+def condition(problem: Problem, lang: str) -> str:
+    """When a problem arises; "": always."""
+    key = CONDITIONS.get(problem.setting)
+    return "" if key is None else say(key, lang=lang)
 
 
 def _arguments(given: Mapping[str, Any]) -> str:

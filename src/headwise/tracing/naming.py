@@ -21,6 +21,8 @@ __all__ = ["Named", "Names"]
 WITH_WEIGHTS = frozenset({
     "linear", "embedding", "layer_norm", "rms_norm", "group_norm", "batch_norm", "conv1d", "conv2d", "conv3d",
 })  # fmt: skip
+# nor those of these, which come behind the input and the state: how many tensors these are
+RECURRENT = {"gru": 2, "lstm": 3, "rnn_tanh": 2, "rnn_relu": 2}
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Names:
         """The inputs that a person wrote: without the weights of a layer that was called."""
         if row.first.name in WITH_WEIGHTS:
             return named.inputs[:1]
-        return named.inputs
+        return named.inputs[: RECURRENT.get(row.first.name)]
 
     def shape(self, axes: Axes, sizes: Sequence[int]) -> Shape:
         """Axes as they are said; sizes: of the run that is shown."""
@@ -96,7 +98,9 @@ class Names:
             # halves, and what has no name, say nothing that the whole does not say shorter; so do copies, each next to
             # what it copies, that make up a size with a name of its own: the key heads repeated for the query heads
             is_repeated = isinstance(pieces[-1], Atom) and pieces[-1].is_copied
-            if (is_repeated and total.isidentifier()) or any(UNKNOWN in each or "//" in each for each in said):
+            if (is_repeated and total.isidentifier()) or any(UNKNOWN in each for each in said):
+                return total
+            if total != UNKNOWN and any("//" in each for each in said):
                 return total
         return multiplied(said)
 
@@ -156,10 +160,10 @@ class Names:
 
 
 def multiplied(factors: Sequence[str]) -> str:
-    """A product, with brackets round what is a sum."""
+    """A product, with brackets round what is a sum or is rounded."""
     if len(factors) == 1:
         return factors[0]
-    return "*".join(f"({each})" if _is_sum(each) else each for each in factors)
+    return "*".join(f"({each})" if _is_sum(each) or "//" in each else each for each in factors)
 
 
 def _is_sum(text: str) -> bool:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from string import Template
 
 from headwise.tracing.chains import ARROW, Chain
-from headwise.tracing.legend import called, legend, notices
+from headwise.tracing.legend import called, condition, legend, notices
 from headwise.tracing.listing import Columns, File, Line, listing, unplaced
 from headwise.tracing.regions import indent_of
 from headwise.tracing.steps import Problem, Shape, Trace
@@ -130,8 +130,8 @@ def _piece(piece: Shape | str) -> str:
 
 def _problem(problem: Problem, lang: str) -> Iterator[str]:
     yield "<div>"
-    if problem.setting == "cross":
-        yield f"<div>{_note(say('trace.cross_only', lang=lang))}</div>"
+    if problem.setting:
+        yield f"<div>{_note(condition(problem, lang))}</div>"
     if problem.reason:
         yield f'<div class="bad">{_text(problem.reason)}</div>'
     for line in problem.error.split("\n"):

@@ -31,7 +31,7 @@ def to_plain(trace: Trace) -> dict[str, Any]:
             {**_place(each.place), "said": each.said, "true": each.true or each.said, "wrong": bool(each.true)}
             for each in trace.comments
         ],
-        "error": _problem(min(trace.problems, key=lambda each: bool(each.setting))) if trace.problems else None,
+        "error": _problem(min(trace.problems, key=lambda each: each.setting == "cross")) if trace.problems else None,
         "problems": [_problem(each) for each in trace.problems],
         "supplied": list(trace.supplied),
         "init": None if trace.init is None else dict(trace.init),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwise.tracing.pieces import Atom, Axes, Laid, Pieces, rearranged, whole
+from headwise.tracing.pieces import Atom, Axes, Laid, Part, Pieces, rearranged, whole
 from headwise.tracing.sizes import Sizes, is_one, times
 
 __all__ = ["Seen", "outputs"]
@@ -101,10 +101,23 @@ def merged(many: Sequence[Axes], rank: int) -> Axes:
     return tuple(out)
 
 
+def _met(many: Sequence[Axes], rank: int) -> Axes:
+    """The axes along which products are taken one by one: where one side is mixed up, so is what comes of both."""
+    out = list(merged(many, rank))
+    for place in range(-rank, 0):
+        mixed = (axes[place] for axes in many if len(axes) >= -place and _is_mixed(axes[place]))
+        out[place] = next(mixed, out[place])
+    return tuple(out)
+
+
+def _is_mixed(axis: Pieces) -> bool:
+    return any(isinstance(piece, Part) for piece in axis)
+
+
 def _matmul(seen: Seen) -> tuple[Axes | None, ...]:
     a, b = seen.inputs[-2:] if len(seen.inputs) > 1 else (seen.inputs[0], seen.inputs[0])
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
-    batch = merged([a[:-2], b[:-2]], max(len(a), len(b), 2) - 2)
+    batch = _met([a[:-2], b[:-2]], max(len(a), len(b), 2) - 2)
     return ((*batch, *rows, *columns),)
 
 
@@ -123,8 +136,8 @@ def _embedding(seen: Seen) -> tuple[Axes | None, ...]:
 
 
 def _attention(seen: Seen) -> tuple[Axes | None, ...]:
-    q, _, v = seen.inputs[:3]
-    return ((*q[:-1], v[-1]),)
+    q, k, v = seen.inputs[:3]
+    return ((*_met([q[:-2], k[:-2], v[:-2]], len(q) - 2), *q[-2:-1], v[-1]),)
 
 
 def _layer(seen: Seen) -> tuple[Axes | None, ...]:
@@ -205,14 +218,14 @@ def _einsum(seen: Seen) -> tuple[Axes | None, ...]:
             rests.append(axes[len(before) : len(before) + count])
         own = axes[: len(before)] + axes[len(before) + count :]
         for letter, axis in zip(letters, own, strict=False):
-            if axis and not named.get(letter):
+            if axis and (not named.get(letter) or (_is_mixed(axis) and not _is_mixed(named[letter]))):
                 named[letter] = axis
             named.setdefault(letter, axis)
     if not arrow:
         letters_of = "".join(terms).replace(".", "")
         right = ("..." if rests else "") + "".join(sorted(c for c in set(letters_of) if letters_of.count(c) == 1))
     before, dots, after = right.partition("...")
-    middle = merged(rests, max(map(len, rests), default=0)) if dots else ()
+    middle = _met(rests, max(map(len, rests), default=0)) if dots else ()
     return ((*[named.get(c, ()) for c in before], *middle, *[named.get(c, ()) for c in after]),)
 
 

@@ -107,7 +107,8 @@ class Comment:
 class Problem:
     """Where and why the code fails. reason: in symbols, as `wording` says it; error: Python's own words.
 
-    setting: "cross": only where keys and queries differ in length; "": always.
+    setting: "cross": only where keys and queries differ in length; "guessed": in the call that came furthest, of those
+    that were tried where the person gave none; "": always.
     """
 
     place: Place | None

@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from headwise.tracing.chains import Chain
-from headwise.tracing.legend import called, legend, notices
+from headwise.tracing.legend import called, condition, legend, notices
 from headwise.tracing.listing import Columns, File, Line, listing, unplaced
 from headwise.tracing.regions import indent_of
 from headwise.tracing.steps import Problem, Shape, Trace
@@ -202,8 +202,7 @@ def _beside(cells: Sequence[list[Text]], widths: Sequence[int], indent: str, loo
 
 def _problem(problem: Problem, indent: str, look: _Look) -> Iterator[Text]:
     room = look.room(len(indent))
-    if problem.setting == "cross":
-        yield from _under(_sentence(say("trace.cross_only", lang=look.lang), NOTE, room), indent, look)
+    yield from _under(_sentence(condition(problem, look.lang), NOTE, room), indent, look)
     yield from _under(_sentence(problem.reason, BAD, room), indent, look)
     yield from _under(_sentence(problem.error, WRONG, room), indent, look)
 

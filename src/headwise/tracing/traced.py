@@ -16,11 +16,11 @@ from headwise.recording.calls import Plan
 from headwise.recording.calls import find as find_call
 from headwise.recording.child import in_child
 from headwise.tracing.comments import compared
-from headwise.tracing.steps import Trace
-from headwise.tracing.tracing import Found, probed
+from headwise.tracing.steps import Problem, Trace
+from headwise.tracing.tracing import Found, probed, unbuilt
 from headwise.wording import Refusal
 
-__all__ = ["trace", "traced"]
+__all__ = ["as_trace", "planned", "trace", "traced"]
 
 
 def traced(
@@ -42,14 +42,43 @@ def traced(
     title: what the person calls it. namespace: of its file. files: which files are the person's own, and what to call
     each; texts: what they hold. init, call, cross: as the command line takes them.
     """
-    found = find_call(target, namespace=namespace, init=init, call=call, cross=cross, own=tuple(files))
+    options = {"init": init, "call": call, "cross": cross}
+    plan, seen = planned(target, namespace=namespace, files=files, options=options, kernels=kernels, lang=lang)
+    return as_trace(plan, seen, title=title, texts=texts, supplied=supplied, lang=lang)
+
+
+def planned(
+    target: Any,
+    *,
+    namespace: Mapping[str, Any],
+    files: Mapping[str, str],
+    options: Mapping[str, Any],
+    kernels: bool = False,
+    lang: str = "en",
+) -> tuple[Plan, Found]:
+    """How an object that is at hand is built and called, and what its probe runs tell.
+
+    options: "init", "call" and "cross", as the command line takes them; the rest as in `traced`.
+    """
+    own = tuple(files)
+    found = find_call(target, namespace=namespace, own=own, **options)
     if not found.plans:
         # such as a package that is not installed, and needed after all
         for each in found.failures:
             if isinstance(each.error, Refusal):
                 raise each.error
-    own = tuple(files)
+        if found.failures and not _is_ready(found.failures[0].plan):
+            return found.failures[0].plan, unbuilt(found.failures[0], files)
     plan, seen = _followed(found.plans, tuple(each.plan for each in found.failures), own, files, kernels, lang)
+    if not found.plans and options.get("call") is None:
+        seen = replace(seen, problems=tuple(map(_guessed, seen.problems)))
+    return plan, seen
+
+
+def as_trace(
+    plan: Plan, seen: Found, *, title: str, texts: Mapping[str, str], supplied: tuple[str, ...] = (), lang: str = "en"
+) -> Trace:
+    """What the probe runs of a plan tell, as a trace."""
     made = Trace(
         target=title,
         sources=dict(texts),
@@ -62,6 +91,23 @@ def traced(
         lang=lang,
     )
     return replace(made, comments=compared(made))
+
+
+def _guessed(problem: Problem) -> Problem:
+    """A problem that another call might not have: of an operation, or of values that do not fit."""
+    may_be = problem.op or problem.error.startswith(("ValueError", "TypeError", "IndexError", "AssertionError"))
+    return replace(problem, setting="guessed") if may_be else problem
+
+
+def _is_ready(plan: Plan) -> bool:
+    """Whether a target can be built, and what it is called with be made."""
+    try:
+        sizes = plan.sizes(0)
+        plan.build(sizes)
+        plan.arguments(sizes)
+    except Exception:  # noqa: BLE001  a constructor may raise anything, and so may an expression; what was tried tells why
+        return False
+    return True
 
 
 def _followed(
@@ -135,7 +181,7 @@ def trace(
         if "refused" in answer:
             raise InputError(str(answer["refused"]))
         return Trace.from_dict(answer["traces"][0])
-    own = _own_files(target)
+    own = own_files(target)
     kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
     return traced(
         target,
@@ -151,7 +197,7 @@ def trace(
     )
 
 
-def _own_files(target: Any) -> tuple[str, ...]:
+def own_files(target: Any) -> tuple[str, ...]:
     """The files in which a class and its parents, or a function, were written, but for torch's."""
     if isinstance(target, type | nn.Module):
         kinds = (target if isinstance(target, type) else type(target)).__mro__

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.recording import Failure, Operation, Record, Span
 from headwise.recording.calls import Named as SymbolNamed
-from headwise.recording.calls import Plan
+from headwise.recording.calls import Plan, Tried
 from headwise.recording.calls.plan import evaluated
 from headwise.recording.identity import tensors
 from headwise.tracing.alignment import Row, aligned, by_site
@@ -24,7 +24,7 @@ from headwise.tracing.sizes import Sizes
 from headwise.tracing.steps import Place, Problem, Shape, Step, Symbol
 from headwise.wording import say
 
-__all__ = ["Found", "probed"]
+__all__ = ["Found", "calling", "named_arguments", "probed", "unbuilt"]
 
 # four sets of primes: with three, one size in a thousand that is no expression would pass for one
 PROBES = 4
@@ -80,6 +80,14 @@ def probed(
     )
 
 
+def unbuilt(tried: Tried, spoken: Mapping[str, str]) -> Found:
+    """What is told of a plan whose constructor raises: where, and its own words."""
+    span, plan = tried.span, tried.plan
+    place = None if span is None else _place(span, spoken)
+    problem = Problem(place, "", "", f"{type(tried.error).__name__}: {tried.error}".removesuffix(": "))
+    return Found(_symbols(plan.symbols, plan.sizes(0)), (), (problem,))
+
+
 def _run(plan: Plan, own: tuple[str, ...], *, kernels: bool, equal: Mapping[str, str]) -> _Runs:
     records, followers, sizes = [], [], []
     for probe in range(PROBES):
@@ -107,14 +115,17 @@ def _recorded(plan: Plan, sizes: Mapping[str, int], own: tuple[str, ...], *, ker
     args, options = plan.arguments(sizes)
     model = target if isinstance(target, nn.Module) else None
     with torch.no_grad():
-        return followed(_call(target, args, options), model, _named(plan, args, options), own, kernels=kernels)
+        return followed(
+            calling(target, args, options), model, named_arguments(plan, args, options), own, kernels=kernels
+        )
 
 
-def _call(target: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[[], Any]:
+def calling(target: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[[], Any]:
+    """A call of a target; that it is made here tells nothing apart."""
     return lambda: target(*args, **options)
 
 
-def _named(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
+def named_arguments(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors among the arguments: "key", or "position_embeddings.1" for one of several."""
     out: dict[str, Tensor] = {}
     names = [name for name in plan.call if not name.startswith("_")]
@@ -193,9 +204,7 @@ class _Speaker:
 
     def place(self, span: Span) -> Place:
         """A span, in the file as the person says it."""
-        return Place(
-            self._spoken.get(span.file, span.file), span.line, span.column, span.end_line, span.end_column, span.source
-        )
+        return _place(span, self._spoken)
 
     def _timed(self, step: Step, rows: Sequence[Row], places: Mapping[Any, list[int]], at: int) -> Step:
         """A step with how often it ran, where every turn of its site said the same."""
@@ -216,6 +225,10 @@ class _Speaker:
 
     def _said(self, sizes: Sequence[Sizes]) -> str:
         return f"[{', '.join(self._names.expressions.name(each) for each in sizes)}]"
+
+
+def _place(span: Span, spoken: Mapping[str, str]) -> Place:
+    return Place(spoken.get(span.file, span.file), span.line, span.column, span.end_line, span.end_column, span.source)
 
 
 def _beside(many: Sequence[Sequence[tuple[int, ...]]]) -> list[list[Sizes]]:

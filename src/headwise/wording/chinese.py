@@ -2,6 +2,7 @@
 
 from headwise.wording.chinese_doctor import DOCTOR
 from headwise.wording.chinese_page import PAGE
+from headwise.wording.chinese_steps import STEPS
 from headwise.wording.conversion import CONVERSION
 
 CHINESE: dict[str, str] = {
@@ -138,8 +139,8 @@ CHINESE: dict[str, str] = {
     # trace: the listing
     "trace.help": "逐行显示注意力代码在做什么，并给每个张量的每个轴标上名字。",
     "trace.help.target": "FILE.py:类、FILE.py:函数、NOTE.md:类、BOOK.ipynb:类 或 package.module:类；只给 FILE 则列出其中有什么。代码会被运行，有限制但没有沙箱：只追踪你愿意运行的代码。",
-    "trace.help.init": "怎样构造这个类，例如 '{{\"dim\": 64, \"heads\": 8}}'；不给则自动寻找。",
-    "trace.help.call": "每个参数的形状，例如 '{{\"x\": [\"B\", \"L\", \"D\"]}}'；不给则自动寻找。",
+    "trace.help.init": '怎样构造这个类，例如 \'{{"dim": 64, "heads": 8}}\'；不给则自动寻找。',
+    "trace.help.call": '每个参数的形状，例如 \'{{"x": ["B", "L", "D"]}}\'；不给则自动寻找。',
     "trace.help.cross": "只用与查询长度不同的键。",
     "trace.help.aten": "同时显示 PyTorch 为每个操作实际运行了什么。",
     "trace.help.real": "显示大小，而不是名字。",
@@ -169,6 +170,7 @@ CHINESE: dict[str, str] = {
     "trace.scrambled": "{axes}：大小合法，但几个轴的元素混在了一起，例如 view 之前少了 transpose",
     "trace.kernel": "{op} 实际运行了 {kernel}",
     "trace.guessed": "没有找到能运行的调用；走得最远的一次在这里失败。可用 --call 说明怎样调用：",
+    "trace.nothing": "在它自己的代码行里没有看到任何运算：运行的是库里的代码。",
     "trace.cross_only": "只在键与查询长度不同时：",
     # recording: how a target is called
     "refuse.calls.object": "{option} 必须是由名字和值组成的对象，但给出的是 {given}：请写在花括号里。",
@@ -182,6 +184,8 @@ CHINESE: dict[str, str] = {
     "refuse.calls.none": "想不出怎样调用 {target}：请用 --init 和 --call 说明。",
     # the page, look and plot
     **PAGE,
+    # steps
+    **STEPS,
     # doctor
     **DOCTOR,
 }

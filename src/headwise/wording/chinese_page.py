@@ -20,7 +20,9 @@ PAGE: dict[str, str] = {
     "page.dark": "深色",
     "page.light": "浅色",
     "page.shown": "这一页显示的是什么",
-    "page.hints": "按键：1–6 视图 · ← ↑ → ↓ 移动 · h H 换头 · l L 换层 · + − 0 或 Ctrl 加滚轮缩放 · j 合并子词 · 空格播放步骤",
+    "page.hints": "按键：1–6 视图 · ← ↑ → ↓ 移动 · h H 换头 · l L 换层 · + − 0 或 Ctrl 加滚轮缩放 · "
+    "j 合并子词 · 空格播放步骤",
+    "page.hints.steps": "按键：← → 一步 · 空格播放",
     "page.waiting": "这一层的数还在读入。",
     "page.weight": "注意力权重",
     "page.scale": "颜色的刻度",
@@ -101,6 +103,7 @@ PAGE: dict[str, str] = {
     "page.fact.pooled": "已合并：每格是 {rows} × {columns} 个权重里最大的，误差不超过 4 %。",
     "page.fact.exact_all": "所有的行还附有 float32 精确值。",
     "page.fact.exact": "选定的 {count} 行附有 float32 精确值。",
+    "page.fact.steps": "一次运行的步骤；此页没有注意力图。",
     "page.title": "注意力图",
     "page.query": "查询",
     "page.key": "键",

@@ -3,6 +3,7 @@
 from headwise.wording.conversion import CONVERSION
 from headwise.wording.english_doctor import DOCTOR
 from headwise.wording.english_page import PAGE
+from headwise.wording.english_steps import STEPS
 
 ENGLISH: dict[str, str] = {
     # the command line
@@ -211,14 +212,15 @@ ENGLISH: dict[str, str] = {
     "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
     "its transpose",
     "trace.kernel": "{op} ran as {kernel}",
-    "trace.guessed": "No call was found that runs. The one that came furthest fails here; --call says how it is called:",
+    "trace.guessed": "No call was found that runs; the one that came furthest fails here. --call says how to call it:",
+    "trace.nothing": "No operation of its own lines was seen: what ran is code of a library.",
     "trace.cross_only": "Only where keys differ from queries in length:",
     # recording: how a target is called
     "refuse.calls.object": "{option} must be an object of names and values, but {given} came: put it between braces.",
     "refuse.calls.unknown": "{option} names {name}, which is no parameter: choose among {names}.",
     "refuse.calls.value": "{option} gives {name} the object {given}: an object must have one of _expr (text), _tuple "
     "or _ids (lists).",
-    "refuse.calls.shape": "--call gives {name} {given}: a shape must be a list of whole numbers and symbols.",
+    "refuse.calls.shape": "--call gives {name} {given}: a shape must be a list of symbols and whole numbers from 1 on.",
     "refuse.calls.option": "{option} in --call must be {kinds}, but {given} came: give it so or leave it out.",
     "refuse.calls.mask": "_mask must have an argument (one of {names}), means (one of {means}), a shape, and if any a "
     "dtype (bool, int or float), but {given} came: give all three.",
@@ -228,6 +230,8 @@ ENGLISH: dict[str, str] = {
     "refuse.calls.none": "No call could be thought of for {target}: say how it is called with --init and --call.",
     # the page, look and plot
     **PAGE,
+    # steps
+    **STEPS,
     # doctor
     **DOCTOR,
 }

@@ -20,7 +20,9 @@ PAGE: dict[str, str] = {
     "page.dark": "Dark",
     "page.light": "Light",
     "page.shown": "What this page shows",
-    "page.hints": "Keys: 1–6 views · ← ↑ → ↓ move · h H head · l L layer · + − 0 or Ctrl and wheel zoom · j join · space plays the steps",
+    "page.hints": "Keys: 1–6 views · ← ↑ → ↓ move · h H head · l L layer · + − 0 or Ctrl and wheel zoom · "
+    "j join · space plays the steps",
+    "page.hints.steps": "Keys: ← → one step · space plays",
     "page.waiting": "The numbers of this layer are still being read.",
     "page.weight": "Attention weight",
     "page.scale": "Scale of the colours",
@@ -101,6 +103,7 @@ PAGE: dict[str, str] = {
     "page.fact.pooled": "Pooled: each cell is the largest of {rows} × {columns} weights, at most 4 % off.",
     "page.fact.exact_all": "Every row is carried exactly as well, as float32.",
     "page.fact.exact": "{count} chosen rows are carried exactly, as float32.",
+    "page.fact.steps": "The steps of one run; this page holds no maps.",
     "page.title": "Attention maps",
     "page.query": "query",
     "page.key": "key",

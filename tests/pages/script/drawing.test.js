@@ -41,6 +41,7 @@ test("labels stand apart and inside", () => {
 test("an entry belongs to the head that its place is of", () => {
   assert.deepEqual(Array.from({ length: 12 }, (_, n) => headOf({ axis: 1, each: 1 }, [1, 2, 3, 2], n)), [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
   assert.deepEqual(Array.from({ length: 8 }, (_, n) => headOf({ axis: 2, each: 2 }, [1, 2, 4], n)), [0, 0, 1, 1, 0, 0, 1, 1]);
+  assert.deepEqual(Array.from({ length: 4 }, (_, n) => headOf({ of: [0, 1, null, 1] }, [2, 2], n)), [0, 1, null, 1]);
   assert.equal(headOf(null, [1], 0), null);
 });
 

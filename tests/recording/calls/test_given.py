@@ -81,7 +81,7 @@ def test_only_the_setting_that_is_asked_for_is_found(cross):
         ({"init": [8]}, r"--init must be an object of names and values, but \[8\] came"),
         ({"init": {"heads": {"expr": "3"}}}, "--init gives heads the object {'expr': '3'}"),
         ({"call": {"quary": ["B"]}}, "--call names quary, .* choose among values, keys, query, mask"),
-        ({"call": {"query": ["B", 1.5]}}, r"--call gives query \['B', 1.5\]: a shape must be a list of whole numbers"),
+        ({"call": {"query": ["B", 1.5]}}, r"--call gives query \['B', 1.5\]: a shape must be a list of symbols"),
         ({"call": {"_causal": "yes"}}, "_causal in --call must be true or false, but 'yes' came"),
         ({"call": {"_layout": 3}}, "_layout in --call must be text, but 3 came"),
         (

@@ -20,6 +20,8 @@ __all__ = ["ONE_QUERY", "ONE_STEP", "ONE_STEP_TURNED", "Family", "Wanted", "call
 # so many ways of filling what is no tensor of features
 WAYS = 24
 MOST = 8
+# what two languages are called
+SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
 COUNTS = (
     "batch",
     "batch_size",
@@ -67,6 +69,8 @@ ONE_STEP = _family("BD", "B D", "B S D")
 VECTOR = _family("BD", "B D", "B D")
 ONE_QUERY = _family("B1D", "B 1 D", "B S D")
 ONE_STEP_TURNED = _family("BD", "B D", "S B D")
+# what code about images speaks of
+IMAGE_WORDS = frozenset({"w", "W", "width", "height", "img", "image", "hw", "HW"})
 VIDEO = _family("BDthw", "B D t h w", "B D t h w")
 
 
@@ -80,6 +84,7 @@ class Wanted:
     is_ids: bool
     rest: Mapping[str, str]
     optional: frozenset[str]
+    keys_are_ids: bool = False
 
     @property
     def is_triple(self) -> bool:
@@ -121,18 +126,19 @@ def _is_count(name: str) -> bool:
 
 def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
     """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
-    layers = [each for each in built.modules() if _has_weights(each)] if isinstance(built, nn.Module) else []
+    layers = [each for each in built_of(built) if _has_weights(each)]
     packed = [TURNED, PACKED] if _is_turned(what, reading, built) else [PACKED, TURNED]
     splits = [HEADS, HEADS_SAME, GROUPED, MERGED, MERGED_SAME, HEADS_LAST, MERGED_ALONE]
     image = [_image(sizes)] if "image" in sizes else []
     if what.is_triple and not layers and "heads" not in what.rest.values():
         order = [*splits, *packed, ALONE]
-    elif any(isinstance(each, nn.Conv2d) for each in layers):
+    elif any(type(each).__name__.endswith("2d") for each in built_of(built)):
         order = [*image, IMAGE, *packed, IMAGE_LAST, CHANNELS, ALONE]
     elif any(isinstance(each, nn.Conv1d) for each in layers):
         order = [*packed[:1], CHANNELS, *packed[1:], ALONE, IMAGE, IMAGE_LAST]
     elif isinstance(built, nn.Module):
-        order = [*image, packed[0], ALONE, IMAGE_LAST, IMAGE, packed[1], STACKED, CHANNELS, *splits]
+        rows = [IMAGE_LAST, IMAGE] if IMAGE_WORDS & reading.words else [STACKED, IMAGE_LAST, IMAGE]
+        order = [*image, packed[0], ALONE, *rows, packed[1], STACKED, CHANNELS, *splits]
     else:
         order = [packed[0], ALONE, HEADS_SAME, HEADS_LAST, packed[1], IMAGE_LAST, IMAGE, CHANNELS]
     if any(isinstance(each, nn.Conv3d) for each in layers):
@@ -143,6 +149,11 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
     if rank and (what.is_ids or (rank == len(ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))):
         rank += 1
     return sorted(order, key=lambda each: len(each.query) != rank) if rank else order
+
+
+def built_of(built: Any) -> list[nn.Module]:
+    """The modules that something built is made of."""
+    return list(built.modules()) if isinstance(built, nn.Module) else []
 
 
 def _has_weights(module: nn.Module) -> bool:
@@ -160,8 +171,7 @@ def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
             return True
         if reading.is_batch_first(name):
             return False
-    modules = built.modules() if isinstance(built, nn.Module) else []
-    order = [each.batch_first for each in modules if isinstance(each, nn.MultiheadAttention)]
+    order = [each.batch_first for each in built_of(built) if isinstance(each, nn.MultiheadAttention)]
     return bool(order) and not any(order)
 
 
@@ -190,8 +200,8 @@ def calls(
                 continue
             shape = [sizes.get(axis, axis) for axis in shapes[name]]
             shape = shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]
-            is_ids = what.is_ids and name == what.query
-            given[name] = [{"_ids": shape[:-1], "below": sizes.get("vocabulary", "11")} if is_ids else shape]
+            is_ids = what.is_ids and (name == what.query or (what.keys_are_ids and name == what.key))
+            given[name] = [{"_ids": shape[:-1], "below": _vocabulary(name, sizes)} if is_ids else shape]
         elif name not in what.optional or name in extras:
             role = what.rest[name]
             if role == "sine" and "cosine" in what.rest.values():
@@ -209,6 +219,13 @@ def calls(
                 call[name] = value
         call.update({name: call[other] for name, other in tied.items()})
         yield {name: call[name] for name in [*(each.name for each in own), "_mask"] if name in call}
+
+
+def _vocabulary(name: str, sizes: Mapping[str, str]) -> str:
+    """What bounds the token numbers of an argument: the vocabulary that is called as it is, or the first one."""
+    side = next((each for each in SIDES if name.startswith(each)), ())
+    own = [each for each in sizes.get("vocabularies", "").split() if each.startswith(side)]
+    return own[0] if side and own else sizes.get("vocabulary", "11")
 
 
 def _values(
@@ -259,6 +276,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "rows": ("h",),
     "columns": ("w",),
     "start": (0,),
+    "slopes": (["H"], ["B"], ["H", "1", "1"]),
     "flag": (False,),
     "scale": (0.5, 1.0),
     "dropout": (0.0, None),

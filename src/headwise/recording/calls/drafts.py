@@ -29,7 +29,7 @@ SIZES = ("length", "window", "image", "patch", "vocabulary")
 # what is given where nothing is known but the kind; EMPTY where a symbol is better
 PLAIN: Mapping[str, Any] = {
     "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "number": 0.5, "none": None, "text": "",
-    "device": "cpu", "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
+    "device": "cpu", "kernel": 3, "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
 }  # fmt: skip
 
 
@@ -90,11 +90,13 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
     """The role of a parameter of a constructor; "": it keeps its default, or is a free size."""
     role = init_role(parameter.name)
     default, said = parameter.default, str(parameter.annotation)
+    if parameter.name in reading.kernels and role in ("", "width"):
+        return "kernel"
     if isinstance(default, bool) or said in ("bool", "<class 'bool'>"):
         return "flag"
     if role == "device":
         return role
-    if isinstance(default, str) or said in ("str", "<class 'str'>"):
+    if isinstance(default, str) or said in ("str", "<class 'str'>") or parameter.name in reading.choices:
         return "text"
     if isinstance(default, float) and role != "dropout":
         return "number"
@@ -113,7 +115,7 @@ def _variants(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping
         unknown = [name for name in needed if roles[name] == ""]
         roles.update(dict.fromkeys(unknown[:1], "width"))
     wide = {name: "width" if role in SINGLE[:2] else role for name, role in roles.items()}
-    has_lengths = "length" in roles.values() or any(roles[name] == "" for name in needed)
+    has_lengths = not {"length", "batch"}.isdisjoint(roles.values()) or any(roles[name] == "" for name in needed)
     # a head width is multiplied by the heads somewhere; where a width is divided by them, other names are widths too
     is_wide = bool(reading.bound) and not any(
         name in reading.multiplied for name, role in roles.items() if role in SINGLE[:2]
@@ -221,6 +223,11 @@ class _Writer:
             return "d"
         if role in SIZES:
             return self._size(each, role)
+        if role == "batch":
+            # a table for the largest batch has room for any
+            return "B" if self.variant.exact else self._symbol(each.name, each.name, "parameter", least=LEAST)
+        if role == "text" and each.default is EMPTY and each.name in self.reading.choices:
+            return self.reading.choices[each.name][0]
         if role == "feed_forward" and isinstance(each.default, int):
             return self._symbol(each.name, each.name, "parameter")
         return self._plain(each, role)

@@ -18,16 +18,13 @@ from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import read
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.search import Search
-from headwise.recording.calls.symbols import LEGEND
+from headwise.recording.calls.symbols import LEGEND, LETTERS
 from headwise.wording import refusal
 
 __all__ = ["find"]
 
 # seconds; the rest of what the person waits for is the trace itself
 LONGEST = 2.5
-LETTERS: Mapping[str, str] = {
-    "heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D",
-}  # fmt: skip
 LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
 MOST_COPIED = 50_000_000
@@ -57,6 +54,8 @@ def find(
     >>> find(scores, namespace={}).plans[0].call
     {'q': ['B', 'L', 'D'], 'k': ['B', 'S', 'D']}
     """
+    if isinstance(target, type) and not callable(getattr(target, "forward", None)) and not _is_called(target):
+        raise refusal("refuse.calls.not_callable", target=target.__name__)
     function = callee(target)
     called = parameters(function) or starred(function)
     built = parameters(target) if isinstance(target, type) else []
@@ -81,6 +80,11 @@ def find(
     if not found.failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
     return Found((), tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures))
+
+
+def _is_called(kind: type) -> bool:
+    """Whether what a class builds can be called."""
+    return any("__call__" in vars(each) for each in kind.__mro__)
 
 
 def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:

@@ -12,7 +12,7 @@ from typing import Any
 from headwise.recording.calls.drafts import LEAST
 from headwise.recording.calls.plan import DTYPES, Named, Plan, evaluated
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, MORE, spoken
+from headwise.recording.calls.symbols import LEGEND, LETTERS, MORE, spoken
 from headwise.wording import refusal
 
 __all__ = ["Given", "checked_call", "checked_init", "bound_in", "pinned", "solved", "symbols_of"]
@@ -21,7 +21,6 @@ MEANS = ("attend", "blocked", "additive", "lengths")
 OPTIONS: Mapping[str, tuple[type, ...]] = {
     "_layout": (str,), "_mask": (Mapping,), "_output": (int, str), "_causal": (bool,),
 }  # fmt: skip
-FREED = ("heads", "key_heads", "head_width", "value_head_width", "width")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Given:
 def checked_init(init: Any, own: Sequence[inspect.Parameter]) -> Given:
     """What is given to a constructor, checked: numbers of heads and widths are freed."""
     values = _checked(init, "--init", own)
-    freed = {name: value for name, value in values.items() if _is_number(value) and init_role(name) in FREED}
+    freed = {name: value for name, value in values.items() if _is_number(value) and init_role(name) in LETTERS}
     return Given({name: value for name, value in values.items() if name not in freed}, freed)
 
 
@@ -69,6 +68,10 @@ def _checked(given: Any, option: str, own: Sequence[inspect.Parameter]) -> dict[
     return dict(given)
 
 
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and value > 0)
+
+
 def _check_value(option: str, name: str, value: Any) -> None:
     if isinstance(value, Mapping) and not name.startswith("_"):
         for key, kind in (("_expr", str), ("_tuple", list | tuple), ("_ids", list)):
@@ -76,7 +79,7 @@ def _check_value(option: str, name: str, value: Any) -> None:
                 raise refusal("refuse.calls.value", option=option, name=name, given=repr(value))
         if not {"_expr", "_tuple", "_ids"} & set(value):
             raise refusal("refuse.calls.value", option=option, name=name, given=repr(value))
-    if option == "--call" and isinstance(value, list) and any(not isinstance(each, int | str) for each in value):
+    if option == "--call" and isinstance(value, list) and not all(map(_is_axis, value)):
         raise refusal("refuse.calls.shape", name=name, given=repr(value))
 
 
@@ -173,9 +176,8 @@ def pinned(freed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Named]]:
     """Numbers that could not be freed, as symbols that are always that number."""
     init: dict[str, Any] = {}
     known: dict[str, Named] = {}
-    letters = {"heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D"}
     for name, value in freed.items():
-        letter = letters[init_role(name)]
+        letter = LETTERS[init_role(name)]
         symbol = letter if letter not in known else name
         same = next((key for key, each in known.items() if each.fixed == value and each.meaning == "width"), None)
         if letter == "D" and same is not None:

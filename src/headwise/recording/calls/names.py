@@ -58,6 +58,8 @@ INIT: Mapping[str, str] = {
         "block_len win block"
     ),
     "image": ("img_size image_size resolution input_resolution img_dim feat_size fmap_size image_dim spatial_size"),
+    "batch": "batch_size bsz bs max_batch_size max_bsz batch max_batch",
+    "kernel": "kernel_size kernel ksize kernel_width conv_kernel conv_kernel_size",
     "patch": "patch_size patch p_size patch_dim",
     "vocabulary": (
         "vocab_size vocab n_vocab num_embeddings vocabulary_size ntoken n_token src_vocab_size tgt_vocab_size "
@@ -181,6 +183,7 @@ CALL: Mapping[str, str] = {
         "inference"
     ),
     "scale": "scale scaling temperature temp scale_factor scaling_factor sm_scale softmax_scale",
+    "slopes": "slopes slope alibi_slopes m_slopes",
     "rows": "height num_rows n_rows img_h h_size",
     "columns": "num_cols n_cols img_w w_size",
 }

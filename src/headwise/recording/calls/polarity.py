@@ -54,6 +54,12 @@ def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
                 yield _blocks(-sign)
                 return
             turn = sign * turn if sign else turn
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_scaled(node.value):
+            # kept under another name: ext = (1 - mask) * -10000
+            sign = _sign(node.value, name)
+            if sign:
+                yield _blocks(-sign * turn)
+                return
     names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name)}}
     for node in ast.walk(tree):
         for each, sign in names.items():

@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from headwise.recording.calls import axes
+from headwise.recording.calls.axes import last
 from headwise.recording.calls.polarity import Meaning, meanings
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.source import Written, written
@@ -27,6 +29,7 @@ LENGTH = frozenset({
     "steps", "timesteps",
 })  # fmt: skip
 CALLED = {"forward", "__call__"}
+KERNELS = ("kernel_size", "padding", "stride", "dilation")
 TURNED = re.compile(r"rot|rope|freqs|^cos$|^sin$|sinus|half", re.IGNORECASE)
 
 
@@ -38,7 +41,8 @@ class Reading:
     parameter, as of a config. orders: the names of the axes into which an argument is unpacked. words: every
     identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
     parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
-    code calls a width divided by the heads.
+    code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
+    of convolutions are made of. places: what single axes of an argument are called.
     """
 
     bound: tuple[str, ...] = ()
@@ -50,6 +54,9 @@ class Reading:
     pairs: frozenset[str] = frozenset()
     multiplied: frozenset[str] = frozenset()
     part: str = ""
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernels: frozenset[str] = frozenset()
+    places: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def is_turned(self) -> bool:
@@ -58,15 +65,21 @@ class Reading:
 
     def is_sequence_first(self, name: str) -> bool:
         """Whether the code unpacks an argument with its length before its batch."""
-        order = [each.lower() for each in self.orders.get(name, ())]
+        order = self._order(name)
         if len(order) < 2 or order[0] in BATCH:
             return False
         return order[1] in BATCH or (order[0] in ("l", "t", "s") and order[1] == "n")
 
     def is_batch_first(self, name: str) -> bool:
         """Whether the code unpacks an argument with its batch before its length."""
-        order = [each.lower() for each in self.orders.get(name, ())]
+        order = self._order(name)
         return len(order) > 1 and (order[0] in BATCH or (order[1] in LENGTH and order[0] not in LENGTH))
+
+    def _order(self, name: str) -> list[str]:
+        """What the first axes of an argument are called, in lower case."""
+        places = self.places.get(name, {})
+        order = self.orders.get(name) or ([places.get(0, ""), places.get(1, "")] if places else [])
+        return [each.lower() for each in order]
 
     def rank(self, name: str) -> int:
         """Into how many axes an argument is unpacked; 0: that is not known."""
@@ -79,13 +92,16 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     words = frozenset(word for _, tree in trees for word in _words(tree))
     attributes: dict[str, tuple[str, ...]] = {}
     orders: dict[str, tuple[str, ...]] = {}
+    places: dict[str, dict[int, str]] = {}
     bound: list[str] = []
     for function, tree in trees:
         for name, own in _attributes(tree).items():
             attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *own]))
         # the same name may mean another thing in a helper
-        for name, order in _orders(tree) if _is_called(function, target) else ():
+        for name, order in axes.orders(tree) if _is_called(function, target) else ():
             orders.setdefault(name, order)
+        for name, at, axis in axes.places(tree) if _is_called(function, target) else ():
+            places.setdefault(name, {}).setdefault(at, axis)
         bound.extend(_bound(tree))
     aliases = dict(pair for _, tree in trees for pair in _aliases(tree))
     bound += [aliases[name] for name in bound if name in aliases]
@@ -104,6 +120,9 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(name for _, tree in trees for name in _pairs(tree)),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
+        dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda each: len(each[1]))),
+        frozenset(name for _, tree in trees for name in _kernels(tree)),
+        places,
     )  # fmt: skip
 
 
@@ -127,25 +146,20 @@ def _words(tree: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-def _last(node: ast.AST) -> str:
-    """The last word of `d_model`, `self.d_model` or `config.d_model`."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
 def _bound(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
-            left, right = _last(node.left), _last(node.right)
+            left, right = last(node.left), last(node.right)
             if left and init_role(right) == "heads" and init_role(left) != "heads":
                 yield left
-        elif isinstance(node, ast.Call) and _last(node.func) == "divmod" and len(node.args) == 2:
-            yield _last(node.args[0])
+        elif isinstance(node, ast.Call) and last(node.func) == "divmod" and len(node.args) == 2:
+            yield last(node.args[0])
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Attributes that hold what a parameter or a config gave: `self.width = config.d_model`."""
     for node in ast.walk(tree):
-        names = (_last(node.targets[0]), _last(node.value)) if isinstance(node, ast.Assign) else ("", "")
+        names = (last(node.targets[0]), last(node.value)) if isinstance(node, ast.Assign) else ("", "")
         if all(names) and names[0] != names[1]:
             yield names
 
@@ -155,15 +169,15 @@ def _pairs(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             if isinstance(node.slice.value, int):
-                yield _last(node.value)
+                yield last(node.value)
         elif isinstance(node, ast.Assign) and len(getattr(node.targets[0], "elts", ())) == len(("height", "width")):
-            yield _last(node.value)
+            yield last(node.value)
 
 
 def _multiplied(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            names = [_last(node.left), _last(node.right)]
+            names = [last(node.left), last(node.right)]
             yield from (a for a, b in (names, names[::-1]) if a and init_role(b) == "heads")
 
 
@@ -175,8 +189,34 @@ def _parts(tree: ast.AST) -> Iterator[str]:
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
             for name, value in pairs:
-                if _last(name) and any(isinstance(each, ast.FloorDiv | ast.Div) for each in ast.walk(value)):
-                    yield _last(name)
+                if last(name) and _is_share(value):
+                    yield last(name)
+
+
+def _is_share(node: ast.AST) -> bool:
+    """Whether a value is a width divided by the heads itself, and not something made of it."""
+    while isinstance(node, ast.Call) and last(node.func) == "int" and node.args:
+        node = node.args[0]
+    if isinstance(node, ast.Call):
+        return last(node.func) == "divmod"
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div)
+
+
+def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What is compared with words: `method == "dot"`, `method in ["dot", "general"]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and last(node.left):
+            other = node.comparators[0]
+            words = [getattr(each, "value", None) for each in getattr(other, "elts", [other])]
+            if all(isinstance(each, str) for each in words):
+                yield last(node.left), tuple(map(str, words))
+
+
+def _kernels(tree: ast.AST) -> Iterator[str]:
+    """What a convolution or a pooling is told of its window: `kernel_size=k`, `padding=k // 2`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in KERNELS:
+            yield from (each.id for each in ast.walk(node.value) if isinstance(each, ast.Name))
 
 
 def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
@@ -185,18 +225,18 @@ def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
     out: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_given(node.value, names):
-            out.setdefault(_last(node.value), []).append(node.attr)
-        elif isinstance(node, ast.Call) and _last(node.func) == "getattr" and len(node.args) > 1:
+            out.setdefault(last(node.value), []).append(node.attr)
+        elif isinstance(node, ast.Call) and last(node.func) == "getattr" and len(node.args) > 1:
             of, name = node.args[:2]
             if isinstance(name, ast.Constant) and _is_given(of, names):
-                out.setdefault(_last(of), []).append(str(name.value))
+                out.setdefault(last(of), []).append(str(name.value))
         elif (
             isinstance(node, ast.Subscript)
             and _is_given(node.value, names)
             and isinstance(node.slice, ast.Constant)
             and isinstance(node.slice.value, str)
         ):
-            out.setdefault(_last(node.value), []).append(f"[{node.slice.value}]")
+            out.setdefault(last(node.value), []).append(f"[{node.slice.value}]")
     return {name: tuple(own) for name, own in out.items()}
 
 
@@ -205,37 +245,3 @@ def _is_given(node: ast.AST, names: Collection[str]) -> bool:
     if isinstance(node, ast.Name):
         return node.id in names or init_role(node.id) == "config"
     return isinstance(node, ast.Attribute) and init_role(node.attr) == "config"
-
-
-def _orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names that the axes of a tensor are unpacked into, and those of an einops pattern."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-            of = _shape_of(node.value)
-            names = tuple(_last(each) for each in node.targets[0].elts)
-            if of and not any(isinstance(each, ast.Starred) for each in node.targets[0].elts):
-                yield of, names
-        elif (
-            isinstance(node, ast.Call) and _last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1
-        ):
-            pattern = node.args[1]
-            if isinstance(pattern, ast.Constant) and "->" in str(pattern.value) and _last(node.args[0]):
-                left = re.sub(r"\([^)]*\)", "_", str(pattern.value).split("->")[0]).split()
-                if "..." not in left:
-                    yield _last(node.args[0]), tuple(left)
-
-
-def _shape_of(node: ast.AST) -> str:
-    """The tensor whose `.shape` or `.size()` a value is, whole."""
-    if isinstance(node, ast.Attribute) and node.attr == "shape":
-        return _last(node.value)
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "size"
-        and not node.args
-    ):
-        return _last(node.func.value)
-    if isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple") and node.args:
-        return _shape_of(node.args[0])
-    return ""

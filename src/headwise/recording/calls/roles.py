@@ -21,6 +21,8 @@ def _table(roles: Mapping[str, str]) -> dict[str, str]:
 INIT_NAMES, CALL_NAMES = _table(INIT), _table(CALL)
 # what a name that is in no table most likely is, by what it holds
 INIT_PARTS = (
+    (r"batch", "batch"),
+    (r"kernel_?(size|width)", "kernel"),
     (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),
     (r"drop", "dropout"),
     (r"kv.*head|head.*kv|key_value_heads", "key_heads"),

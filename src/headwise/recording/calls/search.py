@@ -23,11 +23,12 @@ from headwise.recording.calls.candidates import (
 from headwise.recording.calls.configs import config_drafts, config_parameter
 from headwise.recording.calls.drafts import Draft, drafts, evened, parameters
 from headwise.recording.calls.images import image_sizes
+from headwise.recording.calls.kin import crossed, pinned_to
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, alike, named, spoken
+from headwise.recording.calls.symbols import LEGEND, LETTERS, alike, named, spoken
 from headwise.recording.calls.trying import Clock, Tried, attempted, furthest, mended, tried
 
 __all__ = ["Search"]
@@ -91,7 +92,10 @@ class Search:
         else:
             others = [each for each in own if each is not config]
             found = config_drafts(config, others, self.target, self.reading, self.namespace, self.wish.init)
-        return [Draft(each.init, {**each.known, **evened(given, each.known)}) for each in found]
+        found = [Draft(each.init, {**each.known, **evened(given, each.known)}) for each in found]
+        # what the file itself gives a parameter of this name may stand elsewhere in it as well
+        sizes = {name: size for name, size in self.reading.numbers.items() if init_role(name) in LETTERS}
+        return [*found, *(pinned_to(each, sizes) for each in found[:1] if sizes.keys() & each.init.keys())]
 
     def _base(self) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
@@ -100,7 +104,7 @@ class Search:
         # without weights nothing tells one layout from another but whether keys may have a length of their own
         is_free = self.what.is_triple and not isinstance(self.built, nn.Module)
         rounds = [(layouts, (each,)) for each in settings] if is_free else [([each], settings) for each in layouts]
-        missed: Plan | None = None
+        missed: list[Plan] = []
         for family, draft, is_cross in (
             (family, draft, is_cross)
             for own, among in rounds
@@ -117,12 +121,13 @@ class Search:
                     # a mask helps only where its absence is what fails
                     is_masked_tried = "None" in self.why
                 if ran is not None:
-                    if missed is not None and ran.setting == "self":
-                        return self._one_query(draft) or ran, missed
-                    return ran, missed
+                    beside = crossed(ran, missed)
+                    if beside is not None and ran.setting == "self":
+                        return self._one_query(draft) or ran, beside
+                    return ran, beside
                 self.missed.append(plan)
-                if is_cross and (missed is None or (missed.init, missed.call.keys()) != (plan.init, plan.call.keys())):
-                    missed = plan
+                if is_cross:
+                    missed.append(plan)
                 if self.clock.is_over:
                     return None, None
         found = next((one for one in map(self._one_query, self.drafts) if one is not None), None)
@@ -133,7 +138,8 @@ class Search:
         found = families(self.what, self.reading, self.built, image_sizes(self.target, init))
         for name, axes in ((self.what.query, "query"), (self.what.key, "key"), (self.what.value, "value")):
             if name in self.wish.ranks:
-                found = [each for each in found if len(getattr(each, axes)) == self.wish.ranks[name]]
+                # what the person said stands, whether a layout is known for it or not
+                found = [each for each in found if len(getattr(each, axes)) == self.wish.ranks[name]] or found
         return found
 
     def _one_query(self, draft: Draft) -> Plan | None:
@@ -149,15 +155,19 @@ class Search:
 
     def _candidates(self, draft: Draft, family: Family, *, is_cross: bool) -> Iterator[Plan]:
         what, sizes = self.what, self._sizes(draft)
-        if not what.is_ids and any(isinstance(each, nn.Embedding) for each in self._modules()):
+        tables = sum(isinstance(each, nn.Embedding) for each in self._modules())
+        if not what.is_ids and tables:
             is_ids = [True, False] if "vocabulary" in sizes else [False, True]
         else:
             # without a table, what is called tokens holds features
             is_ids = [False, True] if what.is_ids and self._modules() else [what.is_ids]
-        for ids in is_ids:
+        ways = [replace(what, is_ids=each) for each in is_ids]
+        if tables > 1 and what.key and what.key not in what.optional:
+            ways.insert(0, replace(what, is_ids=True, keys_are_ids=True))
+        for way in ways:
             for more in extras(what):
                 for call in calls(
-                    self.called, replace(what, is_ids=ids), family, self.reading,
+                    self.called, way, family, self.reading,
                     is_cross=is_cross, sizes=sizes, extras=more,
                 ):  # fmt: skip
                     layout = {} if family.layout in ("BLD", "BHLd", "BLd") else {"_layout": family.layout}
@@ -169,6 +179,7 @@ class Search:
         for name in draft.known:
             if init_role(name) == "vocabulary" and "type" not in name:
                 out.setdefault("vocabulary", name)
+                out["vocabularies"] = f"{out.get('vocabularies', '')} {name}".strip()
         has_weights = any(True for each in self._modules() for _ in each.parameters(recurse=False))
         is_said = "D" in spoken(list(self.wish.call.values()))
         if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
@@ -281,8 +292,7 @@ class Search:
 
     def _failures(self) -> tuple[Tried, ...]:
         """Of what was tried first, what came furthest."""
-        built = [plan for plan in self.missed if plan.call] or self.missed
-        return furthest(built, self.own)
+        return furthest([plan for plan in self.missed if plan.call] or self.missed, self.own)
 
 
 def _runs(plan: Plan) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.recording.calls.plan import Named
 
-__all__ = ["LEGEND", "MORE", "PAIR", "alike", "named", "spoken"]
+__all__ = ["LEGEND", "LETTERS", "MORE", "PAIR", "alike", "named", "spoken"]
 
 # a window or an image that is given as two sizes
 PAIR = ("h", "w")
@@ -28,6 +28,10 @@ LEGEND: dict[str, Named] = {
         Named("D", "width"),
     )
 }
+# by the roles of parameters whose numbers may be freed
+LETTERS: Mapping[str, str] = {
+    "heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D",
+}  # fmt: skip
 # what else an input may have
 MORE: dict[str, Named] = {
     each.name: each

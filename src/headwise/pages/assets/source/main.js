@@ -50,12 +50,21 @@ class App {
     document.getElementById("status").textContent = text;
   }
 
+  // a page may show steps alone
+  hasMaps() {
+    return this.data.layers.length > 0;
+  }
+
   queries() {
     return this.data.layers[this.state.layer].lengths[0];
   }
 
   width(root) {
     return Math.max(200, root.clientWidth);
+  }
+
+  views() {
+    return this.hasMaps() ? Object.keys(VIEWS) : ["steps"];
   }
 
   canJoin() {
@@ -65,6 +74,7 @@ class App {
 
   // a state within what there is
   allowed(state) {
+    if (!this.hasMaps()) return { ...state, view: "steps", layer: 0, head: 0, token: 0 };
     const layer = clamp(Math.trunc(state.layer) || 0, 0, this.data.layers.length - 1);
     const { heads, lengths } = this.data.layers[layer];
     const view = Object.hasOwn(VIEWS, state.view) ? state.view : "overview";
@@ -74,7 +84,7 @@ class App {
   set(patch) {
     const before = this.state;
     this.state = this.allowed({ ...before, ...patch });
-    const { heads } = this.data.layers[this.state.layer];
+    const heads = this.data.layers[this.state.layer]?.heads ?? 1;
     this.state.heads = new Set([...this.state.heads].filter((head) => head < heads));
     if (patch.head !== undefined && !patch.heads && this.state.view === "heads" && before.view === "heads") this.state.heads = new Set([this.state.head]);
     this.render();
@@ -87,11 +97,13 @@ class App {
   }
 
   nextHead(by) {
+    if (!this.hasMaps()) return;
     const { heads } = this.data.layers[this.state.layer];
     this.set({ head: (this.state.head + by + heads) % heads });
   }
 
   nextLayer(by) {
+    if (!this.hasMaps()) return;
     this.set({ layer: (this.state.layer + by + this.data.layers.length) % this.data.layers.length });
   }
 
@@ -122,19 +134,21 @@ class App {
   controls() {
     const { view, layer, head, token, joined } = this.state;
     const { header, layers } = this.data;
-    for (const name of Object.keys(VIEWS)) {
+    for (const name of this.views()) {
       const tab = document.getElementById(`tab-${name}`);
       tab.textContent = this.say(SAID[name]);
       tab.setAttribute("aria-selected", String(name === view));
       tab.tabIndex = name === view ? 0 : -1;
     }
-    options("layer", layers.map((each, n) => (each.name ? `${n} · ${each.name}` : String(n))), layer);
-    options("head", Array.from({ length: layers[layer].heads }, (_, n) => String(n)), head);
-    const input = document.getElementById("token");
-    input.max = String(this.queries() - 1);
-    if (document.activeElement !== input) input.value = String(token);
-    document.getElementById("joined").checked = joined;
-    document.getElementById("joining").hidden = !this.canJoin() || !["heads", "map"].includes(view);
+    if (this.hasMaps()) {
+      options("layer", layers.map((each, n) => (each.name ? `${n} · ${each.name}` : String(n))), layer);
+      options("head", Array.from({ length: layers[layer].heads }, (_, n) => String(n)), head);
+      const input = document.getElementById("token");
+      input.max = String(this.queries() - 1);
+      if (document.activeElement !== input) input.value = String(token);
+      document.getElementById("joined").checked = joined;
+      document.getElementById("joining").hidden = !this.canJoin() || !["heads", "map"].includes(view);
+    }
     document.getElementById("title").textContent = header.title;
     document.getElementById("subtitle").textContent = header.text;
     document.getElementById("subtitle").title = header.text;
@@ -144,12 +158,12 @@ class App {
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
-    document.getElementById("hints").textContent = this.say("page.hints");
+    document.getElementById("hints").textContent = this.say(this.hasMaps() ? "page.hints" : "page.hints.steps");
   }
 
   start() {
     const tabs = document.getElementById("tabs");
-    for (const name of Object.keys(VIEWS)) {
+    for (const name of this.views()) {
       tabs.append(el("button", { type: "button", id: `tab-${name}`, role: "tab", "aria-controls": "view", on: { click: () => this.set({ view: name }) } }));
     }
     const on = (id, event, run) => document.getElementById(id).addEventListener(event, run);
@@ -168,7 +182,7 @@ class App {
     on("save-png", "click", () => savePng(this));
     on("save-svg", "click", () => saveSvg(this));
     on("print", "click", () => window.print());
-    listen(this, Object.keys(VIEWS));
+    listen(this, this.views());
     window.addEventListener("resize", () => this.render());
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.render());
     // the numbers of the layers stand below this script, and are read while the overview is looked at

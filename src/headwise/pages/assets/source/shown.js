@@ -20,7 +20,13 @@ export function factsOf(data, layer, say) {
   return said;
 }
 
+// of a page without maps
+function stepsFacts(data, layer, say) {
+  return [say("page.fact.steps")];
+}
+
 export function shownFacts(app, list) {
-  const said = [...factsOf(app.data, app.state.layer, (key, values) => app.say(key, values)), ...app.data.header.notes];
+  const { layers } = app.data;
+  const said = [...(layers.length ? factsOf : stepsFacts)(app.data, app.state.layer, (key, values) => app.say(key, values)), ...app.data.header.notes];
   clear(list).append(...said.map((sentence) => el("li", {}, sentence)));
 }

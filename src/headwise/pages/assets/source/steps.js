@@ -144,9 +144,10 @@ export function stepsView(app, root) {
   };
 }
 
-// which head an entry belongs to: heads = { axis, each }, `each` entries along an axis to a head
+// which head an entry belongs to: heads = { axis, each }, `each` entries along an axis to a head, or { of }, one by one
 export function headOf(heads, sizes, place) {
   if (!heads) return null;
+  if (heads.of) return heads.of[place] ?? null;
   const inner = sizes.slice(heads.axis + 1).reduce((product, size) => product * size, 1);
   return Math.floor((Math.floor(place / inner) % sizes[heads.axis]) / heads.each);
 }

@@ -1,0 +1,99 @@
+"""headwise steps: the operations of anyone's attention code one by one, on its own lines, with numbers, as a page."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headwise.cli.progress import told
+from headwise.cli.trace import SECONDS, as_object, positive
+from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.errors import InputError
+from headwise.wording import refusal, say
+from headwise.wording.screen import visible
+from headwise.written import check_place
+
+__all__ = ["steps"]
+
+ENTRY = "headwise.tracing.worked_child:answer"
+# where the page goes when nobody says
+NAME = "steps"
+
+
+@click.command(cls=WordedCommand, about="steps.help")
+@click.argument("target", required=False, cls=WordedArgument, help="steps.help.target")
+@click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")
+@click.option("--call", metavar="JSON", cls=WordedOption, help="trace.help.call")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="steps.help.output"
+)
+@click.option(
+    "--seconds", metavar="N", type=int, default=SECONDS, callback=positive, cls=WordedOption,
+    help="trace.help.seconds", fills={"seconds": str(SECONDS)},
+)  # fmt: skip
+@click.option("--open", "opened", is_flag=True, cls=WordedOption, help="look.help.open")
+@click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
+@lang_option
+@click.pass_context
+def steps(
+    ctx: click.Context,
+    *,
+    target: str | None,
+    init: str | None,
+    call: str | None,
+    output: Path | None,
+    seconds: int,
+    opened: bool,
+    force: bool,
+) -> None:
+    """Show the steps of what a person names."""
+    lang = language(ctx)
+    request = {"target": target, "init": as_object("--init", init), "call": as_object("--call", call), "lang": lang}
+    for option, given in (("--init", init), ("--call", call)):
+        if target is None and given is not None:
+            raise refusal("refuse.steps_target", option=option)
+    file = output if output is not None else _free_name()
+    if file.suffix.lower() != ".html":
+        raise refusal("refuse.page_suffix", file=file)
+    check_place(file, force=force)
+    with told(lang) as tell:
+        if target is None:
+            from headwise.pages.steps import worked_example
+
+            title, shown = say("steps.of_example", lang=lang), worked_example()
+        else:
+            tell("step.tracing", {"target": target})
+            title, shown = target, _steps_of(target, request, seconds)
+        tell("step.writing", {"file": file})
+        from headwise.pages.page import Page
+
+        Page(title=title, layers=(), sides=(), steps=shown, lang=lang).save(file, force=force)
+    click.echo(visible(say("look.wrote", lang=lang, file=file)))
+    if opened:
+        click.launch(file.resolve().as_uri())
+
+
+def _steps_of(target: str, request: Mapping[str, Any], seconds: int) -> dict[str, Any]:
+    """What the child process answers, as the page draws it."""
+    from headwise.pages.traced_steps import traced_steps
+    from headwise.recording.child import in_child
+    from headwise.tracing.steps import Trace
+
+    answer = in_child(ENTRY, dict(request), seconds=seconds)
+    if "refused" in answer:
+        raise InputError(str(answer["refused"]))
+    if not answer["worked"]["steps"] and answer["worked"]["error"] is not None:
+        raise refusal("refuse.steps_failed", target=target, error=answer["worked"]["error"])
+    if not answer["worked"]["steps"]:
+        raise refusal("refuse.steps_none", target=target)
+    return traced_steps(Trace.from_dict(answer["trace"]), answer["worked"])
+
+
+def _free_name() -> Path:
+    """steps.html here, or the first of steps-2.html, steps-3.html ... that is not there yet."""
+    names = itertools.chain([NAME], (f"{NAME}-{n}" for n in itertools.count(2)))
+    return next(file for name in names if not (file := Path(f"{name}.html")).exists())

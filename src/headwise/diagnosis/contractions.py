@@ -1,0 +1,125 @@
+"""Contractions: which axes of two tensors a product of them sums over, in letters as einsum has them."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["Contraction", "contraction", "is_constant"]
+
+PRODUCTS = frozenset({"matmul", "bmm", "mm", "__matmul__", "mv"})
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """a, b: the operands. left, right, out: a letter for each axis of theirs and of the result."""
+
+    a: Tensor
+    b: Tensor
+    left: str
+    right: str
+    out: str
+
+    @property
+    def summed(self) -> str:
+        """The letters that are summed over."""
+        return "".join(each for each in self.left if each in self.right and each not in self.out)
+
+    def spread(self, marks: Tensor, letters: str, shape: tuple[int, ...]) -> Tensor:
+        """An operand's marks over the axes of the result, as at the first place of what is summed over."""
+        kept = [each for each in letters if each in self.out]
+        for axis in reversed(range(len(letters))):
+            if letters[axis] not in self.out:
+                marks = marks.select(axis, 0)
+        order = [kept.index(each) for each in self.out if each in kept]
+        marks = marks.permute(order)
+        full = [marks.shape[order.index(kept.index(each))] if each in kept else 1 for each in self.out]
+        return marks.reshape(full).expand(shape)
+
+    def flat(self, marks: Tensor, *, left: bool, apart: str = "") -> Tensor:
+        """An operand's marks as (problems, rows, what is summed over). apart: letters that count as problems too."""
+        own = self.left if left else self.right
+        problems = [each for each in self.out if each in self.left and each in self.right]
+        problems += [each for each in own if each in apart and each not in problems]
+        rows = [each for each in own if each in self.out and each not in problems]
+        sizes = {letter: max(a, b) for letter, a, b in self._sizes()}
+        order = [each for each in [*problems, *rows, *self.summed] if each in own]
+        marks = marks.permute([own.index(each) for each in order])
+        marks = marks.expand([sizes.get(each, n) for each, n in zip(order, marks.shape, strict=True)])
+        count = {"p": 1, "r": 1, "c": 1}
+        for each in order:
+            part = "p" if each in problems else "r" if each in rows else "c"
+            count[part] *= sizes[each]
+        return marks.reshape(count["p"], count["r"], count["c"])
+
+    def _sizes(self) -> list[tuple[str, int, int]]:
+        sizes: dict[str, list[int]] = {}
+        for letters, operand in ((self.left, self.a), (self.right, self.b)):
+            for letter, size in zip(letters, operand.shape, strict=True):
+                sizes.setdefault(letter, []).append(size)
+        return [(letter, min(each), max(each)) for letter, each in sizes.items()]
+
+
+def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Contraction | None:
+    """The contraction that a call of torch makes; None: it makes none of two tensors."""
+    last = function.rpartition(".")[2]
+    given = [*args, *[value for name, value in options.items() if name not in ("out",)]]
+    tensors = [each for each in given if isinstance(each, Tensor)]
+    if last in PRODUCTS and len(tensors) >= 2:
+        return _product(tensors[0], tensors[1])
+    if last == "__rmatmul__" and len(tensors) >= 2:
+        return _product(tensors[1], tensors[0])
+    if last in ("baddbmm", "addmm", "addbmm") and len(tensors) >= 3 and last != "addbmm":
+        return _product(tensors[1], tensors[2])
+    if last == "linear" and len(tensors) >= 2:
+        x, weight = tensors[:2]
+        letters = string.ascii_letters[: x.ndim]
+        return Contraction(x, weight, letters, "Z" + letters[-1], letters[:-1] + "Z")
+    if last == "einsum":
+        return _einsum(given)
+    return None
+
+
+def _product(a: Tensor, b: Tensor) -> Contraction | None:
+    if a.ndim < 1 or b.ndim < 1:
+        return None
+    batch = string.ascii_lowercase[: max(a.ndim, b.ndim, 2) - 2]
+    left = (batch[len(batch) - (a.ndim - 2) :] if a.ndim > 2 else "") + ("YC" if a.ndim > 1 else "C")
+    right = (batch[len(batch) - (b.ndim - 2) :] if b.ndim > 2 else "") + ("CZ" if b.ndim > 1 else "C")
+    out = batch + ("Y" if a.ndim > 1 else "") + ("Z" if b.ndim > 1 else "")
+    return Contraction(a, b, left, right, out)
+
+
+def _einsum(given: list[Any]) -> Contraction | None:
+    operands = [each for each in given if isinstance(each, Tensor)]
+    for each in given:
+        if isinstance(each, tuple | list):
+            operands += [one for one in each if isinstance(one, Tensor)]
+    equation = next((each for each in given if isinstance(each, str)), "")
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(operands) != 2 or len(terms) != 2:
+        return None
+    spare = [each for each in string.ascii_letters if each not in equation]
+    counts = [operand.ndim - len(term.replace("...", "")) for operand, term in zip(operands, terms, strict=True)]
+    dots = "".join(spare[: max([count for count, term in zip(counts, terms, strict=True) if "..." in term], default=0)])
+    if not arrow:
+        both = "".join(terms).replace(".", "")
+        out = ("..." if dots else "") + "".join(sorted(each for each in set(both) if both.count(each) == 1))
+    left, right = (
+        term.replace("...", dots[len(dots) - count :] if count else "")
+        for term, count in zip(terms, counts, strict=True)
+    )
+    if any(len(set(term)) < len(term) for term in (left, right)):
+        return None
+    return Contraction(operands[0], operands[1], left, right, out.replace("...", dots))
+
+
+def is_constant(marks: Tensor, axis: int) -> bool:
+    """Whether marks do not change along an axis, but for those that are not known."""
+    first = marks.select(axis, 0).unsqueeze(axis)
+    return bool(((marks == first) | (marks < 0) | (first < 0)).all())

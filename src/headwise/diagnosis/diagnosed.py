@@ -1,0 +1,62 @@
+"""Doctor: a diagnosis of anyone's attention, from its name or from the object itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.diagnosis import Diagnosis
+from headwise.errors import InputError
+from headwise.recording.child import in_child
+from headwise.tracing.traced import own_files
+
+__all__ = ["doctor"]
+
+ENTRY = "headwise.diagnosis.child:answer"
+
+
+def doctor(
+    target: Any,
+    *,
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    lang: str = "en",
+) -> Diagnosis:
+    """Whether attention code is right; if not, which fault, on which line, what mends it, and the proof.
+
+    target: a class, a function or a module that is at hand, which runs in this process; or what the command line
+    takes ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
+    child process with limits. init, call: how it is built and called, sizes as numbers or symbols ("H*d"); None: that
+    is found out. lang: "en" or "zh".
+
+    `print` shows the report; `verdict` is "sound", "faulty" or "not examined"; `findings` are data. An InputError says
+    what is missing where the target cannot be found.
+
+    >>> import torch
+    >>> def attention(q, k, v):
+    ...     return torch.softmax(q @ k.transpose(-2, -1) // q.shape[-1] ** 0.5, dim=-1) @ v
+    >>> shapes = {"q": ["B", "H", "L", "d"], "k": ["B", "H", "S", "d"], "v": ["B", "H", "S", "d"]}
+    >>> [each.kind for each in doctor(attention, call=shapes).findings]
+    ['scale-floor-division']
+    """
+    if isinstance(target, str):
+        answer = in_child(ENTRY, {"target": target, "init": init, "call": call, "lang": lang})
+        if "refused" in answer:
+            raise InputError(str(answer["refused"]))
+        return Diagnosis.from_dict(answer["diagnosis"])
+    own = own_files(target)
+    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    return diagnosed(
+        target,
+        title=getattr(kind, "__qualname__", repr(kind)),
+        namespace=getattr(inspect.getmodule(kind), "__dict__", {}),
+        files={file: Path(file).name for file in own},
+        init=init,
+        call=call,
+        lang=lang,
+    )

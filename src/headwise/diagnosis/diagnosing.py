@@ -1,0 +1,128 @@
+"""Diagnosing: every setting of a target examined, and what was found said in words."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headwise.diagnosis.diagnosis import Diagnosis, Finding
+from headwise.diagnosis.examining import Examination, examined
+from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.settings import Settings, settings
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import Plan
+from headwise.wording import say
+
+__all__ = ["diagnosed"]
+
+HEADWISE = f"{Path(__file__).parents[1]}/"
+
+
+def diagnosed(
+    target: Any,
+    *,
+    title: str,
+    namespace: Mapping[str, Any],
+    files: Mapping[str, str],
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    lang: str = "en",
+) -> Diagnosis:
+    """The diagnosis of an object that is at hand. files: which are the person's own, and what to call each."""
+    # headwise's own files are no one else's, even where they lie beside the target
+    own = tuple(each for each in files if not each.startswith(HEADWISE))
+    found = settings(target, namespace=namespace, init=init, call=call, own=own)
+    is_published = bool(own) and all(each.startswith(sysconfig.get_paths()["purelib"]) for each in own)
+    exams = _examinations(found, own, is_published=is_published)
+    if not exams:
+        return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]))
+    suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
+    findings = tuple(_finding(each, files, lang) for each in suspects)
+    verdict = "faulty" if any(each.severity == "fault" for each in findings) else "sound"
+    if verdict == "sound" and not any(exam.is_understood for exam in exams):
+        verdict = "not examined"
+    reason = say("doctor.no_attention", lang=lang) if verdict == "not examined" else ""
+    return Diagnosis(title, verdict, findings, _tried(exams), reason)
+
+
+def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) -> list[Examination]:
+    plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
+    out: list[Examination] = []
+    has_cross = any(plan.setting == "cross" for plan in plans)
+    for plan in found.failures:
+        if plan.setting == "cross" and has_cross and not plan.mask:
+            continue
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.sure)
+        named = [each for each in exam.suspects if each.kind != "raises"]
+        if named or (not plans and exam.suspects and exam.is_understood):
+            out.append(exam)
+    before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
+    for plan in plans:
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.sure, before=before)
+        out.append(exam)
+        before = exam
+    if out:
+        last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
+        for suspect in law_suspects(last):
+            if (suspect.kind, suspect.span) not in last.tried:
+                last.suspects.append(suspect)
+    return out
+
+
+def _merged(suspects: list[Suspect]) -> list[Suspect]:
+    """Each thing once, that which is proved before that which is not."""
+    out: dict[tuple[str, object], Suspect] = {}
+    for each in suspects:
+        span = each.span
+        key = (each.kind, span if each.severity == "fault" or span is None else (span.file, span.line))
+        if key not in out or (each.proved and not out[key].proved):
+            out[key] = each
+    return list(out.values())
+
+
+def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
+    span = suspect.span
+    said = dict(suspect.said)
+    words = {
+        each: _said(f"doctor.{suspect.kind.replace('-', '_')}.{each}", lang, said) for each in ("what", "why", "fix")
+    }
+    if suspect.patch:
+        words["fix"] = say("doctor.patch", lang=lang, fix=words["fix"], patch=suspect.patch)
+    evidence = ""
+    if suspect.evidence and suspect.proved:
+        raised = not suspect.evidence[:1].isdigit() and suspect.evidence != "inf"
+        evidence = say("doctor.evidence_raised" if raised else "doctor.evidence", lang=lang, error=suspect.evidence)
+    elif suspect.evidence:
+        evidence = suspect.evidence
+    if suspect.said.get("error") and not evidence:
+        evidence = str(suspect.said["error"])
+    source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
+    return Finding(
+        kind=suspect.kind, severity=suspect.severity, line=None if span is None else span.line,
+        end_line=None if span is None else span.end_line or span.line, column=None if span is None else span.column,
+        source=source, proved=bool(suspect.proved), evidence=evidence,
+        file="" if span is None else files.get(span.file, span.file),
+        end_column=None if span is None else span.end_column, code="" if span is None else span.source,
+        patch=suspect.patch, **words,
+    )  # fmt: skip
+
+
+def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
+    names = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what", "segment")
+    return say(key, lang=lang, **{**dict.fromkeys(names, ""), **values})
+
+
+def _tried(exams: list[Examination]) -> dict[str, Any]:
+    plans: list[Plan] = [exam.plan for exam in exams]
+    masks = [plan for plan in plans if plan.mask]
+    said = masks[0].call.get("_mask") if masks else None
+    means = said["means"] if isinstance(said, Mapping) else ""
+    return {
+        "self": any(plan.setting == "self" for plan in plans),
+        "cross": any(plan.setting == "cross" for plan in plans),
+        "mask": f"{masks[0].mask}: {means}" if masks else False,
+        **{name: value for exam in exams for name, value in exam.examined.items()},
+    }

@@ -1,0 +1,94 @@
+"""Diagnosis: whether attention code is right, and each thing that is not; plain data that JSON carries."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
+
+SCHEMA = 1
+VERDICTS = ("sound", "faulty", "not examined")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or unusual.
+
+    kind: a word of the doctor's list ("softmax-axis"). severity: "fault", "warning" or "note". line, end_line from 1,
+    column from 0, None: not known. source: the line; code: the operation itself. what, why, fix: a sentence each.
+    proved: a run in which that alone was put right meets what it should. evidence: what was measured. file: as said.
+    """
+
+    kind: str
+    severity: str
+    line: int | None
+    end_line: int | None
+    column: int | None
+    source: str
+    what: str
+    why: str
+    fix: str
+    proved: bool
+    evidence: str
+    file: str = ""
+    end_column: int | None = None
+    code: str = ""
+    patch: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line is not None else self.file
+        lines = [f"{where}  {self.severity}: {self.kind}"]
+        if self.source:
+            lines.append(f"    {self.source.rstrip()}")
+            if self.column is not None:
+                stop = self.end_column if self.end_line == self.line and self.end_column else len(self.source.rstrip())
+                lines.append("    " + " " * self.column + "^" * max(1, stop - self.column))
+        return "\n".join([*lines, *(f"    {each}" for each in (self.what, self.why, self.fix, self.evidence) if each)])
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor says of a target. verdict: "sound", "faulty" or "not examined"; examined: what was tried, by
+    name; reason: what it would need to know where it was not examined. `str` is a report, `to_dict` plain data.
+    """
+
+    target: str
+    verdict: str
+    findings: tuple[Finding, ...]
+    examined: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    def __str__(self) -> str:
+        head = f"{self.target}: {self.verdict}"
+        tried = ", ".join(name for name, value in self.examined.items() if value)
+        missed = ", ".join(name for name, value in self.examined.items() if not value)
+        tail = [f"examined: {tried}"] if tried else []
+        tail += [f"not examined: {missed}"] if missed else []
+        return "\n\n".join(
+            [head, *([self.reason] if self.reason else []), *map(str, self.findings), "\n".join(tail)]
+        ).rstrip()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings that make it faulty."""
+        return tuple(each for each in self.findings if each.severity == "fault")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, of which `from_dict` makes the same diagnosis again."""
+        return {
+            "schema": SCHEMA, "target": self.target, "verdict": self.verdict,
+            "findings": [asdict(each) for each in self.findings], "examined": dict(self.examined),
+            "reason": self.reason,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Diagnosis:
+        """The diagnosis that `to_dict` was taken of."""
+        findings = tuple(Finding(**each) for each in data["findings"])
+        return cls(data["target"], data["verdict"], findings, data["examined"], data.get("reason", ""))

@@ -1,0 +1,75 @@
+"""Dropping: whether dropout stands where it should, in training only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from headwise.diagnosis.anatomy import attentions
+from headwise.diagnosis.replacing import site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import Plan
+
+__all__ = ["dropping_suspects", "random_operation", "with_dropout"]
+
+SHARE = 0.4
+
+
+def with_dropout(plan: Plan) -> Plan:
+    """A plan whose dropout drops something."""
+    init = {
+        name: SHARE if isinstance(value, float) and value == 0.0 and "drop" in name.lower() else value
+        for name, value in plan.init.items()
+    }
+    return replace(plan, init=init)
+
+
+def dropping(target: Any, _: dict[str, Any]) -> None:
+    """Let every dropout of a module drop something."""
+    for each in target.modules() if isinstance(target, nn.Module) else ():
+        if isinstance(each, nn.Dropout) and each.p == 0.0:
+            each.p = SHARE
+
+
+def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
+    """Dropout in eval, or before the softmax."""
+    there = with_dropout(plan)
+    first, again = (rerun(plan=there, more_change=dropping, luck=luck) for luck in (1, 2))
+    if first.record.failure is not None or again.record.failure is not None:
+        return []
+    random = random_operation(first, again)
+    if random is not None and ("drop" in random.last or "bernoulli" in random.last):
+        stand_ins: dict[Any, Any] = {site_of(random.operation): lambda *args, **_: args[0]}
+        return [Suspect("dropout-in-eval", random.operation.span, stand_ins, proved=True)]
+    trained = rerun(plan=there, more_change=dropping, training=True)
+    out = []
+    for attention in attentions(trained) if trained.record.failure is None else ():
+        softmax = attention.softmax
+        for entry in attention.path:
+            if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
+                out.append(Suspect("dropout-before-softmax", entry.operation.span, proved=True))
+    return out[:1]
+
+
+def random_operation(first: Run, again: Run) -> Seen | None:
+    """The first operation that gives another result for the same inputs."""
+    for a, b in zip(first.seen, again.seen, strict=False):
+        for x, y in zip(a.operation.outputs, b.operation.outputs, strict=False):
+            if (
+                x.value is not None
+                and y.value is not None
+                and not torch.equal(x.value.nan_to_num(), y.value.nan_to_num())
+            ):
+                return a
+    return None
+
+
+def _dropped(entry: Seen) -> bool:
+    before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
+    return before is not None and after is not None and not torch.equal(before, after)

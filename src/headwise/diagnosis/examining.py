@@ -1,0 +1,259 @@
+"""Examining: run, find the first thing that is wrong, put it right, run again, until nothing is; then the laws."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.anatomy import attentions
+from headwise.diagnosis.crashes import crash_suspect
+from headwise.diagnosis.dropping import random_operation
+from headwise.diagnosis.factors import scales
+from headwise.diagnosis.groups import groups_suspects
+from headwise.diagnosis.masking import masking_suspects
+from headwise.diagnosis.order import order_suspects
+from headwise.diagnosis.rearranging import layout_suspects
+from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.running import Run, run
+from headwise.diagnosis.scaling import scaling_suspects
+from headwise.diagnosis.sharing import sharing_suspects
+from headwise.diagnosis.sizing import small
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import Plan
+
+__all__ = ["Examination", "examined"]
+
+# more faults than this in one class are not looked for
+MOST = 12
+
+
+@dataclass
+class Examination:
+    """One plan under examination. suspects: found so far, in order; stand_ins: what puts them right."""
+
+    plan: Plan
+    own: tuple[str, ...] = ()
+    is_published: bool = False
+    stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
+    change: Callable[[Any, dict[str, Any]], None] | None = None
+    suspects: list[Suspect] = field(default_factory=list)
+    tried: set[tuple[str, object]] = field(default_factory=set)
+    examined: dict[str, Any] = field(default_factory=dict)
+    is_understood: bool = False
+    is_mask_sure: bool = False
+    runs: int = 0
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Small sizes, or where the target does not take them, those of the plan."""
+        sizes = small(self.plan)
+        said: dict[str, Any] = {"own": self.own, "change": self.change, "dtype": self.dtype}
+        done = run(self.plan, sizes=sizes, **said)
+        if done.record.failure is None or run(self.plan, **said).record.failure is not None:
+            return sizes
+        return self.plan.sizes(0)
+
+    @cached_property
+    def free(self) -> Plan:
+        """The plan with no mask, or where it must have one, with one that hides nothing."""
+        if not self.plan.mask:
+            return self.plan
+        call = {name: each for name, each in self.plan.call.items() if name not in ("_mask", self.plan.mask)}
+        _ = self.sizes
+        without = replace(self.plan, call=call, mask="")
+        done = self.run(plan=without)
+        return without if done.record.failure is None else OpenPlan(**self.plan.__dict__)
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """float64, or float32 where the code mixes the two."""
+        done = run(self.plan, sizes=small(self.plan), own=self.own, change=self.change)
+        failure = done.record.failure
+        if failure is None or not re.search(r"dtype|scalar type|Double|Float", str(failure.error)):
+            return torch.float64
+        again = run(self.plan, sizes=small(self.plan), own=self.own, change=self.change, dtype=torch.float32)
+        return torch.float32 if again.record.failure is None else torch.float64
+
+    def run(self, more: Mapping[Site, Callable[..., Any]] | None = None, **options: Any) -> Run:
+        """A run with what has been put right, and more."""
+        options.setdefault("dtype", self.dtype)
+        self.runs += 1
+        stand_ins = {**self.stand_ins, **(more or {})}
+        options.setdefault("change", self.change)
+        plan = options.pop("plan", self.plan)
+        return run(plan, sizes=self.sizes, stand_ins=stand_ins, own=self.own, **options)
+
+
+def examined(
+    plan: Plan,
+    *,
+    own: tuple[str, ...] = (),
+    is_published: bool = False,
+    is_mask_sure: bool = False,
+    before: Examination | None = None,
+) -> Examination:
+    """What is wrong with one plan. before: of another plan of the same target, whose repairs are taken over.
+
+    is_published: what is unusual is so on purpose. is_mask_sure: the person said what the mask means.
+    """
+    exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure)
+    if before is not None:
+        local = {site for each in before.suspects if each.is_local for site in each.stand_ins}
+        exam.stand_ins |= {site: each for site, each in before.stand_ins.items() if site not in local}
+        exam.change = before.change
+        exam.tried |= before.tried - {(each.kind, each.span) for each in before.suspects if each.is_local}
+    for _ in range(MOST):
+        found = [each for each in _suspects(exam) if (each.kind, each.span) not in exam.tried]
+        if not found:
+            break
+        for suspect in found:
+            exam.tried.add((suspect.kind, suspect.span))
+            exam.suspects.append(suspect)
+            clash = set(suspect.stand_ins) & set(exam.stand_ins)
+            exam.stand_ins |= (
+                {site: each for site, each in suspect.stand_ins.items() if site not in clash}
+                if clash
+                else suspect.stand_ins
+            )
+    exam.suspects = [_proved(exam, each) for each in exam.suspects]
+    return exam
+
+
+def _suspects(exam: Examination) -> list[Suspect]:
+    """The next things that are wrong."""
+    done = exam.run()
+    projections = [each for each in done.seen if each.joint is not None]
+    exam.is_understood = exam.is_understood or len(projections) > 1
+    if done.record.failure is not None:
+        suspect = crash_suspect(done, exam)
+        return [] if suspect is None else [suspect]
+    found = layout_suspects(done, lambda stand_ins: exam.run(stand_ins))
+    if found:
+        return found
+    exam.is_understood = bool(attentions(done))
+    again = exam.run(luck=99)
+    if done.output is not None and again.output is not None and not same(done.output, again.output):
+        random = random_operation(done, again)
+        if random is not None and "drop" in random.last:
+            return [
+                Suspect(
+                    "dropout-in-eval", random.operation.span, {site_of(random.operation): lambda *args, **_: args[0]}
+                )
+            ]
+    free = exam.run(plan=exam.free)
+    if free.record.failure is None:
+        found = sharing_suspects(free) or groups_suspects(free) or order_suspects(free) or _scaling(exam)
+        if not found and exam.plan.mask:
+            # what stands on the path with a mask only
+            found = [each for each in sharing_suspects(done) if each.kind == "softmax-axis" or _softmax_is_free(free)]
+        if not found and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
+            found = _masking(exam, done, free)
+    return found
+
+
+def _softmax_is_free(free: Run) -> bool:
+    """Whether the path without a mask has a softmax."""
+    return any(each.softmax is not None for each in attentions(free))
+
+
+def _masking(exam: Examination, done: Run, free: Run) -> list[Suspect]:
+    """What is wrong with the mask in the meaning that it was given; nothing where it is right in another."""
+    found = masking_suspects(done, free)
+    said = exam.plan.call.get("_mask")
+    if not found or exam.is_mask_sure or not isinstance(said, Mapping) or said["means"] == "lengths":
+        return found
+    for means in ("additive", "attend", "blocked"):
+        if means == said["means"]:
+            continue
+        plan = replace(exam.plan, call={**exam.plan.call, "_mask": {**said, "means": means}})
+        other = exam.run(plan=plan)
+        if other.record.failure is None and attentions(other) and not masking_suspects(other, free):
+            exam.plan = plan
+            return []
+    return found
+
+
+def _scaling(exam: Examination) -> list[Suspect]:
+    plan = exam.free
+    first, second = exam.run(plan=plan), exam.run(plan=plan, seed=1)
+    out = []
+    for place, scale in enumerate(scales(first, second)):
+        learned = False
+        if abs(scale.total * scale.width**0.5 - 1) > 1e-6:
+            changed = [exam.run(plan=plan, seed=seed, change=_with_small_parameters(exam.change)) for seed in (0, 1)]
+            then = scales(*changed)
+            learned = len(then) <= place or abs(then[place].total - scale.total) > 1e-6 * abs(scale.total)
+        out += scaling_suspects(first, scale, is_learned=learned, is_published=exam.is_published)
+        if out:
+            return out
+    return out
+
+
+def _with_small_parameters(
+    change: Callable[[Any, dict[str, Any]], None] | None,
+) -> Callable[[Any, dict[str, Any]], None]:
+    """A change that also alters the parameters that are one number, or one for each head."""
+
+    def altered(target: Any, options: dict[str, Any]) -> None:
+        if change is not None:
+            change(target, options)
+        if isinstance(target, nn.Module):
+            with torch.no_grad():
+                for each in target.parameters():
+                    if each.ndim == 0 or max(each.shape) == each.numel() <= 8:
+                        each.mul_(1.37)
+
+    return altered
+
+
+class OpenPlan(Plan):
+    """A plan whose mask lets everything be seen."""
+
+    def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, options = super().arguments(sizes, seed=seed)
+        said = self.call["_mask"]
+        name = str(said["argument"])
+        mask = options[name]
+        if said["means"] == "lengths":
+            options[name] = torch.full_like(
+                mask, sizes.get("S", sizes.get("L", 1)) if self.setting == "cross" else sizes["L"]
+            )
+        elif isinstance(mask, Tensor):
+            options[name] = torch.ones_like(mask) if said["means"] == "attend" else torch.zeros_like(mask)
+        return args, options
+
+
+def _proved(exam: Examination, suspect: Suspect) -> Suspect:
+    """With the evidence: how far the output is from what it is when all is put right, without this repair and with."""
+    if not suspect.stand_ins:
+        return suspect
+    final = exam.run()
+    if final.record.failure is not None or final.output is None:
+        return replace(suspect, proved=False)
+    again = {(each.kind, each.span) for each in _suspects(exam)}
+    without = {site: each for site, each in exam.stand_ins.items() if site not in suspect.stand_ins}
+    there = Examination(exam.plan, exam.own, stand_ins=without, change=exam.change).run()
+    holds = (suspect.kind, suspect.span) not in again
+    if there.record.failure is not None:
+        return replace(suspect, proved=holds, evidence=suspect.evidence or type(there.record.failure.error).__name__)
+    error = _distance(there.output, final.output)
+    if error == 0.0 and suspect.severity == "fault":
+        return replace(suspect, proved=False)
+    return replace(suspect, proved=holds, evidence=f"{error:.4g}")
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two outputs are equal, NaN where NaN is."""
+    return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def _distance(a: Tensor | None, b: Tensor | None) -> float:
+    if a is None or b is None or a.shape != b.shape:
+        return float("inf")
+    return float((a.detach() - b.detach()).nan_to_num(nan=float("inf"), posinf=float("inf")).abs().max())

@@ -1,0 +1,205 @@
+"""Inputs: whether queries, keys and values are each made from their own input, by a projection of their own."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.layout import Side, sides
+from headwise.diagnosis.marks import source_of
+from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Span
+
+__all__ = ["Making", "ignored_inputs", "makings", "shared_projections"]
+
+
+class Making:
+    """How one side of an attention was made. projection: the product with weights, None: there is none; weight: the
+    number of the weights in the record; source: the argument that it comes from.
+    """
+
+    def __init__(self, run: Run, side: Side) -> None:
+        self.name = side.name
+        chain = chain_of(run, side.entry, side.operand)
+        joints = [each for each in chain if each.joint is not None]
+        self.projection: Seen | None = joints[-1] if joints else None
+        self.first = chain[0] if chain else side.entry
+        numbers = [number for number in torch.unique(source_of(side.t)).tolist() if number >= 0]
+        self.source = next((name for name, each in run.sources.items() if numbers == [each]), None)
+        self.weight, self.value = self._weight()
+
+    def _weight(self) -> tuple[int | None, Tensor | None]:
+        entry = self.projection
+        if entry is None:
+            return None, None
+        for seen, marks, tensor in zip(entry.operation.inputs, entry.given, entry.tensors, strict=True):
+            if marks is None and tensor.ndim > 1:
+                return seen.number, tensor
+        return None, None
+
+
+def makings(run: Run, attention: Attention) -> dict[str, Making]:
+    """How each side of an attention was made."""
+    return {each.name: Making(run, each) for each in sides(attention)}
+
+
+def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """Arguments that change nothing, and the projections that took another in their place."""
+    found = attentions(run)
+    if not found or run.output is None:
+        return []
+    names = [name for name in run.named if name in run.known]
+    dead = [name for name in names if _is_dead(run, rerun, name)]
+    if not dead:
+        return []
+    made = makings(run, found[0])
+    wanted = (
+        dict(zip("qkv", names, strict=False)) if len(names) > 2 else dict(zip("qkv", [*names, names[-1]], strict=False))
+    )
+    out = []
+    for name in dead:
+        side = next((s for s, each in wanted.items() if each == name and s in made and made[s].source != name), None)
+        if side is None:
+            continue
+        entry = made[side].projection or made[side].first
+        out.append(
+            Suspect(
+                "input-ignored", entry.operation.span, said={"name": name, "was": made[side].source or ""}, proved=True
+            )
+        )
+    return out
+
+
+def _is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
+    """Whether the output stays the same whatever an argument holds."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        value = options.get(name)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            options[name] = value.flip(0) * 1.7 + 0.3
+
+    done = rerun(more_change=change)
+    return done.output is not None and run.output is not None and torch.equal(done.output, run.output)
+
+
+def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
+    """Projections of queries, keys and values that are one by accident: a twin is registered and has no use."""
+    out: list[Suspect] = []
+    target = run.target
+    if not isinstance(target, nn.Module):
+        return out
+    names: dict[int, list[str]] = {}
+    for name, each in target.named_parameters(remove_duplicate=False):
+        names.setdefault(id(each), []).append(name)
+    for attention in attentions(run)[:1]:
+        made = makings(run, attention)
+        for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
+            if a not in made or b not in made:
+                continue
+            one, other = made[a], made[b]
+            if one.weight is None or one.weight != other.weight or one.projection is other.projection:
+                continue
+            aliases = names.get(id(one.value), [])
+            shape = () if one.value is None else tuple(one.value.shape)
+            spare = [name for name in unused if target.get_parameter(name).ndim > 1 and _is_twin(target, name, shape)]
+            later = max(
+                (x for x in (one, other) if x.projection is not None),
+                key=lambda x: x.projection.at if x.projection else 0,
+            )
+            if len(aliases) > 1:
+                span = assigned(target, aliases[1:]) or (later.projection.operation.span if later.projection else None)
+                out.append(
+                    Suspect(
+                        "projection-shared", span, said={"name": f"{a}, {b}", "near": ", ".join(aliases)}, proved=True
+                    )
+                )
+            elif spare:
+                entry = next(
+                    (x.projection for x in (other, one) if x.projection is not None and _role(spare[0]) == x.name),
+                    later.projection,
+                )
+                if entry is not None:
+                    out.append(
+                        Suspect(
+                            "projection-shared", entry.operation.span, _with_weight(target, entry, spare[0]),
+                            said={"name": f"{a}, {b}", "near": spare[0].rpartition(".")[0] or spare[0]}, proved=True,
+                        )
+                    )  # fmt: skip
+            if out:
+                return out
+    return out
+
+
+def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether an unused weight is a twin of one of this shape; its own input width may be free, as nothing uses it."""
+    own = tuple(target.get_parameter(name).shape)
+    return own == shape or (own[0] == shape[0] and _role(name) != "")
+
+
+def _role(name: str) -> str:
+    """Which side a parameter is named after: "q", "k" or "v"; "": it does not say."""
+    words = name.lower().replace(".", "_").split("_")
+    for word in words:
+        for side, others in (
+            ("q", ("query", "queries", "wq")),
+            ("k", ("key", "keys", "wk")),
+            ("v", ("value", "values", "wv")),
+        ):
+            if word == side or word in others:
+                return side
+    return ""
+
+
+def _with_weight(target: nn.Module, entry: Seen, name: str) -> dict[Site, Callable[..., Any]]:
+    function = entry.function
+    weight = target.get_parameter(name).detach().clone()
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(args[0], weight.to(args[0].dtype), *args[2:], **options)
+
+    return {site_of(entry.operation): right}
+
+
+def assigned(target: nn.Module, names: list[str]) -> Span | None:
+    """Where a module that holds a parameter was assigned in its class's code."""
+    import ast
+    import inspect
+
+    for full in names:
+        attribute = full.split(".")[0]
+        for kind in type(target).__mro__:
+            function = vars(kind).get("__init__")
+            code = getattr(function, "__code__", None)
+            if code is None or kind is nn.Module:
+                continue
+            lines = linecache.getlines(code.co_filename)
+            block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
+            try:
+                tree = ast.parse("if True:\n" + "".join(block)) if block else None
+            except SyntaxError:
+                continue
+            for node in ast.walk(tree) if tree is not None else ():
+                if not isinstance(node, ast.Assign | ast.AnnAssign):
+                    continue
+                goals = node.targets if isinstance(node, ast.Assign) else [node.target]
+                parts = [x for goal in goals for x in ast.walk(goal)]
+                if any(isinstance(x, ast.Attribute) and x.attr == attribute for x in parts):
+                    start = code.co_firstlineno - 2
+                    end = (node.end_lineno or node.lineno) + start
+                    return Span(
+                        code.co_filename,
+                        code.co_qualname,
+                        node.lineno + start,
+                        node.col_offset,
+                        end,
+                        node.end_col_offset,
+                    )
+    return None

@@ -1,0 +1,190 @@
+"""Masking: whether a mask hides from each query exactly the keys that it means, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.anatomy import Attention, attentions
+from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.seeing import Sight, allowed_by, sight_of
+from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.sharing import TOLERANCE
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Span
+from headwise.tracing.movement import is_movement
+
+__all__ = ["masking_suspects"]
+
+CLEAR = 1e-4
+
+
+def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
+    """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
+    for a, b in zip(attentions(masked), attentions(free), strict=False):
+        with_mask, without = sight_of(a), sight_of(b)
+        if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
+            continue
+        samples = int(with_mask.sample.max()) + 1
+        rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
+        allowed = allowed_by(masked, samples, rows, columns)
+        if allowed is None:
+            continue
+        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column]
+        kind = _kind(with_mask, without, allowed, wanted)
+        if kind:
+            return [_suspect(masked, a, kind, wanted, with_mask)]
+    return []
+
+
+def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
+    # what is nearly nothing without the mask tells nothing of it
+    before = free.weights.nan_to_num() > CLEAR
+    right = before & wanted
+    has_some = right.any(dim=-1, keepdim=True)
+    seen = masked.visible & before
+    if bool(((seen == right) | ~has_some).all()):
+        total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
+        share = free.weights.nan_to_num().sum(dim=-1, keepdim=True)
+        return "mask-after-softmax" if bool((((total - share).abs() > TOLERANCE) & has_some).any()) else ""
+    if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
+        return "mask-ignored"
+    wrong = before & ~wanted
+    has_wrong = wrong.any(dim=-1, keepdim=True)
+    if bool(((seen == wrong) | ~has_wrong).all()):
+        return "mask-inverted"
+    if _is_of_another(masked, allowed, before):
+        return "mask-repeat-order"
+    if _is_of_rows(masked, allowed, before):
+        return "mask-axis"
+    if bool(((seen | ~before) | ~has_some).all()):
+        return "mask-weak-fill"
+    hidden = before & ~seen
+    if bool((hidden & ~wanted).any()) and not bool((hidden & wanted & has_some).any()):
+        # it hides only what it should, but not everywhere
+        return "mask-broadcast"
+    return "mask-broadcast" if bool((hidden & wanted).any()) else "unknown"
+
+
+def _is_of_another(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
+    """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own."""
+    for problem in range(masked.weights.shape[0]):
+        rows, columns = masked.row[problem], masked.column[problem]
+        seen = masked.visible[problem] & before[problem]
+        fits = [
+            bool(((seen == (before[problem] & allowed[sample][rows, columns]))
+                  | ~(before[problem] & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
+            for sample in range(allowed.shape[0])
+        ]  # fmt: skip
+        if not any(fits):
+            return False
+    return True
+
+
+def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
+    """Whether what should hide keys hides queries."""
+    if allowed.shape[1] != allowed.shape[2]:
+        return False
+    turned = allowed.transpose(1, 2)[masked.sample, masked.row, masked.column]
+    right = before & turned
+    return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())
+
+
+def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: Sight) -> Suspect:
+    reached = _reached(run)
+    users = [each for each in run.seen if _uses(each, reached)]
+    on_path = [each for each in attention.path if _uses(each, reached)]
+    softmax = attention.softmax
+    late = [each for each in on_path if softmax is not None and each.at > softmax.at]
+    entry = on_path[0] if on_path else next((each for each in users), None)
+    entry = late[0] if kind == "mask-after-softmax" and late else entry
+    span = None if entry is None else entry.operation.span
+    if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast"):
+        span = _arranged(run, reached, kind) or span
+    if span is None:
+        span = (attention.softmax or attention.scores or attention.context).operation.span
+    if attention.fused:
+        span = attention.context.operation.span if entry is None else span
+    error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
+    return Suspect(
+        kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.3g}"},
+        is_local=True,
+    )  # fmt: skip
+
+
+def _reached(run: Run) -> set[int]:
+    """The numbers of the tensors that a mask led to, but for scores."""
+    tensor = run.named.get(run.plan.mask)
+    found: set[int] = set()
+    for entry in run.seen:
+        for own, seen in zip(entry.tensors, entry.operation.inputs, strict=True):
+            if own is tensor:
+                found.add(seen.number)
+        if all(each is None for each in entry.given) and found & {each.number for each in entry.operation.inputs}:
+            found |= {each.number for each in entry.operation.outputs}
+    return found
+
+
+def _uses(entry: Seen, reached: set[int]) -> bool:
+    """Whether an operation brings a mask to scores, or to anything that depends on the inputs."""
+    if all(each is None for each in entry.given):
+        return False
+    return bool(reached & {each.number for each in entry.operation.inputs})
+
+
+def _arranged(run: Run, reached: set[int], kind: str) -> Span | None:
+    """Where the mask was last given its shape."""
+    moves = [
+        each for each in run.seen
+        if all(m is None for m in each.given) and reached & {t.number for t in each.operation.inputs}
+        and (is_movement(each.operation.function) or each.operation.name == "index")
+    ]  # fmt: skip
+    if kind == "mask-repeat-order":
+        copies = [each for each in moves if each.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
+        # repeat_interleave is what samples and heads in the batch want
+        copies = [each for each in copies if each.last != "repeat_interleave"] or copies
+        moves = copies or moves
+    return moves[-1].operation.span if moves else None
+
+
+def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tensor) -> dict[Site, Callable[..., Any]]:
+    """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself."""
+    softmax = attention.softmax
+    if softmax is None:
+        return {}
+    marks = softmax.given[0]
+    if marks is None or marks.kind != "pair":
+        return {}
+    sight = sight_of(attention)
+    if sight is None:
+        return {}
+    from headwise.diagnosis.marks import place_of, sample_of
+
+    samples, rows, columns = int(sight.sample.max()) + 1, int(sight.row.max()) + 1, int(sight.column.max()) + 1
+    allowed = allowed_by(run, samples, rows, columns)
+    if allowed is None:
+        return {}
+    x, y = marks.arrays[attention.looks], marks.arrays[attention.keys]
+    open_to = allowed[sample_of(x), place_of(x), place_of(y)]
+    del wanted
+    function = softmax.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(args[0].masked_fill(~open_to, float("-inf")), *args[1:], **options)
+
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): right}
+    for entry in on_path:
+        place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
+        if entry is not softmax:
+            out[site_of(entry.operation)] = _undone(place)
+    return out
+
+
+def _undone(place: int) -> Callable[..., Any]:
+    from headwise.recording.identity import tensors
+
+    return lambda *args, **options: list(tensors((args, options)))[place]

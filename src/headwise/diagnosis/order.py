@@ -1,0 +1,172 @@
+"""Order: whether an attention that should look back only does, itself included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.anatomy import Attention, attentions, makers
+from headwise.diagnosis.marks import place_of
+from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.seeing import Sight, sight_of
+from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["order_suspects"]
+
+
+def order_suspects(run: Run) -> list[Suspect]:
+    """What is wrong with the order in which tokens see each other, of a run without a mask."""
+    for attention in attentions(run):
+        sight = sight_of(attention)
+        if sight is None:
+            continue
+        seen = _pattern(sight)
+        if seen is None:
+            continue
+        kind = _kind(seen, wants=wants_causal(run))
+        if kind:
+            entry = _closer(attention)
+            if kind != "causal-missing":
+                entry = _made_by(run, entry) or entry
+            return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True)]
+    return []
+
+
+def _pattern(sight: Sight) -> Tensor | None:
+    """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
+    rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
+    counts = torch.zeros(rows, columns)
+    totals = torch.zeros(rows, columns)
+    index = (sight.row.flatten(), sight.column.flatten())
+    usable = sight.seeing.expand(sight.weights.shape)
+    counts.index_put_(index, (sight.visible & usable).to(counts.dtype).flatten(), accumulate=True)
+    totals.index_put_(index, usable.to(counts.dtype).flatten(), accumulate=True)
+    if bool(((counts > 0) & (counts < totals)).any()):
+        return None
+    seen = counts > 0
+    return torch.where((totals > 0), seen, torch.zeros_like(seen)) if bool((totals > 0).any()) else None
+
+
+def _kind(seen: Tensor, *, wants: bool) -> str:
+    rows, columns = seen.shape
+    known = seen.any(dim=-1)
+    i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+
+    def is_like(pattern: Tensor) -> bool:
+        return bool((seen == pattern)[known].all()) and int(known.sum()) > 1
+
+    if is_like(torch.ones_like(seen)):
+        return "causal-missing" if wants else ""
+    if is_like(j <= i) or is_like(j <= i + columns - rows):
+        return ""
+    for shift in {0, columns - rows}:
+        if is_like(j < i + shift) or is_like(j <= i + shift + 1):
+            return "causal-offset"
+        if is_like(j >= i + shift) or is_like(j > i + shift):
+            return "causal-inverted"
+    return ""
+
+
+def wants_causal(run: Run) -> bool:
+    """Whether a target says that it looks back only: by its name, by a flag that is on, or by what it keeps."""
+    kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
+    if re.search(r"causal|autoregressive|masked_?self|decoder_?self", kind, re.IGNORECASE):
+        return True
+    flags = {**run.plan.init, **run.plan.call}
+    if any(re.search(r"causal", name) and value is True for name, value in flags.items()):
+        return True
+    if isinstance(run.target, nn.Module):
+        return any(_is_triangle(each) for each in run.target.buffers())
+    return False
+
+
+def _is_triangle(t: Tensor) -> bool:
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_complex():
+        return False
+    square = t.reshape(-1, *t.shape[-2:])[0]
+    low = torch.ones_like(square, dtype=torch.bool).tril()
+    below, above = square[low], square[~low]
+    return bool((below == below[0]).all()) and bool((above == above[0]).all()) and bool(below[0] != above[0])
+
+
+def _closer(attention: Attention) -> Seen:
+    """The operation that hides keys, or else the one that makes the weights."""
+    for entry in attention.path:
+        others = [m is None for m in entry.given]
+        if entry.last in (
+            "masked_fill",
+            "masked_fill_",
+            "where",
+            "__setitem__",
+            "tril",
+            "triu",
+            "mul",
+            "add",
+            "add_",
+        ) and any(others):
+            return entry
+        if entry.last in ("tril", "triu"):
+            return entry
+    return attention.softmax or attention.scores or attention.context
+
+
+def _made_by(run: Run, entry: Seen) -> Seen | None:
+    """The operation that gave a mask its triangle; None: it came from outside of the run."""
+    ahead = [
+        (entry.at, each.number)
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None
+    ]
+    met: set[int] = set()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at in met:
+                continue
+            met.add(maker.at)
+            if maker.last in ("tril", "triu", "tril_", "triu_") or maker.operation.name in ("<", "<=", ">", ">="):
+                return maker
+            ahead += [(maker.at, each.number) for each in maker.operation.inputs]
+    return None
+
+
+def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+    softmax = attention.softmax
+    if attention.fused:
+        return _fused_stand_ins(attention)
+    marks = None if softmax is None else softmax.given[0]
+    scores = attention.scores
+    if softmax is None or marks is None or marks.kind != "pair" or scores is None:
+        return {}
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    function, keep = softmax.function, y <= x
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(args[0].masked_fill(~keep, float("-inf")), *args[1:], **options)
+
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): right}
+    closer = _closer(attention)
+    if closer is not softmax and closer is not scores:
+        place = next((at for at, each in enumerate(closer.given) if each is not None and each.kind == "pair"), 0)
+        out[site_of(closer.operation)] = lambda *args, **options: [
+            each for each in (*args, *options.values()) if isinstance(each, Tensor)
+        ][place]
+    return out
+
+
+def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+    function = attention.context.function
+    if attention.context.last != "scaled_dot_product_attention":
+        return {}
+
+    def right(*args: Any, **options: Any) -> Any:
+        kept = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
+        return function(*args[:3], **{**kept, "is_causal": True})
+
+    return {site_of(attention.context.operation): right}

@@ -1,0 +1,231 @@
+"""Parameters: whether each is registered, used, and reached by the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.anatomy import attentions
+from headwise.diagnosis.inputs import assigned
+from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["cut_gradients", "unregistered", "unused_parameters", "without_gradient"]
+
+CUTS = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
+
+
+def without_gradient(done: Run) -> tuple[list[str], str]:
+    """The parameters that the output does not reach, of a run with gradients; and what the backward raised."""
+    if not isinstance(done.target, nn.Module) or done.output is None:
+        return [], ""
+    parameters = dict(done.target.named_parameters())
+    frozen = [name for name, each in parameters.items() if not each.requires_grad]
+    if not parameters or len(frozen) == len(parameters):
+        return [], ""
+    if not done.output.requires_grad:
+        return [name for name in parameters if name not in frozen], ""
+    weights = torch.linspace(0.5, 1.5, done.output.numel(), dtype=done.output.dtype).reshape(done.output.shape)
+    try:
+        (done.output * weights).sum().backward()
+    except RuntimeError as error:
+        return [], str(error).splitlines()[0]
+    return [name for name, each in parameters.items() if name not in frozen and each.grad is None], ""
+
+
+def used_parameters(done: Run) -> set[str]:
+    """The parameters that any operation of a run took, or that a view of was taken."""
+    if not isinstance(done.target, nn.Module):
+        return set()
+    storages: dict[int, list[str]] = {}
+    for name, each in done.target.named_parameters():
+        storages.setdefault(each.untyped_storage().data_ptr(), []).append(name)
+    out: set[str] = set()
+    for entry in done.seen:
+        for tensor in entry.tensors:
+            out |= set(storages.get(tensor.untyped_storage().data_ptr(), []) if tensor.layout is torch.strided else [])
+    return out
+
+
+def unused_parameters(done: Run, lacking: list[str]) -> list[str]:
+    """Those without gradient that no operation took at all."""
+    used = used_parameters(done)
+    opaque = any(
+        entry.last in ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder") for entry in done.seen
+    )
+    return [] if opaque else [name for name in lacking if name not in used]
+
+
+def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
+    """Projections that are registered and never run."""
+    if not unused or not attentions(done):
+        return []
+    target = done.target
+    owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in unused))
+    out = []
+    for owner in owners:
+        weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
+        if not any(target.get_parameter(name).ndim > 1 for name in weights):
+            continue
+        out.append(
+            Suspect(
+                "projection-unused", _end(done), _applied(done, target, owner), said={"name": owner}, proved=True,
+            )
+        )  # fmt: skip
+    return out
+
+
+def _end(done: Run) -> Any:
+    """Where the output was last computed."""
+    found = [each for each in done.seen if any(marks is not None for marks in each.given)]
+    if not found:
+        return None
+    last = found[-1].operation
+    spans = [*last.chain, last.span]
+    return next((span for span in spans if span.function == f"{type(done.target).__qualname__}.forward"), last.span)
+
+
+def _applied(done: Run, target: nn.Module, owner: str) -> dict[Site, Callable[..., Any]]:
+    """A projection put behind the last operation, where it fits there."""
+    del done, target, owner
+    return {}
+
+
+def unregistered(done: Run) -> list[Suspect]:
+    """Parameters that a run uses but the module does not have: in a plain list, or made anew at each call."""
+    if not isinstance(done.target, nn.Module):
+        return []
+    own = {id(each) for each in done.target.parameters()}
+    for entry in done.seen:
+        for tensor in entry.tensors:
+            if isinstance(tensor, nn.Parameter) and id(tensor) not in own:
+                holder = _holder(done.target, tensor)
+                span = None if holder is None else assigned(holder[0], [holder[1]])
+                return [Suspect("parameters-unregistered", span or entry.operation.span,
+                                said={"name": "" if holder is None else holder[1]}, proved=True)]  # fmt: skip
+    return []
+
+
+def _holder(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None:
+    for module in target.modules():
+        for name, value in vars(module).items():
+            if not name.startswith("_") and any(each is tensor for each in _held(value, 0)):
+                return module, name
+    return None
+
+
+def _held(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, nn.Module):
+        yield from value.parameters()
+    elif isinstance(value, Tensor):
+        yield value
+    elif depth < 3 and isinstance(value, list | tuple | set):
+        for each in value:
+            yield from _held(each, depth + 1)
+    elif depth < 3 and isinstance(value, Mapping):
+        for each in value.values():
+            yield from _held(each, depth + 1)
+
+
+def cut_gradients(
+    done: Run, lacking: list[str], rerun: Callable[[dict[Site, Callable[..., Any]]], Run]
+) -> list[Suspect]:
+    """Where the gradient of parameters that are used is cut off."""
+    together: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for entry in done.seen:
+        if not _cuts(entry):
+            continue
+        first = first or entry
+        together[site_of(entry.operation)] = _kept(entry)
+        for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
+            left, error = without_gradient(rerun(dict(stand_ins)))
+            if not error and set(left) < set(lacking):
+                return [
+                    Suspect("gradient-cut", place.operation.span, said={"name": ", ".join(lacking[:3])}, proved=True)
+                ]
+    return []
+
+
+def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+    """Where the gradient of weights or of an operand is cut off, though some of the packed parameters get theirs."""
+    if not _is_cut(done):
+        return []
+    together: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for entry in done.seen:
+        if not _cuts(entry) or not any(marks is not None for marks in entry.given):
+            continue
+        first = first or entry
+        together[site_of(entry.operation)] = _kept(entry)
+        for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
+            if not _is_cut(rerun(dict(stand_ins))):
+                return [Suspect("gradient-cut", place.operation.span, proved=True)]
+    return []
+
+
+def _is_cut(done: Run) -> bool:
+    """Whether an operand of an attention has no gradient; all arguments of the run have one."""
+    for attention in attentions(done):
+        entries = [attention.context] if attention.scores is None else [attention.context, attention.scores]
+        for entry in entries:
+            for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
+                if (
+                    marks is not None
+                    and marks.kind in ("token", "pair")
+                    and not seen.requires_grad
+                    and seen.dtype.is_floating_point
+                ):
+                    return True
+    return False
+
+
+def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+    """What was changed in place although the backward needs it."""
+    together: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for entry in done.seen:
+        if not entry.operation.writes or not any(marks is not None for marks in entry.given):
+            continue
+        first = first or entry
+        together[site_of(entry.operation)] = _apart(entry)
+        for stand_ins, place in (({site_of(entry.operation): _apart(entry)}, entry), (together, first)):
+            then = rerun(dict(stand_ins))
+            if then.record.failure is None and not without_gradient(then)[1]:
+                return [Suspect("gradient-cut", place.operation.span, said={"error": error}, proved=True)]
+    last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
+    return [Suspect("gradient-cut", last.operation.span, said={"error": error})]
+
+
+def _cuts(entry: Seen) -> bool:
+    """Whether an operation takes what has a gradient and gives what has none."""
+    if not any(each.requires_grad for each in entry.operation.inputs) or not entry.operation.outputs:
+        return entry.operation.name in CUTS and any(each.requires_grad for each in entry.operation.inputs)
+    made = entry.operation.outputs[0]
+    return made.dtype.is_floating_point and not made.requires_grad
+
+
+def _kept(entry: Seen) -> Callable[..., Any]:
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        if entry.last in CUTS:
+            return args[0]
+        with torch.enable_grad():
+            return function(*args, **options)
+
+    return right
+
+
+def _apart(entry: Seen) -> Callable[..., Any]:
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(args[0].clone(), *args[1:], **options)
+
+    return right

@@ -1,0 +1,226 @@
+"""Rearranging: finds the movement that breaks the layout, by trying what would put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headwise.diagnosis.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.inputs import makings
+from headwise.diagnosis.layout import Breach, Side, breaches, leaving, sides
+from headwise.diagnosis.repairs import rearrangements, turns
+from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.tracing.movement import is_movement
+
+__all__ = ["Rerun", "layout_suspects"]
+
+Rerun = Callable[[dict[Site, Callable[..., Any]]], Run]
+# trials of one examination: each is a run
+MOST = 60
+RESHAPES = frozenset({"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"})
+
+
+def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
+    """The first thing that is wrong with how heads are split, met and merged; [] where all is well."""
+    for number, attention in enumerate(attentions(run)):
+        found = breaches(attention)
+        if found:
+            suspect = _inward(run, rerun, attention, number, found)
+            return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
+    for attention in attentions(run)[-1:]:
+        what = leaving(run, attention)
+        if what:
+            return [_outward(run, rerun, attention, what) or Suspect("unknown", attention.context.operation.span)]
+    return []
+
+
+def _from_queries(run: Run, attention: Attention) -> Suspect | None:
+    """Keys or values that are made from the queries' input, where the other is made from its own."""
+    made = makings(run, attention)
+    if set(made) != set("qkv"):
+        return None
+    sources = {name: each.source for name, each in made.items()}
+    for name, other in (("k", "v"), ("v", "k")):
+        entry = made[name].projection
+        if sources[name] == sources["q"] != sources[other] and sources[other] is not None and entry is not None:
+            said = {"name": sources[other] or "", "was": sources["q"] or ""}
+            return Suspect("input-ignored", entry.operation.span, said=said, proved=True)
+    return None
+
+
+def _unknown(attention: Attention, breach: Breach) -> Suspect:
+    entry = attention.scores or attention.context
+    if breach.what == "samples":
+        return Suspect("batch-length-confused", entry.operation.span)
+    if breach.what in ("samples mixed", "unequal samples"):
+        return Suspect("sample-leak", entry.operation.span)
+    return Suspect("unknown", entry.operation.span, said={"segment": breach.side})
+
+
+def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
+    if all(each.what == "features" for each in found) and len(found) > 1:
+        suspect = _turned(run, rerun, attention, number, found)
+        if suspect is not None:
+            return suspect
+    breach = found[0]
+    side = next(each for each in sides(attention) if each.name == breach.side)
+    moves = _moves(run, side)
+    for entry in moves:
+        for change in rearrangements(run, entry):
+            stand_ins = {site_of(entry.operation): change.instead()}
+            if _is_mended(rerun(stand_ins), number, breach):
+                together = _same_span(run, rerun, number, entry)
+                kind = _inward_kind(entry, breach)
+                return Suspect(
+                    kind,
+                    entry.operation.span,
+                    {**together, **stand_ins},
+                    patch=_patch(entry, change.order, change.cuts),
+                )
+    for entry in reversed(moves):
+        for order in turns(entry):
+            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            if _is_mended(rerun(stand_ins), number, breach):
+                kind = "key-not-transposed" if breach.side == "k" else "split-without-transpose"
+                return Suspect(kind, entry.operation.span, stand_ins)
+    return None
+
+
+def _moves(run: Run, side: Side) -> list[Seen]:
+    """The movements that led to an operand, since it was last computed."""
+    out: list[Seen] = []
+    for entry in chain_of(run, side.entry, side.operand):
+        if entry.joint is not None:
+            out = []
+        elif is_movement(entry.operation.function) and len(entry.operation.outputs) == 1:
+            out.append(entry)
+    return out
+
+
+def _is_mended(done: Run, number: int, breach: Breach) -> bool:
+    found = attentions(done)
+    if done.record.failure is not None and not found:
+        return False
+    return len(found) > number and all(each.side != breach.side for each in breaches(found[number]))
+
+
+def _then(entry: Seen, order: tuple[int, ...]) -> Callable[..., Any]:
+    function = entry.function
+    return lambda *args, **options: function(*args, **options).permute(order)
+
+
+def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, Callable[..., Any]]:
+    """What would put right the other calls of one line, as of a helper that splits queries, keys and values."""
+    out: dict[Site, Callable[..., Any]] = {}
+    for attention in attentions(run)[number : number + 1]:
+        for breach in breaches(attention):
+            side = next(each for each in sides(attention) if each.name == breach.side)
+            for other in _moves(run, side):
+                if other.operation.span != entry.operation.span or other.at == entry.at:
+                    continue
+                for change in rearrangements(run, other):
+                    stand_ins = {site_of(other.operation): change.instead()}
+                    if _is_mended(rerun(stand_ins), number, breach):
+                        out |= stand_ins
+                        break
+    return out
+
+
+def _inward_kind(entry: Seen, breach: Breach) -> str:
+    if breach.what in ("samples mixed", "unequal samples"):
+        return "heads-batch-swapped"
+    before, after = len(entry.operation.inputs[0].shape), len(entry.operation.outputs[0].shape)
+    if breach.side == "k" and before == after:
+        return "key-not-transposed"
+    return "split-without-transpose"
+
+
+def _turned(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
+    """Heads that were split but never brought before the tokens: each meets the others of its own token."""
+    stand_ins: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for breach in found:
+        side = next(each for each in sides(attention) if each.name == breach.side)
+        split = next(
+            (
+                each
+                for each in _moves(run, side)
+                if len(each.operation.outputs[0].shape) > len(each.operation.inputs[0].shape)
+            ),
+            None,
+        )
+        if split is None or len(split.operation.outputs[0].shape) != 4:
+            return None
+        stand_ins[site_of(split.operation)] = _then(split, (0, 2, 1, 3))
+        first = first or split
+    if first is None:
+        return None
+    done = rerun(stand_ins)
+    found_now = attentions(done)
+    if len(found_now) <= number or breaches(found_now[number]):
+        return None
+    return Suspect(
+        "split-without-transpose",
+        first.operation.span,
+        stand_ins,
+        patch=f"{first.operation.span.source}.transpose(1, 2)",
+    )
+
+
+def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect | None:
+    after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
+    for entry, change in _changes(run, after):
+        stand_ins = {site_of(entry.operation): change.instead()}
+        done = rerun(stand_ins)
+        found = attentions(done)
+        if found and done.record.failure is None and not leaving(done, found[-1]):
+            return Suspect(
+                _outward_kind(run, entry, what), entry.operation.span, stand_ins,
+                patch=_patch(entry, change.order, change.cuts),
+            )  # fmt: skip
+    for entry in after:
+        for order in turns(entry):
+            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            done = rerun(stand_ins)
+            found = attentions(done)
+            if found and done.record.failure is None and not leaving(done, found[-1]):
+                return Suspect("merge-without-transpose", entry.operation.span, stand_ins)
+    return None
+
+
+def _changes(run: Run, entries: list[Seen]) -> Iterator[tuple[Seen, Any]]:
+    tried = 0
+    for entry in entries:
+        for change in rearrangements(run, entry):
+            tried += 1
+            if tried > MOST:
+                return
+            yield entry, change
+
+
+def _outward_kind(run: Run, entry: Seen, what: str) -> str:
+    if what == "samples mixed":
+        return "heads-batch-swapped"
+    batch = next((size for size in run.sizes.values()), 0)
+    if len(entry.operation.inputs[0].shape) == 3 and len(entry.operation.outputs[0].shape) >= 4 and batch:
+        return "heads-batch-swapped"
+    return "merge-without-transpose"
+
+
+def _patch(entry: Seen, order: tuple[int, ...], cuts: tuple[int, ...]) -> str:
+    """The call as it should be written; "": it is not known how."""
+    del order, cuts
+    before, dot, after = entry.operation.span.source.rpartition(f".{entry.last}(")
+    given = [each.strip() for each in after.removesuffix(")").split(",")]
+    if (
+        entry.last in RESHAPES
+        and dot
+        and len(given) == 4
+        and not any(sign in after.removesuffix(")") for sign in "()*[")
+    ):
+        # (samples, heads, tokens, width) of (samples, tokens, heads · width)
+        return f"{before}.{entry.last}({given[0]}, {given[2]}, {given[1]}, {given[3]}).transpose(1, 2)"
+    return ""

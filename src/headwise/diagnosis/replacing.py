@@ -1,0 +1,58 @@
+"""Replacing: a run in which another function stands in for some of a person's operations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from headwise.recording import Operation, Span
+from headwise.recording.naming import is_question, name_of
+from headwise.recording.spans import Own, sign_at, span_of
+
+__all__ = ["Replacing", "Site", "site_of"]
+
+Site = tuple[tuple[Span, ...], Span, str]
+
+
+def site_of(operation: Operation) -> Site:
+    """Where an operation was written, and by which calls it was reached."""
+    return operation.chain, operation.span, operation.name
+
+
+class Replacing(TorchFunctionMode):
+    """A mode that calls a stand-in, with the arguments of the operation, at each site that has one."""
+
+    def __init__(self, stand_ins: Mapping[Site, Callable[..., Any]], own: Sequence[str]) -> None:
+        super().__init__()
+        self._stand_ins = dict(stand_ins)
+        self._spans = {span for _, span, _ in stand_ins}
+        self._own = Own(own)
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            _check_lengths(*args, **options)
+        if is_question(func) or not self._stand_ins:
+            return func(*args, **options)
+        frames = list(self._own.frames(sys._getframe(1)))
+        if not frames or span_of(frames[0]) not in self._spans:
+            return func(*args, **options)
+        name = name_of(func, sign_at(frames[0]))[0]
+        here = span_of(frames[0])
+        for (chain, span, asked), stand_in in self._stand_ins.items():
+            callers = tuple(span_of(each) for each in reversed(frames[1:]))
+            if span == here and asked == name and (not chain or callers[-len(chain) :] == chain):
+                return stand_in(*args, **options)
+        return func(*args, **options)
+
+
+def _check_lengths(_query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
+    """Torch's fused kernel does not look whether there are as many values as keys, and reads what is not there."""
+    if key.shape[-2] != value.shape[-2]:
+        raise RuntimeError(f"there must be as many values as keys, but there are {value.shape[-2]} and {key.shape[-2]}")

@@ -1,0 +1,178 @@
+"""Scaling: whether scores are divided by the square root of the head width, once, and before the softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isclose, sqrt
+from typing import Any
+
+from headwise.diagnosis.anatomy import chain_of
+from headwise.diagnosis.factors import Factor, Scale
+from headwise.diagnosis.layout import sides
+from headwise.diagnosis.replacing import site_of
+from headwise.diagnosis.running import Run
+from headwise.diagnosis.shadow import FRESH, Seen
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["scaling_suspects"]
+
+NEAR = 1e-3
+
+
+def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
+    """What is wrong with the scale of one attention; a note where it is unusual on purpose."""
+    if scale.floored is not None:
+        return [_floored(scale.floored)]
+    if scale.bent or scale.normed or is_learned:
+        return []
+    wanted, total = 1 / sqrt(scale.width), scale.total
+    late = [each for each in scale.after if each.entry in scale.attention.path]
+    if isclose(total, wanted, rel_tol=NEAR):
+        return [_after(each, wanted) for each in late[:1]]
+    named = _named(total, scale.width, run.sizes)
+    given = _given(run)
+    if is_published or any(
+        isclose(total, each, rel_tol=NEAR) for value in given if value > 0 for each in (value, 1 / value, value**-0.5)
+    ):
+        return []
+    twice = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
+    if len(twice) >= 2 and isclose(total, wanted ** len(twice), rel_tol=NEAR):
+        return [_wrong("scale-twice", twice[-1], wanted / total, total, wanted)]
+    if named == "none":
+        return _without(run, scale, wanted)
+    if named == "mup":
+        return []
+    if not scale.factors or (named == "√D" and _adds_queries(run, scale)):
+        return []
+    odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
+    most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
+    kind = "scale-inverted" if named == "inverted" else "scale-wrong"
+    return [_wrong(kind, most, wanted / total, total, wanted, said={"what": named})]
+
+
+def _adds_queries(run: Run, scale: Scale) -> bool:
+    """Whether queries are added to what they found, as in the Set Transformer, which divides by √D."""
+    scores, context = scale.attention.scores, scale.attention.context.operation.outputs[0].number
+    if scores is None:
+        return False
+    queries = {each.number for each in scores.operation.inputs}
+    return any(
+        each.operation.name in ("+", "+=")
+        and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
+        for each in run.seen
+    )
+
+
+def _given(run: Run) -> list[float]:
+    """The numbers that a class is built with that are no sizes of its axes, such as a temperature."""
+    free = {each.name for each in run.plan.symbols if each.meaning == "parameter"}
+    out = [value for value in run.plan.init.values() if isinstance(value, float)]
+    return out + [
+        float(run.sizes[value]) for value in run.plan.init.values() if isinstance(value, str) and value in free
+    ]
+
+
+def _is_convolved(run: Run, scale: Scale) -> bool:
+    """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
+    for side in sides(scale.attention):
+        if side.name == "q":
+            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
+    return False
+
+
+def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
+    model = sizes.get("D", sizes.get("H", 1) * width)
+    known = {
+        "none": 1.0, "mup": 1 / width, "inverted": sqrt(width), "√D": 1 / sqrt(model),
+        "√H": 1 / sqrt(sizes.get("H", 1)), "√L": 1 / sqrt(sizes.get("L", 1)),
+        "√S": 1 / sqrt(sizes.get("S", 1)), "D": 1 / model,
+    }  # fmt: skip
+    if isclose(total, float(width), rel_tol=NEAR) or isclose(total, sqrt(model), rel_tol=NEAR):
+        return "inverted"
+    return next((name for name, value in known.items() if isclose(total, value, rel_tol=NEAR)), "constant")
+
+
+def _wrong(
+    kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
+) -> Suspect:
+    function = factor.entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(*args, **options) * change
+
+    if factor.entry.last == "scaled_dot_product_attention":
+
+        def right(*args: Any, **options: Any) -> Any:
+            given = {
+                **options,
+                "scale": float(args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"])
+                * change,
+            }
+            return function(*args, **given)
+
+    return Suspect(
+        kind, factor.entry.operation.span, {site_of(factor.entry.operation): right},
+        said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
+    )  # fmt: skip
+
+
+def _after(factor: Factor, wanted: float) -> Suspect:
+    """Weights that are scaled although the scores were."""
+    stand_in = _times(factor.entry.function, 1 / factor.value)
+    return Suspect(
+        "scale-after-softmax", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
+        said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
+    )  # fmt: skip
+
+
+def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
+    """No factor before the softmax: it comes after, or not at all."""
+    scores = scale.attention.scores
+    if scores is None or _is_bucketed(run, scale) or _is_convolved(run, scale):
+        return []
+    stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
+    said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1"}
+    late = next((each for each in scale.after if abs(each.value - 1) > NEAR), None)
+    if late is not None:
+        stand_ins[site_of(late.entry.operation)] = _times(late.entry.function, 1 / late.value)
+        return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
+
+
+def _is_bucketed(run: Run, scale: Scale) -> bool:
+    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
+    from headwise.diagnosis.anatomy import makers
+
+    ahead = [
+        (entry.at, each.number)
+        for entry in scale.attention.path
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None
+    ]
+    met: set[int] = set()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at in met:
+                continue
+            met.add(maker.at)
+            if maker.last == "embedding":
+                return True
+            ahead += [(maker.at, each.number) for each in maker.operation.inputs]
+    return False
+
+
+def _times(function: Callable[..., Any], change: float) -> Callable[..., Any]:
+    return lambda *args, **options: function(*args, **options) * change
+
+
+def _floored(entry: Seen) -> Suspect:
+    def right(*args: Any, **options: Any) -> Any:
+        values = [*args, *options.values()]
+        if len(values) > 1 and entry.operation.name in ("//", "//=", "div", "floor_divide"):
+            return values[0] / values[1]
+        return values[0]
+
+    source = entry.operation.span.source
+    patch = source.replace("//", "/", 1) if source.count("//") == 1 else ""
+    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right}, patch=patch)

@@ -1,0 +1,151 @@
+"""Settings: the ways to call a target that are examined: those that were found, and those that fail or give NaN."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from headwise.diagnosis.intent import meaning_of
+from headwise.diagnosis.running import Run, run
+from headwise.diagnosis.sizing import small
+from headwise.errors import InputError
+from headwise.recording.calls import Found, Plan, find
+from headwise.recording.calls.callee import callee
+from headwise.recording.calls.drafts import parameters
+from headwise.recording.calls.masks import mask_arguments, masks
+from headwise.recording.calls.reading import read
+from headwise.recording.calls.roles import call_role
+
+__all__ = ["Settings", "settings"]
+
+# masks that are tried where none was found to run
+MOST = 24
+
+
+class Settings:
+    """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the person said what the
+    mask means. reason: why there is none.
+    """
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.failures: list[Plan] = []
+        self.sure = False
+        self.reason = ""
+
+
+def settings(
+    target: Any,
+    *,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    own: Sequence[str],
+) -> Settings:
+    """How a target is called."""
+    out = Settings()
+    said = None if call is None else call.get("_mask")
+    bare = None if call is None else {name: each for name, each in call.items() if name != "_mask"} or None
+    found = _found(target, namespace, init, bare, own, out)
+    out.plans = list(found.plans)
+    out.failures = [each.plan for each in found.failures]
+    out.reason = out.reason or "; ".join(
+        dict.fromkeys(f"{type(each.error).__name__}: {each.error}".splitlines()[0] for each in found.failures)
+    )
+    if isinstance(said, Mapping):
+        out.sure = True
+        free = [plan for plan in out.plans if not plan.mask]
+        out.plans = [*free, *(_masked(plan, said) for plan in free or out.plans[:1])]
+        out.failures = [each for each in out.failures if not each.mask]
+    elif out.plans and any(plan.mask for plan in out.plans):
+        out.plans = [_intended(plan, target, own, out) for plan in out.plans]
+    elif out.plans:
+        out.failures += _failing_masks(target, namespace, out.plans[0], own)
+    return out
+
+
+def _found(
+    target: Any,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    own: Sequence[str],
+    out: Settings,
+) -> Found:
+    try:
+        found = find(target, namespace=namespace, init=init, call=call, own=own)
+    except InputError as error:
+        out.reason, found = str(error), Found((), ())
+    if found.plans:
+        return found
+    try:
+        # a target all of whose outputs hold NaN is examined too
+        with _Lenient():
+            again = find(target, namespace=namespace, init=init, call=call, own=own)
+    except InputError:
+        return found
+    return again if again.plans or not found.failures else found
+
+
+class _Lenient(TorchFunctionMode):
+    """A block in which the search for a call takes NaN for a number."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is torch.isfinite and sys._getframe(1).f_code.co_filename.endswith("trying.py"):
+            return torch.ones_like(args[0], dtype=torch.bool)
+        return func(*args, **(kwargs or {}))
+
+
+def _masked(plan: Plan, said: Mapping[str, Any]) -> Plan:
+    """A plan with a mask as the person said it; in self-attention there are as many keys as queries."""
+    has_keys = any(each.name == "S" for each in plan.symbols)
+    shape = ["L" if each == "S" and not has_keys else each for each in said["shape"]]
+    return replace(plan, call={**plan.call, "_mask": {**said, "shape": shape}}, mask=str(said["argument"]))
+
+
+def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
+    """A plan whose mask means what its file says that masks mean, where that is the opposite of how it is used."""
+    said = plan.call.get("_mask")
+    if not plan.mask or not isinstance(said, Mapping) or said["means"] not in ("attend", "blocked"):
+        return plan
+    kind = target if isinstance(target, type) else type(target)
+    means = meaning_of(own, plan.mask, kind.__name__)
+    if means in ("", said["means"]):
+        return plan
+    out.sure = True
+    return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
+
+
+def _failing_masks(target: Any, namespace: Mapping[str, Any], plan: Plan, own: Sequence[str]) -> list[Plan]:
+    """A plan with the mask that comes furthest, where every mask that can be thought of raises at one place."""
+    try:
+        names = [name for name in mask_arguments(parameters(callee(target))) if name not in plan.call]
+        names = [name for name in names if call_role(name) in ("mask", "lengths")]
+        reading = read(target, namespace)
+    except (TypeError, ValueError, OSError):
+        return []
+    keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+    for name in names[:1]:
+        tried: list[tuple[Plan, Run]] = []
+        for place, said in enumerate(masks(name, reading, keys=keys)):
+            if place >= MOST:
+                break
+            there = replace(plan, call={**plan.call, "_mask": dict(said)}, mask=name)
+            try:
+                done = run(there, sizes=small(there), own=tuple(own))
+            except (ValueError, KeyError, TypeError, RuntimeError):
+                continue
+            if done.record.failure is None:
+                return []
+            tried.append((there, done))
+        spans = {None if done.record.failure is None else done.record.failure.span for _, done in tried}
+        if len(spans) == 1 and None not in spans:
+            return [max(tried, key=lambda each: len(each[1].seen))[0]]
+    return []

@@ -1,0 +1,71 @@
+"""Axes: what a source calls the axes of its arguments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+__all__ = ["last", "orders", "places"]
+
+
+def last(node: ast.AST) -> str:
+    """The last word of `d_model`, `self.d_model` or `config.d_model`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names that the axes of a tensor are unpacked into, and those of an einops pattern."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            of = _shape_of(node.value)
+            names = tuple(last(each) for each in node.targets[0].elts)
+            if of and not any(isinstance(each, ast.Starred) for each in node.targets[0].elts):
+                yield of, names
+        elif isinstance(node, ast.Call) and last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1:
+            pattern = node.args[1]
+            if isinstance(pattern, ast.Constant) and "->" in str(pattern.value) and last(node.args[0]):
+                left = re.sub(r"\([^)]*\)", "_", str(pattern.value).split("->")[0]).split()
+                if "..." not in left:
+                    yield last(node.args[0]), tuple(left)
+
+
+def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
+    """Single axes that are given a name: `bsz = x.size(1)`, `T, B = x.shape[0], x.shape[1]`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        names, values = node.targets[:1], [node.value]
+        if isinstance(names[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+            names, values = names[0].elts, node.value.elts
+        for name, value in zip(names, values, strict=False):
+            of, at = _axis_of(value)
+            if of and at >= 0 and last(name):
+                yield of, at, last(name)
+
+
+def _axis_of(node: ast.AST) -> tuple[str, int]:
+    """The tensor and the number of the axis that `x.size(1)` or `x.shape[1]` asks for."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+        of, at = node.value.value, node.slice
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
+        of, at = node.func.value, node.args[0]
+    else:
+        return "", -1
+    return last(of), at.value if isinstance(at, ast.Constant) and isinstance(at.value, int) else -1
+
+
+def _shape_of(node: ast.AST) -> str:
+    """The tensor whose `.shape` or `.size()` a value is, whole."""
+    if isinstance(node, ast.Attribute) and node.attr == "shape":
+        return last(node.value)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "size"
+        and not node.args
+    ):
+        return last(node.func.value)
+    if isinstance(node, ast.Call) and last(node.func) in ("list", "tuple") and node.args:
+        return _shape_of(node.args[0])
+    return ""

@@ -1,0 +1,103 @@
+"""headwise doctor as a person calls it: what it prints, what it writes, and how it ends."""
+
+import json
+
+import pytest
+
+SOUND = """import math
+import torch
+import torch.nn as nn
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.d = heads, dim // heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, self.d).permute(2, 0, 3, 1, 4)
+        w = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(self.d), dim=-1)
+        return self.out((w @ v).transpose(1, 2).reshape(b, n, c))
+"""
+FAULTY = SOUND.replace("/ math", "// math")
+
+
+@pytest.fixture
+def file(tmp_path):
+    def written(text, name="attention.py"):
+        there = tmp_path / name
+        there.write_text(text, encoding="utf-8")
+        return there
+
+    return written
+
+
+def test_a_sound_class_ends_with_0(headwise, file):
+    done = headwise("doctor", f"{file(SOUND)}:Attention")
+    assert done.exit_code == 0
+    assert "sound" in done.stdout
+
+
+def test_a_fault_is_shown_with_a_caret_and_ends_with_1(headwise, file):
+    done = headwise("doctor", f"{file(FAULTY)}:Attention")
+    assert done.exit_code == 1
+    assert "attention.py:16  fault: scale-floor-division (proved)" in done.stdout
+    lines = done.stdout.splitlines()
+    shown = next(place for place, line in enumerate(lines) if "torch.softmax" in line)
+    caret = lines[shown + 1]
+    assert lines[shown][caret.index("^") : caret.rindex("^") + 1] == "q @ k.transpose(-2, -1) // math.sqrt(self.d)"
+
+
+def test_json_is_one_object(headwise, file):
+    done = headwise("doctor", f"{file(FAULTY)}:Attention", "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["schema"], found["verdict"]) == (1, 1, "faulty")
+    (finding,) = found["findings"]
+    assert {
+        "kind",
+        "severity",
+        "line",
+        "end_line",
+        "column",
+        "source",
+        "what",
+        "why",
+        "fix",
+        "proved",
+        "evidence",
+    } <= set(finding)
+    assert (finding["kind"], finding["line"], finding["proved"]) == ("scale-floor-division", 16, True)
+    assert found["examined"]["self"] is True
+
+
+def test_fix_writes_a_copy_that_is_sound(headwise, file):
+    there = file(FAULTY)
+    done = headwise("doctor", f"{there}:Attention", "--fix")
+    assert "+        w = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(self.d), dim=-1)" in done.stdout
+    assert there.read_text(encoding="utf-8") == FAULTY
+    fixed = there.with_suffix(".fixed.py")
+    assert fixed.read_text(encoding="utf-8") == SOUND
+    assert headwise("doctor", f"{there}:Attention", "--fix").exit_code == 2
+
+
+def test_it_speaks_chinese(headwise, file):
+    done = headwise("doctor", f"{file(FAULTY)}:Attention", "--lang", "zh")
+    assert "用 / 代替 //" in done.stdout
+
+
+def test_a_name_that_is_not_there_ends_with_2(headwise, file):
+    done = headwise("doctor", f"{file(SOUND)}:Attentoin")
+    assert done.exit_code == 2
+    assert "Attention" in done.stderr
+
+
+def test_what_is_no_attention_ends_with_3(headwise, file):
+    text = (
+        "import torch.nn as nn\n\n\nclass Feed(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n"
+    )
+    text += "        self.one = nn.Linear(dim, dim)\n\n    def forward(self, x):\n        return self.one(x).relu()\n"
+    done = headwise("doctor", f"{file(text)}:Feed")
+    assert done.exit_code == 3

@@ -1,0 +1,1 @@
+"""Attention that is unusual on purpose, all of it right."""

@@ -1,0 +1,37 @@
+"""What is right, however unusual, has no fault: the hosts, and variants that are so on purpose."""
+
+import inspect
+
+import pytest
+from torch import nn
+
+import headwise.diagnosis.diagnosed as doctors
+from tests.diagnosis.correct import heads, scores, weights
+from tests.diagnosis.mutants import Oracle, diagnosis
+from tests.diagnosis.operators import HOSTS
+
+VARIANTS = [
+    each
+    for module in (scores, weights, heads)
+    for each in vars(module).values()
+    if inspect.isclass(each) and issubclass(each, nn.Module) and each.__module__ == module.__name__
+]
+# these are no softmax of keys, and are said to be none
+OTHERS = {"Linear", "Efficient", "Channels", "Perceiver"}
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.file)
+def test_a_host_is_sound(host):
+    found = diagnosis(host, Oracle(host).source)
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: each.__name__)
+def test_a_variant_on_purpose_has_no_fault(variant):
+    found = doctors.doctor(variant)
+    assert found.faults == ()
+    assert found.verdict == ("not examined" if variant.__name__ in OTHERS else "sound")
+
+
+def test_there_are_at_least_30_variants():
+    assert len(VARIANTS) >= 30

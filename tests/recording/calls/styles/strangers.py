@@ -1,0 +1,156 @@
+"""Classes as strangers write them, each of which was once called wrongly."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class StreamingCache(nn.Module):
+    def __init__(self, dim, n_heads, max_seq_len=64, largest_batch=8):
+        super().__init__()
+        self.n_heads, self.hd = n_heads, dim // n_heads
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(dim, dim, bias=False) for _ in "qkvo")
+        self.cache_k = torch.zeros(largest_batch, max_seq_len, n_heads, self.hd)
+        self.cache_v = torch.zeros(largest_batch, max_seq_len, n_heads, self.hd)
+
+    def forward(self, x, start_pos: int):
+        b, s, _ = x.shape
+        q, k, v = (w(x).view(b, s, self.n_heads, self.hd) for w in (self.wq, self.wk, self.wv))
+        self.cache_k[:b, start_pos : start_pos + s] = k
+        self.cache_v[:b, start_pos : start_pos + s] = v
+        k, v = self.cache_k[:b, : start_pos + s], self.cache_v[:b, : start_pos + s]
+        w = (q.transpose(1, 2) @ k.permute(0, 2, 3, 1)).softmax(-1)
+        return self.wo((w @ v.transpose(1, 2)).transpose(1, 2).flatten(2))
+
+
+class ChannelWeights(nn.Module):
+    def __init__(self, k_size=3):
+        super().__init__()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.conv = nn.Conv1d(1, 1, kernel_size=k_size, padding=(k_size - 1) // 2, bias=False)
+
+    def forward(self, x):
+        y = self.pool(x)
+        y = self.conv(y.squeeze(-1).transpose(-1, -2)).transpose(-1, -2).unsqueeze(-1)
+        return x * y.sigmoid().expand_as(x)
+
+
+class TwoLanguages(nn.Module):
+    def __init__(self, emb_size, nhead, src_vocab_size, tgt_vocab_size):
+        super().__init__()
+        self.src_emb, self.tgt_emb = nn.Embedding(src_vocab_size, emb_size), nn.Embedding(tgt_vocab_size, emb_size)
+        self.attend = nn.MultiheadAttention(emb_size, nhead, batch_first=True)
+        self.generator = nn.Linear(emb_size, tgt_vocab_size)
+
+    def forward(self, src, trg):
+        memory = self.src_emb(src)
+        return self.generator(self.attend(self.tgt_emb(trg), memory, memory)[0])
+
+
+class NamedMethod(nn.Module):
+    def __init__(self, method, hidden_size):
+        super().__init__()
+        if method not in ["dot", "general"]:
+            raise ValueError(method, "is no method")
+        self.method, self.attn = method, nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, x, context):
+        keys = self.attn(context) if self.method == "general" else context
+        return (x @ keys.mT).softmax(-1) @ context
+
+
+class AddedMask(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x, attention_mask):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT + attention_mask).softmax(-1) @ v
+
+
+class KeptMask(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = AddedMask(dim)
+
+    def forward(self, x, attention_mask):
+        ext = (1.0 - attention_mask[:, None, :].float()) * -10000.0
+        return self.layer(x, ext)
+
+
+class SizesOneByOne(nn.Module):
+    def __init__(self, n_head, d_model):
+        super().__init__()
+        self.n_head, self.d_head = n_head, d_model // n_head
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, w):
+        qlen, bsz = w.size(0), w.size(1)
+        q, k, v = (t.view(qlen, bsz, self.n_head, self.d_head) for t in self.qkv(w).chunk(3, -1))
+        p = F.softmax(torch.einsum("ibnd,jbnd->ijbn", q, k), dim=1)
+        return torch.einsum("ijbn,jbnd->ibnd", p, v).flatten(2)
+
+
+class ReusedName(nn.Module):
+    def __init__(self, n_embd, n_head):
+        super().__init__()
+        self.n_head, self.key = n_head, nn.Linear(n_embd, n_embd)
+
+    def forward(self, x):
+        B, T, C = x.size()
+        k = self.key(x)
+        k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        scale = (C // self.n_head) ** -0.25
+        return (k @ k.mT * scale).softmax(-1) @ k
+
+
+class MediaLatents(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.q, self.kv = heads, nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x, latents):
+        k, v = self.kv(torch.cat((x, latents), dim=-2)).chunk(2, -1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).permute(0, 3, 1, 2, 4) for t in (self.q(latents), k, v))
+        return ((q @ k.mT).softmax(-1) @ v).permute(0, 2, 3, 1, 4).flatten(3)
+
+
+def with_slopes(q, k, v, slopes):
+    n = k.shape[-2]
+    bias = -(torch.arange(n)[:, None] - torch.arange(n)).abs() * slopes[:, None, None]
+    return torch.bmm(torch.baddbmm(bias, q, k.mT).softmax(-1), v)
+
+
+def seen_back(q, k, v, w=4):
+    at = torch.arange(q.shape[2])
+    s = q @ k.transpose(-1, -2)
+    s.masked_fill_(at[None, :] < at[:, None] - w, -torch.inf)
+    return s.softmax(-1) @ v
+
+
+class NotCalled:
+    def __init__(self, dim):
+        self.dim = dim
+
+
+n_embd, n_head = 48, 6
+
+
+class LectureHead(nn.Module):
+    def __init__(self, head_size):
+        super().__init__()
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+
+    def forward(self, x):
+        k = self.key(x)
+        return (k @ k.mT).softmax(-1) @ k
+
+
+class LectureBlock(nn.Module):
+    def __init__(self, n_embd, n_head):
+        super().__init__()
+        self.heads = nn.ModuleList([LectureHead(n_embd // n_head) for _ in range(n_head)])
+
+    def forward(self, x):
+        return x + torch.cat([head(x) for head in self.heads], dim=-1)

@@ -1,0 +1,92 @@
+"""What a stranger's parameters and arguments are, where names or layouts mislead."""
+
+import pytest
+
+from headwise.errors import InputError
+from headwise.recording.calls import find
+from tests.recording.calls.styles import strangers
+
+
+def found(target, **given):
+    return find(target, namespace=vars(strangers), **given)
+
+
+def best(target):
+    return found(target).plans[0]
+
+
+def test_room_for_a_batch_is_a_size_of_its_own():
+    plan = best(strangers.StreamingCache)
+    assert plan.init == {
+        "dim": "H*d", "n_heads": "H", "max_seq_len": "max_seq_len", "largest_batch": "largest_batch",
+    }  # fmt: skip
+    assert all(plan.sizes(probe)["largest_batch"] >= plan.sizes(probe)["B"] for probe in range(4))
+
+
+def test_the_window_of_a_convolution_is_no_width_and_what_is_pooled_is_an_image():
+    plan = best(strangers.ChannelWeights)
+    assert plan.init == {}
+    assert plan.call["x"] == ["B", "D", "h", "w"]
+
+
+def test_two_languages_are_tokens_of_two_vocabularies():
+    plan = best(strangers.TwoLanguages)
+    assert plan.call["src"] == {"_ids": ["B", "S"], "below": "src_vocab_size"}
+    assert plan.call["trg"] == {"_ids": ["B", "L"], "below": "tgt_vocab_size"}
+
+
+def test_a_parameter_that_is_compared_with_words_is_given_one_of_them():
+    assert best(strangers.NamedMethod).init["method"] == "dot"
+
+
+def test_a_mask_that_is_kept_under_another_name_has_its_meaning():
+    assert best(strangers.KeptMask).call["_mask"]["means"] == "attend"
+
+
+def test_axes_that_are_asked_for_one_by_one_tell_the_layout():
+    assert best(strangers.SizesOneByOne).call["w"] == ["L", "B", "D"]
+
+
+def test_a_name_is_that_of_the_head_width_only_where_it_holds_it():
+    assert {each.name: each.said for each in best(strangers.ReusedName).symbols}["d"] == ""
+
+
+def test_without_a_word_of_images_four_axes_are_rows_of_tokens():
+    plan = best(strangers.MediaLatents)
+    assert (plan.call["x"], plan.call["latents"]) == (["B", "N", "S", "D"], ["B", "N", "L", "D"])
+
+
+def test_slopes_are_one_for_each_product():
+    call = best(strangers.with_slopes).call
+    assert (call["q"], call["slopes"]) == (["B", "L", "d"], ["B"])
+
+
+@pytest.mark.parametrize("target", [strangers.seen_back, strangers.with_slopes])
+def test_what_fails_with_longer_keys_is_the_call_that_ran_and_no_other(target):
+    done = found(target)
+    (failure,) = done.failures
+    shapes = {name: [axis.replace("S", "L") for axis in shape] for name, shape in failure.plan.call.items()}
+    plain = next(each for each in done.plans if not each.mask)
+    assert {name: shape[:-1] for name, shape in shapes.items()} == {n: s[:-1] for n, s in plain.call.items()}
+
+
+def test_a_class_whose_instances_cannot_be_called_is_refused():
+    with pytest.raises(InputError, match="NotCalled makes nothing that can be called"):
+        found(strangers.NotCalled)
+
+
+@pytest.mark.parametrize("shape", [["B", -1, "D"], ["B", 0, 3]])
+def test_a_size_below_one_is_refused(shape):
+    with pytest.raises(InputError, match="whole numbers from 1 on"):
+        found(strangers.ReusedName, call={"x": shape})
+
+
+def test_a_parameter_that_is_also_a_number_of_the_file_may_have_to_be_that_number():
+    plan = best(strangers.LectureBlock)
+    assert plan.init == {"n_embd": "D", "n_head": "H"}
+    assert {name: plan.sizes(1)[name] for name in "DHd"} == {"D": 48, "H": 6, "d": 8}
+
+
+def test_a_call_that_is_given_is_tried_whatever_layouts_are_known():
+    (failure,) = found(strangers.MediaLatents, call={"x": ["L"], "latents": ["D"]}).failures
+    assert (failure.plan.call["x"], failure.plan.call["latents"]) == (["L"], ["D"])
