@@ -47,7 +47,8 @@ def show(trace: Trace, console: Console, *, real: bool = False) -> None:
 
 def as_text(trace: Trace, *, width: int = WIDTH, real: bool = False) -> str:
     """A trace as plain text."""
-    return "\n".join(line.plain.rstrip() for line in _drawn(trace, width, real=real))
+    title, *lines = (line.plain for line in _drawn(trace, width, real=real))
+    return "\n".join([title, *(line.rstrip(" ") for line in lines)])
 
 
 def _drawn(trace: Trace, width: int, *, real: bool) -> Iterator[Text]:
@@ -151,7 +152,7 @@ def _chain_lines(chain: Chain, width: int, look: _Look) -> list[Text]:
     pieces = [Text.assemble(*_styled(part, look)) for part in chain.parts]
     pieces = [piece if at == 0 else Text.assemble(("→ ", DIM), piece) for at, piece in enumerate(pieces)]
     if chain.times:
-        pieces.append(Text(chain.times, style="magenta"))
+        pieces.append(Text(visible(chain.times), style="magenta"))
     out = [pieces[0]]
     for piece in pieces[1:]:
         if columns(out[-1].plain) + 1 + columns(piece.plain) <= width:
