@@ -128,12 +128,24 @@ def _followed(
     if not plans:
         # it fails however it is called
         return crossed, replace(first, problems=tuple(replace(each, setting="") for each in first.problems))
+    if _is_refused(first):
+        # the person's code says itself that it does not do this
+        return plans[0], probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
     masked = _masked_as(crossed, plans[0])
     then = probed(masked, own=own, spoken=files, kernels=kernels, equal={"S": "L"}, lang=lang)
     if then.problems:
         then = probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
         return plans[0], Found(then.symbols, then.steps, (*first.problems, *then.problems))
     return masked, Found(first.symbols, then.steps, first.problems)
+
+
+def _is_refused(found: Found) -> bool:
+    """Whether the code raised an error of its own, on purpose."""
+    return bool(found.problems) and all(
+        not each.op and each.error.startswith(("ValueError", "NotImplementedError", "AssertionError"))
+        and each.place is not None and each.place.source.lstrip().startswith(("raise", "assert"))
+        for each in found.problems
+    )  # fmt: skip
 
 
 def _masked_as(plan: Plan, other: Plan) -> Plan:
