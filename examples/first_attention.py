@@ -26,3 +26,12 @@ class FirstAttention(nn.Module):
         weights = torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, dim=-1)
         context = (weights @ v).reshape(query.shape)
         return self.o_proj(context)
+
+
+if __name__ == "__main__":
+    import headwise as hw
+
+    out = FirstAttention(d_model=12, heads=3)(torch.randn(2, 5, 12), torch.randn(2, 7, 12))
+    print(f"the shape is right: {tuple(out.shape)}")
+    for finding in hw.doctor(FirstAttention).findings:
+        print(f"line {finding.line}: {finding.kind}: {finding.source}")

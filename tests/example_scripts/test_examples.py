@@ -8,6 +8,10 @@ from tests.example_scripts.running import EXAMPLES, run_script
 
 # each script, and patterns of what it prints; dates.py has tests of its own
 PROMISED = {
+    "first_attention.py": (
+        r"^the shape is right: \(2, 5, 12\)\n",
+        r"\nline 27: merge-without-transpose: .*\.reshape\(query\.shape\)\n$",
+    ),
     "maps.py": (
         r"^watched: the output differs by 0; 2 maps: layers.0.self_attn, layers.1.self_attn\n",
         r"\nAttentionMap\(\(2, 4, 10, 10\), float32, cpu\): query 3 of head 0 looks most at keys \[\d, \d\]\n",
