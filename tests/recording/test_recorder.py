@@ -174,3 +174,15 @@ def test_a_call_of_headwise_is_one_step_with_what_it_took_and_gave():
     ]  # fmt: skip
     assert [t.shape for t in done.operations[0].inputs] == [(2, 5, 12), (2, 7, 12), (2, 7, 12), (2,)]
     assert [each.module for each in done.operations if "Attention" in each.name] == ["attention", "layer"]
+
+
+def test_what_torch_ran_for_a_call_of_headwise_is_kept_too():
+    q = torch.randn(1, 2, 5, 12)
+
+    def call():
+        return hw.compat.annotated.attention(q, q, q)[0]
+
+    (step,) = record(call, kernels=True).operations
+    assert step.name == "attention"
+    assert {"bmm", "_softmax"} <= {each.name for each in step.kernels}
+    assert record(call).operations[0].kernels == ()

@@ -79,7 +79,7 @@ class Recorder(TorchFunctionMode):
         self._outside: FrameType | None = None
         # the call of a function of headwise's that is running, and the place of its step
         self._supplied: tuple[FrameType, int] | None = None
-        self._made: dict[int, list[TensorSeen]] = {}
+        self._made: dict[int, tuple[list[TensorSeen], list[Kernel]]] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -110,11 +110,12 @@ class Recorder(TorchFunctionMode):
 
     def finished(self, result: Any) -> tuple[Operation, ...]:
         """All operations; a call of a function of headwise's gave what was used after it, or else what it made last."""
-        for place, made in self._made.items():
+        for place, (made, kernels) in self._made.items():
             later = {t.number for each in self.operations[place + 1 :] for t in each.inputs}
             later |= {self._identities.number(t) for t in tensors(result)}
             used = {t.number: t for t in made if t.number in later}
-            self.operations[place] = replace(self.operations[place], outputs=tuple(used.values()) or tuple(made[-1:]))
+            outputs = tuple(used.values()) or tuple(made[-1:])
+            self.operations[place] = replace(self.operations[place], outputs=outputs, kernels=tuple(kernels))
         return tuple(self.operations)
 
     def failure(self, error: BaseException) -> Failure:
@@ -182,23 +183,29 @@ class Recorder(TorchFunctionMode):
         chain: tuple[Span, ...],
     ) -> Any:
         """Run an operation of a function of headwise's: the whole call of that function is one step."""
-        code = frame.f_code
-        given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
-        name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
-        inputs = tuple(self._identities.seen(t) for t in tensors(given))
-        said = Operation(
-            name, ".".join(("headwise", name)), chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
-        )  # fmt: skip
         if self._supplied is None or self._supplied[0] is not frame:
+            code = frame.f_code
+            given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+            name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
+            inputs = tuple(self._identities.seen(t) for t in tensors(given))
             self._supplied = frame, len(self.operations)
-            self.operations.append(said)
-            self._made[self._supplied[1]] = []
+            self._made[len(self.operations)] = [], []
+            self.operations.append(
+                Operation(
+                    name, ".".join(("headwise", name)), chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
+                )
+            )  # fmt: skip
+        place = self._supplied[1]
+        made, kernels = self._made[place]
+        seen = _Kernels() if self._wants_kernels else None
         try:
-            result = function(*args, **options)
+            with seen or nullcontext():
+                result = function(*args, **options)
         except Exception as error:
-            self._failed = error, said
+            self._failed = error, self.operations[place]
             raise
-        self._made[self._supplied[1]].extend(self._identities.seen(t) for t in tensors(result))
+        made.extend(self._identities.seen(t) for t in tensors(result))
+        kernels.extend(seen.found if seen else ())
         return result
 
     def _module(self, frame: FrameType | None) -> str:

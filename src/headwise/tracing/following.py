@@ -30,7 +30,6 @@ class Follower:
     known: dict[int, Source]
     sources: dict[int, Source] = field(default_factory=dict)
     moves: dict[int, tuple[Moved, ...]] = field(default_factory=dict)
-    operands: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def observe(
         self,

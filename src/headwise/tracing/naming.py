@@ -59,10 +59,9 @@ class Names:
         inputs = tuple(
             self._taken(first.number, sizes) for first, sizes in _beside([each.inputs for each in operations])
         )
-        kinds = tuple(self._source(each.number).kind for each in row.first.inputs)
         results = tuple(sizes for _, sizes in _beside([each.outputs for each in operations]))
         seen = Seen(
-            row.first.function, inputs, kinds, results, row.first.arguments, self._moves(row),
+            row.first.function, inputs, results, row.first.arguments, self._moves(row),
             tuple(len(each.inputs) for each in operations),
         )  # fmt: skip
         given = outputs(seen)

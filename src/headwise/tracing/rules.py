@@ -17,12 +17,11 @@ class Seen:
     """One operation in all runs. inputs: the axes of its tensors; results: the sizes of what it gave, axis by axis.
 
     moves: for each result its digits, or None where it is not an order of entries. arguments: what came besides
-    tensors, of the first run, by place or name. kinds: where each input came from. counts: of inputs, in each run.
+    tensors, of the first run, by place or name. counts: of inputs, in each run.
     """
 
     function: str
     inputs: tuple[Axes, ...]
-    kinds: tuple[str, ...]
     results: tuple[tuple[Sizes, ...], ...]
     arguments: Mapping[str, Any]
     moves: tuple[Laid | None, ...] | None
