@@ -1,5 +1,7 @@
 """Every axis of every step is called what it is, by where it comes from and by its size in all runs."""
 
+import importlib
+
 import pytest
 
 import headwise as hw
@@ -128,3 +130,18 @@ def test_the_sizes_that_are_told_are_the_persons_own_and_name_nothing():
     assert {each.name: each.size for each in found.symbols} == {"B": 2, "L": 5, "S": 4, "H": 4, "d": 4, "D": 16}
     scores = next(step for step in found.steps if step.op == "@").outputs[0]
     assert (str(scores), scores.said(real=True)) == ("[B, H, L, S]", "[2, 4, 5, 4]")
+
+
+def test_two_files_of_one_name_are_told_apart(tmp_path, monkeypatch):
+    parent = "from torch import nn\nclass Parent(nn.Module):\n    def merged(self, x):\n        return x.flatten(1)\n"
+    child = (
+        "from one.model import Parent\nclass Child(Parent):\n    def forward(self, x):\n        return self.merged(x)\n"
+    )
+    for folder, text in (("one", parent), ("two", child)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = hw.trace(importlib.import_module("two.model").Child, call={"x": ["B", "L", "D"]})
+    assert dict(found.sources) == {"one/model.py": parent, "two/model.py": child}
+    (step,) = found.steps
+    assert (step.place.file, step.chain[0].file, str(step.outputs[0])) == ("one/model.py", "two/model.py", "[B, L*D]")

@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -20,7 +20,7 @@ from headwise.tracing.steps import Problem, Trace
 from headwise.tracing.tracing import Found, probed, unbuilt
 from headwise.wording import Refusal
 
-__all__ = ["as_trace", "planned", "trace", "traced"]
+__all__ = ["as_trace", "at_hand", "planned", "trace", "traced"]
 
 
 def traced(
@@ -193,20 +193,43 @@ def trace(
         if "refused" in answer:
             raise InputError(str(answer["refused"]))
         return Trace.from_dict(answer["traces"][0])
-    own = own_files(target)
-    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    found = at_hand(target)
     return traced(
         target,
-        title=getattr(kind, "__qualname__", repr(kind)),
-        namespace=getattr(inspect.getmodule(kind), "__dict__", {}),
-        files={file: Path(file).name for file in own},
-        texts={Path(file).name: "".join(linecache.getlines(file)) for file in own},
+        title=found.title,
+        namespace=found.namespace,
+        files=found.files,
+        texts={said: "".join(linecache.getlines(file)) for file, said in found.files.items()},
         init=init,
         call=call,
         cross=cross,
         kernels=aten,
         lang=lang,
     )
+
+
+class AtHand(NamedTuple):
+    """What is known of an object by itself: what it is called, the names of its file, and which files are its own."""
+
+    title: str
+    namespace: Mapping[str, Any]
+    files: Mapping[str, str]
+
+
+def at_hand(target: Any) -> AtHand:
+    """A class, a function or a module as the command line knows one by its file.
+
+    files: what each is called: its name, with as many of its folders as tell it from the others.
+    """
+    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    own = [Path(file) for file in own_files(target)]
+    files = {}
+    for file in own:
+        tails = (Path(*file.parts[-count:]) for count in range(1, len(file.parts) + 1))
+        alone = (tail for tail in tails if sum(each.parts[-len(tail.parts) :] == tail.parts for each in own) == 1)
+        files[str(file)] = str(next(alone, file))
+    namespace = getattr(inspect.getmodule(kind), "__dict__", {})
+    return AtHand(getattr(kind, "__qualname__", repr(kind)), namespace, files)
 
 
 def own_files(target: Any) -> tuple[str, ...]:
