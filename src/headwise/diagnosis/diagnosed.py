@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
 from headwise.errors import InputError
 from headwise.recording.child import in_child
-from headwise.tracing.traced import own_files
+from headwise.tracing.traced import at_hand
 
 __all__ = ["doctor"]
 
@@ -49,13 +45,12 @@ def doctor(
         if "refused" in answer:
             raise InputError(str(answer["refused"]))
         return Diagnosis.from_dict(answer["diagnosis"])
-    own = own_files(target)
-    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    found = at_hand(target)
     return diagnosed(
         target,
-        title=getattr(kind, "__qualname__", repr(kind)),
-        namespace=getattr(inspect.getmodule(kind), "__dict__", {}),
-        files={file: Path(file).name for file in own},
+        title=found.title,
+        namespace=found.namespace,
+        files=found.files,
         init=init,
         call=call,
         lang=lang,

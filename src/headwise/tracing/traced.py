@@ -222,7 +222,7 @@ def at_hand(target: Any) -> AtHand:
     files: what each is called: its name, with as many of its folders as tell it from the others.
     """
     kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
-    own = [Path(file) for file in own_files(target)]
+    own = [Path(file) for file in _own_files(target)]
     files = {}
     for file in own:
         tails = (Path(*file.parts[-count:]) for count in range(1, len(file.parts) + 1))
@@ -232,7 +232,7 @@ def at_hand(target: Any) -> AtHand:
     return AtHand(getattr(kind, "__qualname__", repr(kind)), namespace, files)
 
 
-def own_files(target: Any) -> tuple[str, ...]:
+def _own_files(target: Any) -> tuple[str, ...]:
     """The files in which a class and its parents, or a function, were written, but for torch's."""
     if isinstance(target, type | nn.Module):
         kinds = (target if isinstance(target, type) else type(target)).__mro__
