@@ -261,4 +261,8 @@ CONVERSION: dict[str, tuple[str, str]] = {
         "Keras' MultiHeadAttention and GroupQueryAttention",
         "Keras 的 MultiHeadAttention 和 GroupQueryAttention",
     ),
+    "convert.about.keras_linears": (
+        "the same two of hw.compat.keras, with Linears",
+        "hw.compat.keras 里的这两个，权重是 Linear",
+    ),
 }

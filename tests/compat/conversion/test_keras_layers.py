@@ -72,3 +72,37 @@ def test_a_window_is_left_to_the_mask_and_the_report_says_which():
     x = torch.randn(2, 9, 8)
     ours = done.layer(x, mask=hw.window(before=2, after=2))
     torch.testing.assert_close(ours, layer(x, x), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_drop_in_for_keras_is_proved_against_itself_and_given_back(name):
+    kind, widths, options = LAYERS[name]
+    theirs = getattr(hw.compat.keras, kind)(**options)
+    theirs(*(torch.randn(2, 4 + (n > 0), width) for n, width in enumerate(widths)))
+    done = hw.compat.convert(theirs)
+    assert (done.report.convention, done.report.proved, done.report.against) == ("keras_linears", True, "the module")
+    assert done.report.largest < 1e-11
+    back = hw.compat.to_state_dict(done.layer, "keras_linears")
+    assert back.keys() == theirs.state_dict().keys()
+    assert all(torch.equal(back[key], weight) for key, weight in theirs.state_dict().items())
+
+
+def test_the_window_of_the_drop_in_is_left_to_the_mask_and_kept_where_it_came_from():
+    theirs = hw.compat.keras.MultiHeadAttention(num_heads=3, key_dim=5, sliding_window=3).eval()
+    x = torch.randn(2, 9, 8)
+    wanted = theirs(x, x)
+    done = hw.compat.convert(theirs)
+    assert (done.report.mask, theirs.sliding_window) == ("hw.window(before=2, after=2)", 3)
+    torch.testing.assert_close(done.layer(x, mask=hw.window(before=2, after=2)), wanted)
+
+
+def test_a_drop_in_with_a_gate_or_an_output_of_several_axes_is_refused():
+    x = torch.randn(2, 9, 8)
+    gated = hw.compat.keras.MultiHeadAttention(num_heads=3, key_dim=5, use_gate=True)
+    gated(x, x)
+    with pytest.raises(ConversionError, match=r"gate.weight \(15, 8\), but the gate multiplies the output"):
+        hw.compat.convert(gated)
+    square = hw.compat.keras.MultiHeadAttention(num_heads=3, key_dim=5, output_shape=(2, 3))
+    square(x, x)
+    with pytest.raises(ConversionError, match=r"output_shape must be one width, but \(2, 3\) came"):
+        hw.compat.convert(square)

@@ -41,7 +41,7 @@ def test_every_name_and_alias_names_one_convention():
 
 
 def test_an_unknown_name_of_a_convention_is_refused_with_those_there_are():
-    with pytest.raises(ConversionError, match=r"must be one of torch, .*, keras; got 'pytorch': choose"):
+    with pytest.raises(ConversionError, match=r"must be one of torch, .*, keras_linears; got 'pytorch': choose"):
         hw.compat.convert(torch_weights(), convention="pytorch")
 
 

@@ -12,7 +12,7 @@ from tests.compat.conversion import own_classes as own
 from tests.compat.conversion.sources import drawn
 
 NAMED = ("torch", "torch_separate", "d2l", "annotated", "vit", "vit_files", "bert", "bart")
-PLAIN = (*NAMED, "gpt2", "gpt2_cross", "timm", "keras")
+PLAIN = (*NAMED, "gpt2", "gpt2_cross", "timm", "keras", "keras_linears")
 
 
 def assert_same(ours, theirs, call):

@@ -253,3 +253,27 @@ def test_inputs_that_are_no_tuple_and_a_folder_that_is_not_there_are_refused(tmp
     with pytest.raises(ArgumentError, match="a folder that exists, but 'nowhere' does not"):
         export(layer, (x,), tmp_path / "nowhere" / "layer.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    model, file = Plain(None), tmp_path / "layer.onnx"
+    export(model, inputs(3, 7), file)
+    before = file.read_bytes()
+
+    def halfway(program: Any, where: Path, **_: Any) -> None:
+        Path(where).write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", halfway)
+    with pytest.raises(OSError, match="the disk is full"):
+        export(model, inputs(3, 7), file)
+    assert [each.name for each in tmp_path.iterdir()] == ["layer.onnx"]
+    assert file.read_bytes() == before
+
+
+def test_weights_that_lie_beside_the_file_are_found_by_it(tmp_path, monkeypatch):
+    model, file, save = Plain(None), tmp_path / "layer.onnx", torch.onnx.ONNXProgram.save
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", lambda program, where: save(program, where, external_data=True))
+    export(model, inputs(3, 7), file)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["layer.onnx", "layer.onnx.data"]
+    assert_same(file, model, *inputs(3, 7))

@@ -1,8 +1,9 @@
-"""Keras' MultiHeadAttention and GroupQueryAttention: kernels (in, heads, width)."""
+"""Keras' MultiHeadAttention and GroupQueryAttention: kernels (in, heads, width), or the Linears of headwise's own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -10,11 +11,13 @@ import torch
 from torch import Tensor
 
 from headwise.compat.conversion.calling import CannotAskError, Question
+from headwise.compat.conversion.classic import four_linears, linears
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.mapping import Ignored, Row, Table
 from headwise.compat.conversion.plain import mixed
-from headwise.compat.conversion.source import Plan, Shapes, Source, plan_for
+from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
 from headwise.compat.conversion.steps import EINSUM_BIAS, EINSUM_KEY, EINSUM_OUT, EINSUM_QUERY, EINSUM_VALUE
+from headwise.compat.keras.heads import Heads
 from headwise.errors import ConversionError
 from headwise.wording import Sentence
 
@@ -32,6 +35,10 @@ KERAS = Table(
         Row("attention_output/bias", "out_proj.bias", group="bias"),
     ),
     refused=(Ignored("gate/kernel", _GATE), Ignored("gate/bias", _GATE)),
+)
+_PARTS = ("query", "key", "value", "attention_output")
+KERAS_LINEARS = replace(
+    linears("keras_linears", *_PARTS), refused=(Ignored("gate.weight", _GATE), Ignored("gate.bias", _GATE))
 )
 
 
@@ -78,7 +85,7 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _plan(source: Source) -> Plan:
-    kernels = [source.weights[f"{name}/kernel"] for name in ("query", "key", "value", "attention_output")]
+    kernels = [source.weights[f"{name}/kernel"] for name in _PARTS]
     if any(kernel.ndim != 3 for kernel in kernels):
         came = ", ".join(str(tuple(kernel.shape)) for kernel in kernels)
         raise ConversionError(
@@ -95,9 +102,13 @@ def _plan(source: Source) -> Plan:
         )
     dropout = source.says("_dropout", "dropout", otherwise=0.0)
     bias = "query/bias" in source.weights
+    return plan_for(shapes, count, bias=bias, dropout=dropout, mask=_window(source))
+
+
+def _window(source: Source) -> str:
+    """What the layer hides by itself, as code."""
     window = source.says("_sliding_window", "sliding_window", otherwise=None)
-    mask = f"hw.window(before={window - 1}, after={window - 1})" if window else ""
-    return plan_for(shapes, count, bias=bias, dropout=dropout, mask=mask)
+    return f"hw.window(before={window - 1}, after={window - 1})" if window else ""
 
 
 def _ask(module: Any, plan: Plan, question: Question) -> Tensor:
@@ -119,9 +130,31 @@ def _formula(w: Mapping[str, Tensor], _: Plan, question: Question) -> Tensor:
     return out + w["attention_output/bias"] if "attention_output/bias" in w else out
 
 
+def _linears_plan(source: Source) -> Plan:
+    output = source.says("output_shape", otherwise=())
+    if isinstance(output, list | tuple) and len(output) > 1:
+        raise ConversionError(f"output_shape must be one width, but {tuple(output)} came: give it one axis")
+    shapes = Shapes.of_linears(source, *(f"{name}.weight" for name in _PARTS))
+    # headwise's own class says them all at once
+    own = getattr(source.module, "heads", None)
+    count = own.Hq if isinstance(own, Heads) and source.num_heads in (None, own.Hq) else source.heads(*HEADS)
+    bias = "query.bias" in source.weights
+    return plan_for(shapes, count, bias=bias, dropout=source.dropout, mask=_window(source))
+
+
+def _linears_ask(module: Any, _: Plan, question: Question) -> Tensor:
+    # the layer has no window of its own, and `module` is a copy
+    module.sliding_window = None
+    mask = None if question.allowed is None else question.allowed[:, 0]
+    answer: Tensor = module(question.query, question.values, question.keys, attention_mask=mask)
+    return answer
+
+
+_FITS = frozenset({"grouped", "head_dim", "v_head_dim", "kdim", "vdim", "out_dim"})
 CONVENTIONS = (
+    Convention("keras", Sentence("convert.about.keras"), KERAS, _plan, _formula, ask=_ask, fits=_FITS),
     Convention(
-        "keras", Sentence("convert.about.keras"), KERAS, _plan, _formula, ask=_ask,
-        fits=frozenset({"grouped", "head_dim", "v_head_dim", "kdim", "vdim", "out_dim"}),
+        "keras_linears", Sentence("convert.about.keras_linears"), KERAS_LINEARS, _linears_plan,
+        four_linears(KERAS_LINEARS)[1], ask=_linears_ask, fits=_FITS,
     ),
 )  # fmt: skip
