@@ -103,6 +103,20 @@ def test_maps_of_a_file_are_shown_without_a_model(headwise, folder_of_its_own):
     assert again.stdout.endswith("已写入：maps.html\n")
 
 
+def test_samples_of_maps_are_chosen(headwise, tmp_path):
+    save_maps(
+        tmp_path / "maps.safetensors", {"x": a_map(B=3)}, tokens=[list("abcdefg"), list("hijklmn"), list("opqrstu")]
+    )
+    call = ("look", "--maps", tmp_path / "maps.safetensors", "-o", tmp_path / "maps.html", "--force")
+    assert headwise(*call, "--sample", 2, "--sample", 0).exit_code == 0
+    page = (tmp_path / "maps.html").read_text(encoding="utf-8")
+    assert ('"sample":2,' in page, '"carried":[2,0]' in page) == (True, True)
+    refused = headwise(*call, "--sample", 3)
+    assert (refused.exit_code, "0..2" in refused.stderr) == (2, True)
+    refused = headwise("look", SENTENCE, "--sample", 0)
+    assert (refused.exit_code, "--sample came" in refused.stderr) == (2, True)
+
+
 def test_the_file_is_opened_on_request(headwise, bert_folder, folder_of_its_own, monkeypatch):
     opened = []
     monkeypatch.setattr("click.launch", opened.append)

@@ -34,6 +34,7 @@ NAME = "look"
 @click.option("--query", metavar="WORD", cls=WordedOption, help="look.help.query")
 @click.option("--layer", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.layer")
 @click.option("--head", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.head")
+@click.option("--sample", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.sample")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption,
     help="look.help.output", fills={"suffixes": ", ".join(SUFFIXES)},
@@ -55,6 +56,7 @@ def look(
     query: str | None,
     layer: tuple[int, ...],
     head: tuple[int, ...],
+    sample: tuple[int, ...],
     output: Path | None,
     max_mb: float,
     opened: bool,
@@ -72,8 +74,10 @@ def look(
         others = [("--pair", pair), ("--model", model), ("--cut", cut or None)]
         if unread := [name for name, value in others if value is not None]:
             raise refusal("refuse.maps_alone", given=", ".join(unread))
-        _show_maps(maps, query, layer, head, place, lang)
+        _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, place, lang)
     else:
+        if sample:
+            raise refusal("refuse.sample_of_text")
         words = text if text is not None else _text_of(file)
         asked = {"text": words, "pair": pair, "model": model, "query": query, "cut": cut, "lang": lang}
         _show_text(asked, layer, head, place, lang)
@@ -100,7 +104,7 @@ def _show_text(
         check_output(place.file, force=place.force)
         seen = looked(Asked(layers=layer, heads=head, **asked), tell)  # type: ignore[arg-type]  # by their names
         tell("step.writing", {"file": place.file})
-        seen = write(seen, place.file, force=place.force, max_mb=place.max_mb)
+        seen = write(seen, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     from rich.console import Console
 
     from headwise.pages.terminal import show
@@ -111,9 +115,7 @@ def _show_text(
     show(seen, Console())
 
 
-def _show_maps(
-    maps: Path, query: str | None, layer: tuple[int, ...], head: tuple[int, ...], place: Place, lang: str
-) -> None:
+def _show_maps(maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ...]], place: Place, lang: str) -> None:
     with told(lang) as tell:
         from headwise.maps import load_maps
         from headwise.pages.files import check_output, write_page
@@ -122,9 +124,11 @@ def _show_maps(
         check_output(place.file, force=place.force, of_maps=True)
         tell("step.reading", {"file": maps})
         loaded = load_maps(maps)
-        page = page_of_maps(loaded, tokens=None, query=query, layer=layer, head=head, lang=lang)
+        page = page_of_maps(loaded, tokens=None, query=query, layer=chosen["layer"], head=chosen["head"], lang=lang)
+        if chosen["sample"]:
+            page = page.of_samples(chosen["sample"])
         tell("step.writing", {"file": place.file})
-        write_page(page, place.file, force=place.force, max_mb=place.max_mb)
+        write_page(page, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     for name, made in loaded.items():
         click.echo(visible(f"{name}  {tuple(made.shape)}"))
     click.echo(visible(say("look.wrote", lang=lang, file=place.file)))

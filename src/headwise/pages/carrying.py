@@ -13,7 +13,7 @@ from torch import Tensor
 from headwise.maps import AttentionMap, HeadMean
 from headwise.pages.codes import encoded, largest_of_blocks
 
-__all__ = ["THUMB", "Carried", "bytes_needed", "carry", "fitting_block", "thumbs"]
+__all__ = ["THUMB", "Carried", "bytes_needed", "carry", "fitting_block", "sums_of", "thumbs"]
 
 Map = AttentionMap | HeadMean
 # the longest side of a small picture in the overview; a map that is no longer is its own
@@ -46,9 +46,22 @@ class Carried:
     nan: int
 
 
+Sums = tuple[Tensor, Tensor, Tensor]
+
+
 @torch.no_grad()
-def carry(made: Map, *, sample: int, block: int, exact: Sequence[int]) -> Carried:
-    """What a page is to have of one sample of a map. block: how many tokens one byte stands for, each way."""
+def sums_of(made: Map) -> Sums:
+    """Entropy (B, H, Lq), weight received (B, H, Lk) and distance (B, H) of all samples of a map."""
+    return made.entropy(), made.received(), made.distance()
+
+
+@torch.no_grad()
+def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], sums: Sums | None = None) -> Carried:
+    """What a page is to have of one sample of a map. block: how many tokens one byte stands for, each way.
+
+    sums: those of the map; None: they are computed.
+    """
+    entropy, received, distance = sums if sums is not None else sums_of(made)
     _, H, Lq, Lk = made.shape
     facts, pooled = _Facts(Lq, Lk), []
     for rows in _runs(H, Lq, Lk, block):
@@ -65,9 +78,9 @@ def carry(made: Map, *, sample: int, block: int, exact: Sequence[int]) -> Carrie
         codes=codes,
         thumbs=thumbs,
         exact={row: made[sample, :, row].float().cpu() for row in exact if row < Lq},
-        entropy=_means(made.entropy()[sample], sides[0]),
-        received=_means(made.received()[sample], sides[1]),
-        distance=made.distance()[sample].float().cpu(),
+        entropy=_means(entropy[sample], sides[0]),
+        received=_means(received[sample], sides[1]),
+        distance=distance[sample].float().cpu(),
         is_causal=facts.is_causal,
         hidden=facts.hidden / (H * Lq * Lk),
         empty=facts.empty,
@@ -84,22 +97,25 @@ def thumbs(made: Map, sample: int) -> Tensor:
     return torch.cat(runs, dim=1)
 
 
-def fitting_block(shapes: Sequence[tuple[int, ...]], room: int) -> int | None:
-    """The smallest block with which maps of these shapes (B, H, Lq, Lk) fit into so many bytes; None: none does."""
+def fitting_block(shapes: Sequence[tuple[int, ...]], room: int, samples: int = 1) -> int | None:
+    """The smallest block with which maps of these shapes (B, H, Lq, Lk) fit into so many bytes; None: none does.
+
+    samples: how many of the B are carried.
+    """
     longest = max(max(shape[2:]) for shape in shapes)
     # coarser than 32 by 32 a map is no map any more
     blocks = range(1, -(-longest // THUMB) + 1)
-    return next((block for block in blocks if bytes_needed(shapes, block) <= room), None)
+    return next((block for block in blocks if bytes_needed(shapes, block, samples) <= room), None)
 
 
-def bytes_needed(shapes: Sequence[tuple[int, ...]], block: int) -> int:
+def bytes_needed(shapes: Sequence[tuple[int, ...]], block: int, samples: int = 1) -> int:
     """The bytes of the blocks of data of a page, as base64."""
     total = 0
     for _, H, Lq, Lk in shapes:
         rows, columns = -(-Lq // min(block, Lq)), -(-Lk // min(block, Lk))
         small = THUMB**2 if max(rows, columns) > THUMB else 0
         total += H * (rows * columns + small + 4 * (rows + columns))
-    return math.ceil(total * 4 / 3)
+    return math.ceil(samples * total * 4 / 3)
 
 
 def _runs(H: int, Lq: int, Lk: int, block: int) -> Iterator[slice]:

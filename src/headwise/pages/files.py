@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwise.pages.models import is_installed
+from headwise.pages.models import Progress, is_installed, silent
 from headwise.wording import refusal, say
 from headwise.written import check_place, write_whole
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from headwise.pages.looking import Look
     from headwise.pages.page import Page
 
-__all__ = ["MAX_MB", "PAGE_SUFFIXES", "SUFFIXES", "check_output", "save_figure", "write", "write_page"]
+__all__ = ["MAX_MB", "PAGE_SUFFIXES", "SUFFIXES", "check_output", "save_figure", "write", "write_page", "write_text"]
 
 # how many million bytes a page may have unasked
 MAX_MB = 12.0
 
 MOST_LISTED = 20
+# a long text is written in parts of so many bytes
+PART = 1 << 20
 
 
-def _html(look: Look, file: Path, _: str, *, max_mb: float = MAX_MB) -> tuple[str, ...]:
-    file.write_text(look.page().html(max_mb=max_mb), encoding="utf-8")
+def _html(look: Look, file: Path, _: str, *, max_mb: float = MAX_MB, tell: Progress = silent) -> tuple[str, ...]:
+    write_text(look.page().html(max_mb=max_mb, progress=tell), file, file, tell)
     return ()
 
 
@@ -76,25 +78,36 @@ def check_output(file: Path, *, force: bool, of_maps: bool = False) -> Path:
     return check_place(file, force=force)
 
 
-def write(look: Look, file: Path, *, force: bool, max_mb: float = MAX_MB) -> Look:
+def write(look: Look, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: Progress = silent) -> Look:
     """Write a look to a file, whole or not at all; the look with notes on how that went.
 
-    max_mb: the most million bytes that a page may have.
+    max_mb: the most million bytes that a page may have. tell: is told how far it has come.
     """
     form = file.suffix.lower()
-    writer = functools.partial(_html, max_mb=max_mb) if form == ".html" else _WRITERS[form]
+    writer = functools.partial(_html, max_mb=max_mb, tell=tell) if form == ".html" else _WRITERS[form]
     notes: list[str] = []
     write_whole(file, lambda unfinished: notes.extend(writer(look, unfinished, form.removeprefix("."))), force=force)
     return dataclasses.replace(look, notes=(*look.notes, *notes, say("look.wrote", lang=look.lang, file=file)))
 
 
-def write_page(page: Page, file: Path, *, force: bool, max_mb: float = MAX_MB, scale: str = "log") -> None:
-    """Write a page of maps: whole as .html, else as a figure of all its heads."""
+def write_page(
+    page: Page, file: Path, *, force: bool, max_mb: float = MAX_MB, scale: str = "log", tell: Progress = silent
+) -> None:
+    """Write a page of maps: whole as .html, else as a figure of all its heads. tell: is told how far it has come."""
     form = file.suffix.lower()
     if form == ".html":
-        page.save(file, force=force, max_mb=max_mb)
+        page.save(file, force=force, max_mb=max_mb, progress=tell)
         return
     save_figure(page.plot_all(scale=scale), file, force=force)
+
+
+def write_text(text: str, unfinished: Path, file: Path, tell: Progress) -> None:
+    """Write a long text in parts, and tell of each; file: what it will be called."""
+    data = text.encode("utf-8")
+    with unfinished.open("wb") as out:
+        for start in range(0, len(data), PART):
+            tell("step.writing", {"file": file, "done": start, "total": len(data)})
+            out.write(data[start : start + PART])
 
 
 def save_figure(figure: Any, file: Path, *, force: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from headwise.errors import ArgumentError
 from headwise.pages.files import check_output, write, write_page
 from headwise.pages.links import Link, Place, WordLinks, links_of, places, strongest
-from headwise.pages.models import Progress, load
+from headwise.pages.models import Progress, load, silent
 from headwise.pages.reading import check_text, read
 from headwise.pages.walk import Walk
 from headwise.pages.words import Token, Word, find, read_words
@@ -176,7 +176,7 @@ def look(
     >>> print(*seen.links[0].links[:3], sep="; ")
     because 1.00 L0H2; was 0.75 L1H8; tired 0.71 L2H1
     """
-    tell = progress if progress is not None else _silent
+    tell = progress if progress is not None else silent
     # a language that is not there is refused before anything slow begins
     say("step.starting", lang=lang)
     is_text = isinstance(text, str | tuple)
@@ -278,7 +278,3 @@ def _numbers(given: int | Sequence[int] | None) -> list[int]:
 
 def _link(link: Link) -> dict[str, str | int | float]:
     return {"to": link.to, "weight": link.weight, "layer": link.layer, "head": link.head}
-
-
-def _silent(key: str, values: Mapping[str, object]) -> None:
-    """Tell nobody."""

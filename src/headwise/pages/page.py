@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,30 +13,23 @@ import torch
 
 from headwise import __version__
 from headwise.errors import ArgumentError
-from headwise.pages.carrying import Carried, Map, bytes_needed, carry, fitting_block
+from headwise.pages.carrying import Map
 from headwise.pages.colours import bright, deep
-from headwise.pages.document import as_base64, as_json, document, shell_bytes
-from headwise.pages.files import MAX_MB
+from headwise.pages.document import as_base64, document
+from headwise.pages.files import MAX_MB, write_text
+from headwise.pages.models import Progress, silent
+from headwise.pages.packing import packed
+from headwise.pages.sides import Side
 from headwise.wording import LANGUAGES, refusal
 from headwise.written import write_whole
 
 if TYPE_CHECKING:
     from headwise.pages.notebook import Frame
 
-__all__ = ["Layer", "Page", "Side"]
+__all__ = ["Layer", "Page"]
 
-# every row is carried exactly where all of them take no more bytes than this
-EXACT_BYTES = 75_000
 # a token is shown up to so many characters
 LONGEST_TOKEN = 200
-
-
-@dataclass(frozen=True)
-class Side:
-    """The tokens of one sequence: their texts, and which word each belongs to; None: words are not known."""
-
-    tokens: tuple[str, ...]
-    words: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +46,10 @@ class Layer:
 class Page:
     """Maps as a person looks at them: `save` writes the page, `plot` draws a figure, a notebook shows a picture.
 
-    title: what was run, text: on what. sample: which of a batch is shown. chosen: the queries whose rows are carried
-    as exact numbers; where there are few, all are. opening: the layer, head and token that the page opens
-    at. links, notes: what it says of them, as `Look` found it. steps: a computation to show step by step, see
+    title: what was run, text: on what. sample: that of a batch which is drawn, and which the page opens at. samples:
+    those that it holds; None: as many as fit without being pooled. chosen: the queries whose rows are carried as exact
+    numbers; where there are few, all are. opening: the layer, head and token that the page opens at. links, notes:
+    what it says of them, as `Look` found it. steps: a computation to show step by step, see
     docs/steps.md; None: the worked example. A page without layers shows its steps alone.
     """
 
@@ -65,6 +58,7 @@ class Page:
     sides: tuple[Side, ...]
     text: str = ""
     sample: int = 0
+    samples: tuple[int, ...] | None = None
     chosen: tuple[int, ...] | None = None
     opening: Mapping[str, int | str] = field(default_factory=dict)
     links: tuple[Mapping[str, Any], ...] = ()
@@ -78,43 +72,41 @@ class Page:
         if not self.layers and self.steps is None:
             raise ArgumentError("a page must show maps or steps, but has neither: give layers, or steps")
         least = min((layer.made.shape[0] for layer in self.layers), default=1)
-        if not 0 <= self.sample < least:
-            raise ArgumentError(
-                f"sample must lie in 0..{least - 1}, since the maps have {least} samples; got {self.sample}"
-            )
+        for sample in (self.sample, *(self.samples if self.samples is not None else ())):
+            if not 0 <= sample < least:
+                raise ArgumentError(
+                    f"sample must lie in 0..{least - 1}, since the maps have {least} samples; got {sample}"
+                )
+        if self.samples is not None and self.sample not in self.samples:
+            raise ArgumentError(f"a page opens at one of the samples it holds, {self.samples}; got {self.sample}")
 
-    def html(self, *, max_mb: float = MAX_MB) -> str:
-        """The whole page, of at most so many million bytes: long maps are pooled until they fit."""
+    def html(self, *, max_mb: float = MAX_MB, progress: Progress | None = None) -> str:
+        """The whole page, of at most so many million bytes: long maps are pooled until they fit.
+
+        progress: is told of each layer.
+        """
         from headwise.pages.steps import worked_example
         from headwise.wording import english_page
 
-        chosen = self._chosen()
-        block = self._block(max_mb, chosen)
-        carried = [carry(layer.made, sample=self.sample, block=block, exact=chosen) for layer in self.layers]
-        rest = {name: text for n, c in enumerate(carried) for name, text in _blocks(n, c).items()}
-        # the overview, which is seen first, needs the thumbs, or the maps that are no larger
-        first = {
-            name: rest.pop(name) if c.thumbs is None else as_base64(c.thumbs)
-            for n, c in enumerate(carried)
-            for name in ([f"codes-{n}"] if c.thumbs is None else [f"thumbs-{n}"])
-        }
+        data = packed(self, max_mb, progress if progress is not None else silent)
         header = self.to_dict() | {
-            "layers": [_described(layer, c) for layer, c in zip(self.layers, carried, strict=True)],
+            "carried": list(data.samples),
+            "layers": list(data.layers),
             "steps": self.steps if self.steps is not None else worked_example(),
             "colours": {"light": scale_bytes(deep()), "dark": scale_bytes(bright())},
         }
         keys = tuple(key for key in english_page.PAGE if key.startswith("page."))
         words = {lang: {key: table[key] for key in keys} for lang, table in LANGUAGES.items()}
-        return document(lang=self.lang, title=self.title, header=header, words=words, first=first, rest=rest)
+        return document(lang=self.lang, title=self.title, header=header, words=words, first=data.first, rest=data.rest)
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = False, max_mb: float = MAX_MB) -> Path:
+    def save(
+        self, path: str | os.PathLike[str], *, force: bool = False, max_mb: float = MAX_MB,
+        progress: Progress | None = None,
+    ) -> Path:  # fmt: skip
         """Write the page, whole or not at all; a file that exists is kept unless `force`. The file."""
-        file, text = Path(path), self.html(max_mb=max_mb)
-
-        def fill(unfinished: Path) -> None:
-            unfinished.write_text(text, encoding="utf-8")
-
-        write_whole(file, fill, force=force)
+        tell = progress if progress is not None else silent
+        file, text = Path(path), self.html(max_mb=max_mb, progress=tell)
+        write_whole(file, lambda unfinished: write_text(text, unfinished, file, tell), force=force)
         return file
 
     def plot(self, *, layer: int = 0, head: int | None = None, scale: str = "linear", ax: Any = None) -> Any:
@@ -134,7 +126,13 @@ class Page:
 
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without what was said of the first."""
-        return dataclasses.replace(self, sample=sample, links=(), notes=())
+        return dataclasses.replace(self, sample=sample, samples=None, links=(), notes=())
+
+    def of_samples(self, samples: Sequence[int]) -> Page:
+        """The same page that holds these samples of the batch and opens at the first of them."""
+        if not samples:
+            raise ArgumentError("a page must hold a sample at least, but none came: name one")
+        return dataclasses.replace(self, sample=samples[0], samples=tuple(dict.fromkeys(samples)), links=())
 
     def show(self, *, height: int = 720, max_mb: float = MAX_MB) -> Frame:
         """The page itself in a notebook, as a frame so many pixels high."""
@@ -152,10 +150,7 @@ class Page:
             "text": self.text,
             "sample": self.sample,
             "samples": self.layers[0].made.shape[0] if self.layers else 1,
-            "sides": [
-                {"tokens": [_short(token) for token in side.tokens], "words": side.words and list(side.words)}
-                for side in self.sides
-            ],
+            "sides": [side.to_dict(LONGEST_TOKEN) for side in self.sides],
             "layers": [
                 {"name": layer.name, "heads": layer.made.shape[1], "queries": layer.queries, "keys": layer.keys}
                 for layer in self.layers
@@ -174,67 +169,7 @@ class Page:
 
         return picture(self)
 
-    def _chosen(self) -> tuple[int, ...]:
-        """The queries whose rows are carried exactly."""
-        sizes = [layer.made.shape for layer in self.layers]
-        if 4 * sum(math.prod(size[1:]) for size in sizes) <= EXACT_BYTES:
-            return tuple(range(max((size[2] for size in sizes), default=0)))
-        return self.chosen if self.chosen is not None else ()
-
-    def _block(self, max_mb: float, chosen: Sequence[int]) -> int:
-        """How many tokens, each way, one byte has to stand for."""
-        if not max_mb > 0:
-            raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb}")
-        shapes = [tuple(layer.made.shape) for layer in self.layers]
-        if not shapes:
-            return 1
-        spoken = 2 * len(as_json(self.to_dict()).encode()) + sum(len(as_json(t).encode()) for t in LANGUAGES.values())
-        rows = sum(4 * H * Lk * sum(row < Lq for row in chosen) for _, H, Lq, Lk in shapes)
-        fixed = shell_bytes() + spoken + 400 * len(shapes) + 20_000 + math.ceil(rows * 4 / 3)
-        block = fitting_block(shapes, int(max_mb * 1e6) - fixed)
-        if block is None:
-            coarsest = -(-max(max(shape[2:]) for shape in shapes) // 32)
-            least = math.ceil((fixed + bytes_needed(shapes, coarsest)) / 1e5) / 10
-            raise refusal("refuse.page_too_large", limit=f"{max_mb:g}", least=f"{least:g}", layers=len(shapes))
-        return block
-
-
-def _blocks(n: int, carried: Carried) -> dict[str, str]:
-    """The data of layer n by the ids of their blocks."""
-    blocks = {
-        f"codes-{n}": as_base64(carried.codes),
-        f"entropy-{n}": as_base64(carried.entropy),
-        f"received-{n}": as_base64(carried.received),
-    }
-    if carried.exact:
-        blocks[f"exact-{n}"] = as_base64(torch.stack(list(carried.exact.values())))
-    return blocks
-
 
 def scale_bytes(scale: Sequence[tuple[int, int, int]]) -> str:
     """A scale of colours as base64, three bytes a colour."""
     return as_base64(torch.tensor(scale, dtype=torch.uint8))
-
-
-def _described(layer: Layer, carried: Carried) -> dict[str, Any]:
-    """What the header says of a layer."""
-    return {
-        "name": layer.name,
-        "heads": layer.made.shape[1],
-        "queries": layer.queries,
-        "keys": layer.keys,
-        "lengths": list(carried.lengths),
-        "block": list(carried.block),
-        "size": list(carried.codes.shape[1:]),
-        "thumb": list((carried.thumbs if carried.thumbs is not None else carried.codes).shape[1:]),
-        "exact": list(carried.exact),
-        "distance": [value if math.isfinite(value) else None for value in carried.distance.tolist()],
-        "causal": carried.is_causal,
-        "hidden": carried.hidden,
-        "empty": carried.empty,
-        "nan": carried.nan,
-    }
-
-
-def _short(token: str) -> str:
-    return token if len(token) <= LONGEST_TOKEN else token[: LONGEST_TOKEN - 1] + "…"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, HeadMean
-from headwise.pages.page import Layer, Page, Side
+from headwise.pages.page import Layer, Page
+from headwise.pages.sides import Side, Tokens, sides_of
 from headwise.watching import Seen
 from headwise.wording import refusal, say
-from headwise.wording.screen import visible
 
 if TYPE_CHECKING:
     from headwise.pages.looking import Look
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Maps", "Tokens", "page_of_look", "page_of_maps"]
 
 Maps = Seen | AttentionMap | HeadMean | Mapping[str, AttentionMap]
-Tokens = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
 MOST_LINKS = 12
-# a token without a letter
-EMPTY = "∅"
 
 
 def page_of_maps(
@@ -35,18 +32,21 @@ def page_of_maps(
     for name, made in named:
         if 0 in made.shape:
             raise refusal("refuse.empty_map", name=name, shape=tuple(made.shape))
-    given = _lists(tokens if tokens is not None else getattr(maps, "tokens", None))
+    samples = min(made.shape[0] for _, made in named)
+    given = sides_of(tokens if tokens is not None else getattr(maps, "tokens", None), samples)
     sides, layers = _sides(named, given)
     title = say("page.title", lang=lang)
     opening = _opening(layers, layer, head, title)
-    chosen = None if query is None else _rows(sides[layers[opening["layer"]].queries], query)
-    if chosen is not None:
-        opening["token"] = chosen[0]
+    sample, chosen = 0, None
+    if query is not None:
+        sample, first, chosen = _rows(sides[layers[opening["layer"]].queries], query)
+        opening["token"] = first
     unseen = getattr(maps, "unseen", {})
     return Page(
         title=title,
         layers=layers,
         sides=sides,
+        sample=sample,
         chosen=chosen,
         opening=opening,
         notes=tuple(say("look.unseen", lang=lang, module=name, reason=why) for name, why in unseen.items()),
@@ -58,7 +58,11 @@ def page_of_look(look: Look) -> Page:
     """The page of a look at a text: its words joined on request, its strongest links, the rows that were asked for."""
     owner = {token: n for n, word in enumerate(look.words) for token in word.tokens}
     count = len(look.tokens)
-    side = Side(tuple(token.text for token in look.tokens), tuple(owner.get(n, -1) for n in range(count)))
+    side = Side(
+        tuple(token.text for token in look.tokens),
+        tuple(owner.get(n, -1) for n in range(count)),
+        tuple(word.text for word in look.words),
+    )
     links = tuple(_links(look))
     return Page(
         title=look.model,
@@ -117,30 +121,7 @@ def _named(maps: Maps) -> list[tuple[str, AttentionMap | HeadMean]]:
     )
 
 
-def _lists(tokens: Any) -> list[tuple[str, ...]]:
-    """The lists of tokens that sides may have, in the order in which they are tried."""
-    if tokens is None:
-        return []
-    if isinstance(tokens, Mapping):
-        if set(tokens) - {"queries", "keys"}:
-            raise ArgumentError(f'tokens by name are those of "queries" and "keys"; got {", ".join(map(str, tokens))}')
-        found = [tuple(tokens[name]) for name in ("queries", "keys") if name in tokens]
-    elif isinstance(tokens, str) or not isinstance(tokens, Sequence):
-        raise ArgumentError(f"tokens must be a list of texts, or one for each sample; got {type(tokens).__name__}")
-    elif tokens and isinstance(tokens[0], Sequence) and not isinstance(tokens[0], str):
-        # one list for each sample: the first sample is shown
-        found = [tuple(tokens[0])]
-    else:
-        found = [tuple(tokens)]
-    for each in found:
-        if not all(isinstance(token, str) for token in each):
-            raise ArgumentError("tokens must be texts: decode their numbers with the tokenizer first")
-    return [tuple(visible(token) if token else EMPTY for token in each) for each in found]
-
-
-def _sides(
-    named: Sequence[tuple[str, Any]], given: Sequence[tuple[str, ...]]
-) -> tuple[tuple[Side, ...], tuple[Layer, ...]]:
+def _sides(named: Sequence[tuple[str, Any]], given: Sequence[Side]) -> tuple[tuple[Side, ...], tuple[Layer, ...]]:
     """Every sequence of tokens once, and which of them each map's rows and columns are."""
     sides: list[Side] = []
 
@@ -153,14 +134,14 @@ def _sides(
     for name, made in named:
         lengths = tuple(made.shape[2:])
         # rows take the first list that fits; columns the last, so that two lists of one length are queries and keys
-        fits = [[each for each in given if len(each) == length] for length in lengths]
+        fits = [[each for each in given if len(each.tokens) == length] for length in lengths]
         matched = matched or any(fits)
-        rows = fits[0][0] if fits[0] else tuple(map(str, range(lengths[0])))
-        columns = fits[1][-1] if fits[1] else tuple(map(str, range(lengths[1])))
-        layers.append(Layer(name, made, place(Side(rows)), place(Side(columns))))
+        rows = fits[0][0] if fits[0] else _numbers(lengths[0])
+        columns = fits[1][-1] if fits[1] else _numbers(lengths[1])
+        layers.append(Layer(name, made, place(rows), place(columns)))
     if given and not matched:
         shapes = ", ".join(f"{name!r}: Lq={made.shape[2]}, Lk={made.shape[3]}" for name, made in named[:4])
-        counts = " and ".join(str(len(each)) for each in given)
+        counts = " and ".join(str(len(each.tokens)) for each in given)
         raise ArgumentError(f"there must be a token for each query or key, but {counts} came; the maps: {shapes}")
     return tuple(sides), tuple(layers)
 
@@ -178,10 +159,17 @@ def _opening(layers: Sequence[Layer], layer: Sequence[int], head: Sequence[int],
     return {"layer": first, "head": head[0] if head else 0}
 
 
-def _rows(side: Side, query: str) -> tuple[int, ...]:
-    found = tuple(n for n, token in enumerate(side.tokens) if token.strip() == query.strip())
-    if not found:
-        distinct = list(dict.fromkeys(side.tokens))
-        listed = ", ".join(distinct[:40]) + (", …" if len(distinct) > 40 else "")
-        raise refusal("refuse.query", query=query, words=listed)
-    return found
+def _numbers(length: int) -> Side:
+    return Side(tuple(map(str, range(length))))
+
+
+def _rows(side: Side, query: str) -> tuple[int, int, tuple[int, ...]]:
+    """The first sample that has a token of this text, its first row with it, and such rows of all samples."""
+    samples = (side, *side.others)
+    found = [[n for n, token in enumerate(each.tokens) if token.strip() == query.strip()] for each in samples]
+    for sample, rows in enumerate(found):
+        if rows:
+            return sample, rows[0], tuple(sorted({row for each in found for row in each}))
+    distinct = list(dict.fromkeys(token.strip() for each in samples for token in each.tokens))
+    listed = ", ".join(distinct[:40]) + (", …" if len(distinct) > 40 else "")
+    raise refusal("refuse.query", query=query, words=listed)

@@ -11,6 +11,7 @@ PAGE: dict[str, str] = {
     "page.controls": "显示什么",
     "page.layer": "层",
     "page.head": "头",
+    "page.sample": "样本",
     "page.token": "token 序号",
     "page.joined": "合并子词",
     "page.save": "保存图",
@@ -23,6 +24,7 @@ PAGE: dict[str, str] = {
     "page.hints": "按键：1–6 视图 · ← ↑ → ↓ 移动 · h H 换头 · l L 换层 · + − 0 或 Ctrl 加滚轮缩放 · "
     "j 合并子词 · 空格播放步骤",
     "page.hints.steps": "按键：← → 一步 · 空格播放",
+    "page.hints.samples": "s S 换样本",
     "page.waiting": "这一层的数还在读入。",
     "page.weight": "注意力权重",
     "page.scale": "颜色的刻度",
@@ -94,6 +96,8 @@ PAGE: dict[str, str] = {
     "page.fact.module": "第 {layer} 层是模块 {name}。",
     "page.fact.size": "共 {layers} 层；这一层 {heads} 个头，{queries} 个查询 × {keys} 个键。",
     "page.fact.sample": "一批 {samples} 个样本中的第 {sample} 个（从 0 数起）。",
+    "page.fact.samples": "本页含样本 {carried}；这一批另有 {count} 个未包含："
+    "用 hw.look(…).of_samples([…]) 或 --sample 另选。",
     "page.fact.causal": "因果：没有查询能看到后面的键。",
     "page.fact.hidden": "{share} % 的位置不可关注。",
     "page.fact.open": "没有遮住任何位置。",
@@ -145,6 +149,7 @@ PAGE: dict[str, str] = {
     "look.help.file": "从文件读入文本（UTF-8）。",
     "look.help.pair": "第二段文本，与 TEXT 一起交给模型。",
     "look.help.maps": "显示 headwise 保存的文件里的注意力图，不运行模型。",
+    "look.help.sample": "与 --maps 同用：显示这一批中的这个样本，从 0 数起（可重复）；不给则显示放得下的全部。",
     "look.help.cut": "文本超过模型的上限时，只读开头。",
     "look.help.max_mb": "整页最多多少百万字节（12）：放不下的图会合并到放得下为止。",
     "look.help.open": "写完后打开文件。",
@@ -156,12 +161,15 @@ PAGE: dict[str, str] = {
     "plot.help.scale": "权重怎样变成颜色；单个头用 linear，全部用 log。",
     "refuse.one_source": "TEXT、--file、--maps 必须恰好给一个，给的是（{given}）：请看 `headwise look --help`。",
     "refuse.maps_alone": "注意力图已经算好，--maps 不能与给模型读的东西一起用，但给了 {given}：请去掉它。",
+    "refuse.sample_of_text": "样本属于一批图，而文本是单独读的，却给了 --sample：请去掉它，或给出 --maps。",
     "refuse.max_mb": "整页总要有一些字节，但给的是 --max-mb {got}：请给大于 0 的数。",
     "refuse.no_text_file": "文本必须在能按 UTF-8 读的文件里，但 {file} 不行（{reason}）：请检查路径。",
     "refuse.no_maps": "至少要有一张注意力图，但一张也没看到（没看到的：{reason}）：请在模型运行时观察它。",
     "refuse.empty_map": "注意力图必须有样本、头、查询和键，但 {name} 的是 {shape}：请去掉它。",
     "refuse.page_too_large": "整页最多 {limit} 百万字节，但 {layers} 层即使合并到 32 × 32 也要 {least}："
     "请用 --max-mb 放宽，或用 --query 少要几行，或少看几层。",
+    "refuse.page_of_samples_too_large": "网页最多可有 {limit} 百万字节，但 {samples} 个样本的 {layers} 层"
+    "即使合并到 32 × 32 仍需 {least}：用 --max-mb 放宽上限，或显示更少的样本或层。",
     # in a notebook
     "page.notebook": 'hw.look(…).show() 在这里显示整页；hw.look(…).save("look.html") 写成文件。',
 }

@@ -38,6 +38,7 @@ ENGLISH: dict[str, str] = {
     "step.watched": "running it again, watched",
     "step.links": "looking for the strongest links",
     "step.writing": "writing {file}",
+    "step.carrying": "laying out the maps",
     "step.reading": "reading {file}",
     "step.proving": "converting the layer and comparing it with its source",
     "convert.list": "The conventions that --from and --to take, each with its other names:",

@@ -11,6 +11,7 @@ PAGE: dict[str, str] = {
     "page.controls": "What is shown",
     "page.layer": "Layer",
     "page.head": "Head",
+    "page.sample": "Sample",
     "page.token": "Token",
     "page.joined": "Join sub-words",
     "page.save": "Save figure",
@@ -23,6 +24,7 @@ PAGE: dict[str, str] = {
     "page.hints": "Keys: 1–6 views · ← ↑ → ↓ move · h H head · l L layer · + − 0 or Ctrl and wheel zoom · "
     "j join · space plays the steps",
     "page.hints.steps": "Keys: ← → one step · space plays",
+    "page.hints.samples": "s S sample",
     "page.waiting": "The numbers of this layer are still being read.",
     "page.weight": "Attention weight",
     "page.scale": "Scale of the colours",
@@ -94,6 +96,8 @@ PAGE: dict[str, str] = {
     "page.fact.module": "Layer {layer} is the module {name}.",
     "page.fact.size": "{layers} layers; here {heads} heads, {queries} queries × {keys} keys.",
     "page.fact.sample": "Sample {sample}, counted from 0, of a batch of {samples}.",
+    "page.fact.samples": "The page holds samples {carried}; {count} more of the batch are left out: "
+    "hw.look(…).of_samples([…]) or --sample chooses others.",
     "page.fact.causal": "Causal: no query looks at a later key.",
     "page.fact.hidden": "{share} % of the pairs may not attend.",
     "page.fact.open": "Nothing is masked.",
@@ -146,6 +150,7 @@ PAGE: dict[str, str] = {
     "look.help.file": "Read the text from a file, in UTF-8.",
     "look.help.pair": "A second text, which the model reads together with TEXT.",
     "look.help.maps": "Show the maps of a file that headwise saved, without running a model.",
+    "look.help.sample": "With --maps, show this sample of the batch, from 0 (may be repeated); else all that fit.",
     "look.help.cut": "Read only the beginning of a text that is too long for the model.",
     "look.help.max_mb": "The most million bytes that the page may have (12): longer maps are pooled until they fit.",
     "look.help.open": "Open the file when it is written.",
@@ -159,6 +164,8 @@ PAGE: dict[str, str] = {
     "`headwise look --help`.",
     "refuse.maps_alone": "Maps have been made already, so --maps goes without what a model reads, but {given} came: "
     "leave it out.",
+    "refuse.sample_of_text": "A sample is one of a batch of maps, but a text is read alone, and --sample came: leave "
+    "it out, or give --maps.",
     "refuse.max_mb": "The page must be allowed some bytes, but --max-mb {got} came: give a number above 0.",
     "refuse.no_text_file": "The text must be in a file that can be read as UTF-8, but {file} cannot ({reason}): check "
     "the path.",
@@ -168,6 +175,8 @@ PAGE: dict[str, str] = {
     "it out.",
     "refuse.page_too_large": "The page may have {limit} million bytes, but its {layers} layers need {least} even "
     "pooled to 32 × 32: allow more with --max-mb, ask for fewer rows with --query, or look at fewer layers.",
+    "refuse.page_of_samples_too_large": "The page may have {limit} million bytes, but {samples} samples of its "
+    "{layers} layers need {least} even pooled to 32 × 32: allow more with --max-mb, or show fewer samples or layers.",
     # in a notebook
     "page.notebook": 'hw.look(…).show() shows the page here; hw.look(…).save("look.html") writes it.',
 }

@@ -78,6 +78,8 @@ class Data {
   constructor(header, text) {
     this.header = header;
     this.layers = header.layers;
+    // which of the samples that are carried is shown
+    this.sample = 0;
     this.text = text;
     this.held = new Map();
   }
@@ -88,8 +90,19 @@ class Data {
     return this.text(`codes-${layer}`) !== null && this.text(`${last}-${layer}`) !== null;
   }
 
+  // the number of the sample that is shown
+  get sampled() {
+    return this.header.carried[this.sample] ?? 0;
+  }
+
+  // what the header says of a layer in the sample that is shown
+  facts(layer) {
+    return this.layers[layer].samples[this.sample];
+  }
+
   side(layer, which) {
-    return this.header.sides[this.layers[layer][which]];
+    const side = this.header.sides[this.layers[layer][which]];
+    return side.others && this.sampled > 0 ? side.others[this.sampled - 1] : side;
   }
 
   name(layer, which, index) {
@@ -98,20 +111,25 @@ class Data {
 
   codes(layer, head) {
     const [rows, columns] = this.layers[layer].size;
-    return this.block(`codes-${layer}`, bytesOf).subarray(head * rows * columns, (head + 1) * rows * columns);
+    return this.part(this.block(`codes-${layer}`, bytesOf), layer, head, rows * columns);
   }
 
   thumb(layer, head) {
     const [rows, columns] = this.layers[layer].thumb;
     const name = this.text(`thumbs-${layer}`) === null ? `codes-${layer}` : `thumbs-${layer}`;
-    const all = this.block(name, bytesOf);
-    return { rows, columns, codes: all.subarray(head * rows * columns, (head + 1) * rows * columns) };
+    return { rows, columns, codes: this.part(this.block(name, bytesOf), layer, head, rows * columns) };
+  }
+
+  // what a block holds of one head in the sample that is shown, so many entries
+  part(block, layer, head, size) {
+    const place = this.sample * this.layers[layer].heads + head;
+    return block.subarray(place * size, (place + 1) * size);
   }
 
   // one number of each block of queries or keys
   sums(which, layer, head) {
     const count = this.layers[layer].size[which === "entropy" ? 0 : 1];
-    return this.block(`${which}-${layer}`, floatsOf).subarray(head * count, (head + 1) * count);
+    return this.part(this.block(`${which}-${layer}`, floatsOf), layer, head, count);
   }
 
   // the exact weights of a query, or null where they are not carried
@@ -119,7 +137,7 @@ class Data {
     const { exact, heads, lengths } = this.layers[layer];
     const place = exact.indexOf(query);
     if (place < 0) return null;
-    const start = (place * heads + head) * lengths[1];
+    const start = ((this.sample * exact.length + place) * heads + head) * lengths[1];
     return this.block(`exact-${layer}`, floatsOf).subarray(start, start + lengths[1]);
   }
 
@@ -480,9 +498,9 @@ function escaped(text) {
 function axis(data, layer, which, isJoined) {
   const { lengths, block } = data.layers[layer];
   const side = which === "queries" ? 0 : 1;
-  const { tokens, words } = data.side(layer, which);
+  const { tokens, words, called } = data.side(layer, which);
   const length = lengths[side];
-  if (isJoined && words && data.isSingle(layer)) return joinedAxis(tokens, words, length);
+  if (isJoined && words && data.isSingle(layer)) return joinedAxis(tokens, words, called, length);
   const step = block[side];
   const first = [];
   for (let n = 0; n < length; n += step) first.push(n);
@@ -494,7 +512,7 @@ function axis(data, layer, which, isJoined) {
   return { names, first, of: (token) => Math.floor(token / step), step, isJoined: false };
 }
 
-function joinedAxis(tokens, words, length) {
+function joinedAxis(tokens, words, called, length) {
   const names = [];
   const first = [];
   const own = [];
@@ -502,8 +520,9 @@ function joinedAxis(tokens, words, length) {
     const isNew = n === 0 || words[n] < 0 || words[n] !== words[n - 1];
     if (isNew) {
       first.push(n);
-      names.push(tokens[n]);
-    } else {
+      // the parts of a word may share a character, so that it is not what they are side by side
+      names.push(called?.[words[n]] ?? tokens[n]);
+    } else if (!called) {
       names[names.length - 1] += tokens[n].replace(/^##/, "");
     }
     own.push(first.length - 1);
@@ -822,6 +841,8 @@ function run(app, views, event) {
     H: () => app.nextHead(-1),
     l: () => app.nextLayer(1),
     L: () => app.nextLayer(-1),
+    s: () => app.nextSample(1),
+    S: () => app.nextSample(-1),
     j: () => app.set({ joined: !app.state.joined }),
     "+": () => app.view.zoom?.(1.5),
     "=": () => app.view.zoom?.(1.5),
@@ -873,11 +894,11 @@ function legend(app, root) {
 
 // only those that are on the page
 function signs(app) {
-  const { layers } = app.data;
+  const facts = app.data.layers.map((layer, n) => app.data.facts(n));
   const there = {
-    masked: layers.some((layer) => layer.hidden > 0),
-    empty: layers.some((layer) => layer.empty > 0),
-    nan: layers.some((layer) => layer.nan > 0),
+    masked: facts.some((each) => each.hidden > 0),
+    empty: facts.some((each) => each.empty > 0),
+    nan: facts.some((each) => each.nan > 0),
   };
   const said = { masked: "page.masked", empty: "page.empty", nan: "page.nan" };
   return Object.keys(there)
@@ -1167,7 +1188,7 @@ function overview(app, root) {
       const isChosen = layer === app.state.layer && head === app.state.head;
       button.classList.toggle("chosen", isChosen);
       button.setAttribute("aria-current", String(isChosen));
-      const distance = data.layers[layer].distance[head];
+      const distance = data.facts(layer).distance[head];
       const told = app.say("page.thumb", { layer, head, distance: distance === null ? "NaN" : distance.toFixed(1) });
       button.setAttribute("aria-label", told);
       button.title = `${told}\n${data.layers[layer].name}`;
@@ -1477,17 +1498,30 @@ function factsOf(data, layer, say) {
   const said = [say("page.fact.before_dropout")];
   if (now.name) said.push(say("page.fact.module", { layer, name: now.name }));
   said.push(say("page.fact.size", { layers: data.layers.length, heads: now.heads, queries: now.lengths[0], keys: now.lengths[1] }));
-  if (header.samples > 1) said.push(say("page.fact.sample", { sample: header.sample, samples: header.samples }));
-  if (now.causal) said.push(say("page.fact.causal"));
-  if (now.hidden > 0) said.push(say("page.fact.hidden", { share: (100 * now.hidden).toFixed(1) }));
+  if (header.samples > 1) said.push(say("page.fact.sample", { sample: data.sampled, samples: header.samples }));
+  if (header.carried.length < header.samples) said.push(say("page.fact.samples", { carried: runs(header.carried), count: header.samples - header.carried.length }));
+  const facts = data.facts(layer);
+  if (facts.causal) said.push(say("page.fact.causal"));
+  if (facts.hidden > 0) said.push(say("page.fact.hidden", { share: (100 * facts.hidden).toFixed(1) }));
   else said.push(say("page.fact.open"));
-  if (now.empty) said.push(say("page.fact.empty", { count: now.empty }));
-  if (now.nan) said.push(say("page.fact.nan", { count: now.nan }));
+  if (facts.empty) said.push(say("page.fact.empty", { count: facts.empty }));
+  if (facts.nan) said.push(say("page.fact.nan", { count: facts.nan }));
   if (data.isSingle(layer)) said.push(say("page.fact.coded"));
   else said.push(say("page.fact.pooled", { rows: now.block[0], columns: now.block[1] }));
   if (now.exact.length === now.lengths[0]) said.push(say("page.fact.exact_all"));
   else if (now.exact.length) said.push(say("page.fact.exact", { count: now.exact.length }));
   return said;
+}
+
+// 0, 1, 2, 5 as "0–2, 5"
+function runs(numbers) {
+  const found = [];
+  for (const n of [...numbers].sort((a, b) => a - b)) {
+    const last = found.at(-1);
+    if (last && last[1] === n - 1) last[1] = n;
+    else found.push([n, n]);
+  }
+  return found.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`)).join(", ");
 }
 
 // of a page without maps
@@ -1512,7 +1546,7 @@ function statisticsView(app, root) {
 
   // mean entropy of a head, over the rows that have one
   function meanEntropy(layer, head) {
-    const name = `${layer} ${head}`;
+    const name = `${app.data.sample} ${layer} ${head}`;
     if (!means.has(name)) {
       const all = app.data.sums("entropy", layer, head);
       means.set(name, all.reduce((sum, value) => sum + value, 0) / Math.max(1, all.length));
@@ -1576,7 +1610,7 @@ function statisticsView(app, root) {
       if (!app.data.isRead(layer)) return app.waiting(root);
       clear(tables).append(
         table(app.say("page.entropy.mean"), app.say("page.entropy.about"), meanEntropy, false),
-        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.layers[n].distance[h], true),
+        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h], true),
       );
       const { block } = app.data.layers[layer];
       const queries = app.data.side(layer, "queries").tokens;
@@ -1796,9 +1830,13 @@ class App {
     this.data = new Data(header, textOf);
     this.words = new Wording(JSON.parse(textOf("words")), header.lang);
     this.colours = new Colours(header.colours);
-    const opening = { view: "overview", layer: 0, head: 0, token: 0, ...header.opening, ...asked() };
+    const sample = Math.max(0, (header.carried ?? []).indexOf(header.sample));
+    const given = asked();
+    if (given.sample !== undefined) given.sample = Math.max(0, header.carried.indexOf(given.sample));
+    const opening = { view: "overview", sample, layer: 0, head: 0, token: 0, ...header.opening, ...given };
     this.state = this.allowed({ scale: "log", joined: false, ...opening, heads: new Set() });
     this.state.heads = new Set([this.state.head]);
+    this.data.sample = this.state.sample;
     this.later = null;
     this.view = null;
     this.mounted = null;
@@ -1835,18 +1873,28 @@ class App {
     return this.data.isSingle(layer) && ["queries", "keys"].every((side) => this.data.side(layer, side).words);
   }
 
+  // the number of a sample, and how its own tokens begin
+  sampleName(n) {
+    const { others, tokens } = this.data.header.sides[this.data.layers[0].queries];
+    const beginning = others ? (n > 0 ? others[n - 1].tokens : tokens).slice(0, 8) : [];
+    const said = beginning.map((token) => token.trim()).join(" ");
+    return said ? `${n} · ${shortened(said, 28)}` : String(n);
+  }
+
   // a state within what there is
   allowed(state) {
-    if (!this.hasMaps()) return { ...state, view: "steps", layer: 0, head: 0, token: 0 };
+    if (!this.hasMaps()) return { ...state, view: "steps", sample: 0, layer: 0, head: 0, token: 0 };
+    const sample = clamp(Math.trunc(state.sample) || 0, 0, this.data.header.carried.length - 1);
     const layer = clamp(Math.trunc(state.layer) || 0, 0, this.data.layers.length - 1);
     const { heads, lengths } = this.data.layers[layer];
     const view = Object.hasOwn(VIEWS, state.view) ? state.view : "overview";
-    return { ...state, view, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
+    return { ...state, view, sample, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
   }
 
   set(patch) {
     const before = this.state;
     this.state = this.allowed({ ...before, ...patch });
+    this.data.sample = this.state.sample;
     const heads = this.data.layers[this.state.layer]?.heads ?? 1;
     this.state.heads = new Set([...this.state.heads].filter((head) => head < heads));
     if (patch.head !== undefined && !patch.heads && this.state.view === "heads" && before.view === "heads") this.state.heads = new Set([this.state.head]);
@@ -1870,6 +1918,13 @@ class App {
     this.set({ layer: (this.state.layer + by + this.data.layers.length) % this.data.layers.length });
   }
 
+  nextSample(by) {
+    const count = this.data.header.carried?.length ?? 0;
+    if (count < 2) return;
+    this.set({ sample: (this.state.sample + by + count) % count });
+    this.tell(this.say("page.fact.sample", { sample: this.data.sampled, samples: this.data.header.samples }));
+  }
+
   waiting(root) {
     root.dataset.waiting = "true";
     this.tell(this.say("page.waiting"));
@@ -1891,7 +1946,7 @@ class App {
     this.controls();
     clearTimeout(this.later);
     // browsers warn of an address that changes with every key
-    this.later = setTimeout(() => remember(this.state), 200);
+    this.later = setTimeout(() => remember(), 200);
   }
 
   controls() {
@@ -1904,6 +1959,9 @@ class App {
       tab.tabIndex = name === view ? 0 : -1;
     }
     if (this.hasMaps()) {
+      const { carried } = header;
+      document.getElementById("sampling").hidden = carried.length < 2;
+      options("sample", carried.map((n) => this.sampleName(n)), this.state.sample);
       options("layer", layers.map((each, n) => (each.name ? `${n} · ${each.name}` : String(n))), layer);
       options("head", Array.from({ length: layers[layer].heads }, (_, n) => String(n)), head);
       const input = document.getElementById("token");
@@ -1921,7 +1979,9 @@ class App {
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
-    document.getElementById("hints").textContent = this.say(this.hasMaps() ? "page.hints" : "page.hints.steps");
+    const hints = [this.say(this.hasMaps() ? "page.hints" : "page.hints.steps")];
+    if ((header.carried ?? []).length > 1) hints.push(this.say("page.hints.samples"));
+    document.getElementById("hints").textContent = hints.join(" · ");
   }
 
   start() {
@@ -1930,6 +1990,7 @@ class App {
       tabs.append(el("button", { type: "button", id: `tab-${name}`, role: "tab", "aria-controls": "view", on: { click: () => this.set({ view: name }) } }));
     }
     const on = (id, event, run) => document.getElementById(id).addEventListener(event, run);
+    on("sample", "change", (event) => this.set({ sample: Number(event.target.value) }));
     on("layer", "change", (event) => this.set({ layer: Number(event.target.value) }));
     on("head", "change", (event) => this.set({ head: Number(event.target.value) }));
     on("token", "change", (event) => this.set({ token: Number(event.target.value) }));
@@ -1959,16 +2020,22 @@ function asked() {
   const given = new URLSearchParams(window.location.hash.slice(1));
   const found = {};
   if (given.has("view")) found.view = given.get("view");
-  for (const name of ["layer", "head", "token"]) if (given.has(name)) found[name] = Number(given.get(name));
+  for (const name of ["sample", "layer", "head", "token"]) if (given.has(name)) found[name] = Number(given.get(name));
   return found;
 }
 
-function remember({ view, layer, head, token }) {
+function remember() {
   try {
-    window.history.replaceState(null, "", `#${new URLSearchParams({ view, layer, head, token })}`);
+    window.history.replaceState(null, "", `#${new URLSearchParams(shownNow())}`);
   } catch {
     // a page within another may have no address of its own
   }
+}
+
+// what is shown, as the address says it
+function shownNow() {
+  const { view, layer, head, token } = app.state;
+  return { view, ...(app.data.header.samples > 1 ? { sample: app.data.sampled } : {}), layer, head, token };
 }
 
 function options(id, names, chosen) {
@@ -1986,7 +2053,7 @@ app.start();
 // for the console: what is shown, and the numbers of the page
 window.headwise = {
   header: app.data.header,
-  shown: () => ({ view: app.state.view, layer: app.state.layer, head: app.state.head, token: app.state.token }),
+  shown: shownNow,
   weight: (layer, head, query, key) => app.data.weight(layer, head, query, key),
   codes: (layer, head) => Array.from(app.data.codes(layer, head)),
   row: (layer, head, query) => Array.from(app.data.row(layer, head, query).weights),

@@ -5,9 +5,9 @@ import { WEIGHTS, kindOf, MASKED, EMPTY } from "./codes.js";
 export function axis(data, layer, which, isJoined) {
   const { lengths, block } = data.layers[layer];
   const side = which === "queries" ? 0 : 1;
-  const { tokens, words } = data.side(layer, which);
+  const { tokens, words, called } = data.side(layer, which);
   const length = lengths[side];
-  if (isJoined && words && data.isSingle(layer)) return joinedAxis(tokens, words, length);
+  if (isJoined && words && data.isSingle(layer)) return joinedAxis(tokens, words, called, length);
   const step = block[side];
   const first = [];
   for (let n = 0; n < length; n += step) first.push(n);
@@ -19,7 +19,7 @@ export function axis(data, layer, which, isJoined) {
   return { names, first, of: (token) => Math.floor(token / step), step, isJoined: false };
 }
 
-function joinedAxis(tokens, words, length) {
+function joinedAxis(tokens, words, called, length) {
   const names = [];
   const first = [];
   const own = [];
@@ -27,8 +27,9 @@ function joinedAxis(tokens, words, length) {
     const isNew = n === 0 || words[n] < 0 || words[n] !== words[n - 1];
     if (isNew) {
       first.push(n);
-      names.push(tokens[n]);
-    } else {
+      // the parts of a word may share a character, so that it is not what they are side by side
+      names.push(called?.[words[n]] ?? tokens[n]);
+    } else if (!called) {
       names[names.length - 1] += tokens[n].replace(/^##/, "");
     }
     own.push(first.length - 1);

@@ -22,6 +22,8 @@ export class Data {
   constructor(header, text) {
     this.header = header;
     this.layers = header.layers;
+    // which of the samples that are carried is shown
+    this.sample = 0;
     this.text = text;
     this.held = new Map();
   }
@@ -32,8 +34,19 @@ export class Data {
     return this.text(`codes-${layer}`) !== null && this.text(`${last}-${layer}`) !== null;
   }
 
+  // the number of the sample that is shown
+  get sampled() {
+    return this.header.carried[this.sample] ?? 0;
+  }
+
+  // what the header says of a layer in the sample that is shown
+  facts(layer) {
+    return this.layers[layer].samples[this.sample];
+  }
+
   side(layer, which) {
-    return this.header.sides[this.layers[layer][which]];
+    const side = this.header.sides[this.layers[layer][which]];
+    return side.others && this.sampled > 0 ? side.others[this.sampled - 1] : side;
   }
 
   name(layer, which, index) {
@@ -42,20 +55,25 @@ export class Data {
 
   codes(layer, head) {
     const [rows, columns] = this.layers[layer].size;
-    return this.block(`codes-${layer}`, bytesOf).subarray(head * rows * columns, (head + 1) * rows * columns);
+    return this.part(this.block(`codes-${layer}`, bytesOf), layer, head, rows * columns);
   }
 
   thumb(layer, head) {
     const [rows, columns] = this.layers[layer].thumb;
     const name = this.text(`thumbs-${layer}`) === null ? `codes-${layer}` : `thumbs-${layer}`;
-    const all = this.block(name, bytesOf);
-    return { rows, columns, codes: all.subarray(head * rows * columns, (head + 1) * rows * columns) };
+    return { rows, columns, codes: this.part(this.block(name, bytesOf), layer, head, rows * columns) };
+  }
+
+  // what a block holds of one head in the sample that is shown, so many entries
+  part(block, layer, head, size) {
+    const place = this.sample * this.layers[layer].heads + head;
+    return block.subarray(place * size, (place + 1) * size);
   }
 
   // one number of each block of queries or keys
   sums(which, layer, head) {
     const count = this.layers[layer].size[which === "entropy" ? 0 : 1];
-    return this.block(`${which}-${layer}`, floatsOf).subarray(head * count, (head + 1) * count);
+    return this.part(this.block(`${which}-${layer}`, floatsOf), layer, head, count);
   }
 
   // the exact weights of a query, or null where they are not carried
@@ -63,7 +81,7 @@ export class Data {
     const { exact, heads, lengths } = this.layers[layer];
     const place = exact.indexOf(query);
     if (place < 0) return null;
-    const start = (place * heads + head) * lengths[1];
+    const start = ((this.sample * exact.length + place) * heads + head) * lengths[1];
     return this.block(`exact-${layer}`, floatsOf).subarray(start, start + lengths[1]);
   }
 

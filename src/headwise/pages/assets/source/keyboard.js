@@ -27,6 +27,8 @@ function run(app, views, event) {
     H: () => app.nextHead(-1),
     l: () => app.nextLayer(1),
     L: () => app.nextLayer(-1),
+    s: () => app.nextSample(1),
+    S: () => app.nextSample(-1),
     j: () => app.set({ joined: !app.state.joined }),
     "+": () => app.view.zoom?.(1.5),
     "=": () => app.view.zoom?.(1.5),

@@ -31,11 +31,11 @@ export function legend(app, root) {
 
 // only those that are on the page
 function signs(app) {
-  const { layers } = app.data;
+  const facts = app.data.layers.map((layer, n) => app.data.facts(n));
   const there = {
-    masked: layers.some((layer) => layer.hidden > 0),
-    empty: layers.some((layer) => layer.empty > 0),
-    nan: layers.some((layer) => layer.nan > 0),
+    masked: facts.some((each) => each.hidden > 0),
+    empty: facts.some((each) => each.empty > 0),
+    nan: facts.some((each) => each.nan > 0),
   };
   const said = { masked: "page.masked", empty: "page.empty", nan: "page.nan" };
   return Object.keys(there)

@@ -6,6 +6,7 @@ import { clamp, clear, el } from "./elements.js";
 import { weightOf } from "./codes.js";
 import { headView } from "./heads.js";
 import { listen } from "./keyboard.js";
+import { shortened } from "./layout.js";
 import { mapView } from "./map.js";
 import { overview } from "./overview.js";
 import { rowView } from "./row.js";
@@ -33,9 +34,13 @@ class App {
     this.data = new Data(header, textOf);
     this.words = new Wording(JSON.parse(textOf("words")), header.lang);
     this.colours = new Colours(header.colours);
-    const opening = { view: "overview", layer: 0, head: 0, token: 0, ...header.opening, ...asked() };
+    const sample = Math.max(0, (header.carried ?? []).indexOf(header.sample));
+    const given = asked();
+    if (given.sample !== undefined) given.sample = Math.max(0, header.carried.indexOf(given.sample));
+    const opening = { view: "overview", sample, layer: 0, head: 0, token: 0, ...header.opening, ...given };
     this.state = this.allowed({ scale: "log", joined: false, ...opening, heads: new Set() });
     this.state.heads = new Set([this.state.head]);
+    this.data.sample = this.state.sample;
     this.later = null;
     this.view = null;
     this.mounted = null;
@@ -72,18 +77,28 @@ class App {
     return this.data.isSingle(layer) && ["queries", "keys"].every((side) => this.data.side(layer, side).words);
   }
 
+  // the number of a sample, and how its own tokens begin
+  sampleName(n) {
+    const { others, tokens } = this.data.header.sides[this.data.layers[0].queries];
+    const beginning = others ? (n > 0 ? others[n - 1].tokens : tokens).slice(0, 8) : [];
+    const said = beginning.map((token) => token.trim()).join(" ");
+    return said ? `${n} · ${shortened(said, 28)}` : String(n);
+  }
+
   // a state within what there is
   allowed(state) {
-    if (!this.hasMaps()) return { ...state, view: "steps", layer: 0, head: 0, token: 0 };
+    if (!this.hasMaps()) return { ...state, view: "steps", sample: 0, layer: 0, head: 0, token: 0 };
+    const sample = clamp(Math.trunc(state.sample) || 0, 0, this.data.header.carried.length - 1);
     const layer = clamp(Math.trunc(state.layer) || 0, 0, this.data.layers.length - 1);
     const { heads, lengths } = this.data.layers[layer];
     const view = Object.hasOwn(VIEWS, state.view) ? state.view : "overview";
-    return { ...state, view, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
+    return { ...state, view, sample, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
   }
 
   set(patch) {
     const before = this.state;
     this.state = this.allowed({ ...before, ...patch });
+    this.data.sample = this.state.sample;
     const heads = this.data.layers[this.state.layer]?.heads ?? 1;
     this.state.heads = new Set([...this.state.heads].filter((head) => head < heads));
     if (patch.head !== undefined && !patch.heads && this.state.view === "heads" && before.view === "heads") this.state.heads = new Set([this.state.head]);
@@ -107,6 +122,13 @@ class App {
     this.set({ layer: (this.state.layer + by + this.data.layers.length) % this.data.layers.length });
   }
 
+  nextSample(by) {
+    const count = this.data.header.carried?.length ?? 0;
+    if (count < 2) return;
+    this.set({ sample: (this.state.sample + by + count) % count });
+    this.tell(this.say("page.fact.sample", { sample: this.data.sampled, samples: this.data.header.samples }));
+  }
+
   waiting(root) {
     root.dataset.waiting = "true";
     this.tell(this.say("page.waiting"));
@@ -128,7 +150,7 @@ class App {
     this.controls();
     clearTimeout(this.later);
     // browsers warn of an address that changes with every key
-    this.later = setTimeout(() => remember(this.state), 200);
+    this.later = setTimeout(() => remember(), 200);
   }
 
   controls() {
@@ -141,6 +163,9 @@ class App {
       tab.tabIndex = name === view ? 0 : -1;
     }
     if (this.hasMaps()) {
+      const { carried } = header;
+      document.getElementById("sampling").hidden = carried.length < 2;
+      options("sample", carried.map((n) => this.sampleName(n)), this.state.sample);
       options("layer", layers.map((each, n) => (each.name ? `${n} · ${each.name}` : String(n))), layer);
       options("head", Array.from({ length: layers[layer].heads }, (_, n) => String(n)), head);
       const input = document.getElementById("token");
@@ -158,7 +183,9 @@ class App {
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
-    document.getElementById("hints").textContent = this.say(this.hasMaps() ? "page.hints" : "page.hints.steps");
+    const hints = [this.say(this.hasMaps() ? "page.hints" : "page.hints.steps")];
+    if ((header.carried ?? []).length > 1) hints.push(this.say("page.hints.samples"));
+    document.getElementById("hints").textContent = hints.join(" · ");
   }
 
   start() {
@@ -167,6 +194,7 @@ class App {
       tabs.append(el("button", { type: "button", id: `tab-${name}`, role: "tab", "aria-controls": "view", on: { click: () => this.set({ view: name }) } }));
     }
     const on = (id, event, run) => document.getElementById(id).addEventListener(event, run);
+    on("sample", "change", (event) => this.set({ sample: Number(event.target.value) }));
     on("layer", "change", (event) => this.set({ layer: Number(event.target.value) }));
     on("head", "change", (event) => this.set({ head: Number(event.target.value) }));
     on("token", "change", (event) => this.set({ token: Number(event.target.value) }));
@@ -196,16 +224,22 @@ function asked() {
   const given = new URLSearchParams(window.location.hash.slice(1));
   const found = {};
   if (given.has("view")) found.view = given.get("view");
-  for (const name of ["layer", "head", "token"]) if (given.has(name)) found[name] = Number(given.get(name));
+  for (const name of ["sample", "layer", "head", "token"]) if (given.has(name)) found[name] = Number(given.get(name));
   return found;
 }
 
-function remember({ view, layer, head, token }) {
+function remember() {
   try {
-    window.history.replaceState(null, "", `#${new URLSearchParams({ view, layer, head, token })}`);
+    window.history.replaceState(null, "", `#${new URLSearchParams(shownNow())}`);
   } catch {
     // a page within another may have no address of its own
   }
+}
+
+// what is shown, as the address says it
+function shownNow() {
+  const { view, layer, head, token } = app.state;
+  return { view, ...(app.data.header.samples > 1 ? { sample: app.data.sampled } : {}), layer, head, token };
 }
 
 function options(id, names, chosen) {
@@ -223,7 +257,7 @@ app.start();
 // for the console: what is shown, and the numbers of the page
 window.headwise = {
   header: app.data.header,
-  shown: () => ({ view: app.state.view, layer: app.state.layer, head: app.state.head, token: app.state.token }),
+  shown: shownNow,
   weight: (layer, head, query, key) => app.data.weight(layer, head, query, key),
   codes: (layer, head) => Array.from(app.data.codes(layer, head)),
   row: (layer, head, query) => Array.from(app.data.row(layer, head, query).weights),

@@ -36,7 +36,7 @@ export function overview(app, root) {
       const isChosen = layer === app.state.layer && head === app.state.head;
       button.classList.toggle("chosen", isChosen);
       button.setAttribute("aria-current", String(isChosen));
-      const distance = data.layers[layer].distance[head];
+      const distance = data.facts(layer).distance[head];
       const told = app.say("page.thumb", { layer, head, distance: distance === null ? "NaN" : distance.toFixed(1) });
       button.setAttribute("aria-label", told);
       button.title = `${told}\n${data.layers[layer].name}`;

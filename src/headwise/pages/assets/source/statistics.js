@@ -11,7 +11,7 @@ export function statisticsView(app, root) {
 
   // mean entropy of a head, over the rows that have one
   function meanEntropy(layer, head) {
-    const name = `${layer} ${head}`;
+    const name = `${app.data.sample} ${layer} ${head}`;
     if (!means.has(name)) {
       const all = app.data.sums("entropy", layer, head);
       means.set(name, all.reduce((sum, value) => sum + value, 0) / Math.max(1, all.length));
@@ -75,7 +75,7 @@ export function statisticsView(app, root) {
       if (!app.data.isRead(layer)) return app.waiting(root);
       clear(tables).append(
         table(app.say("page.entropy.mean"), app.say("page.entropy.about"), meanEntropy, false),
-        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.layers[n].distance[h], true),
+        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h], true),
       );
       const { block } = app.data.layers[layer];
       const queries = app.data.side(layer, "queries").tokens;
