@@ -100,3 +100,23 @@ def test_no_other_part_renames_files_by_itself():
             if is_call and node.func.attr == "replace" and len(node.args) == 1 and not node.keywords:
                 own.append(str(file.relative_to(SRC)))
     assert own == ["written.py"]
+
+
+@pytest.mark.parametrize("length", [300, 251], ids=["the file's", "that of the unfinished one"])
+def test_a_name_that_is_too_long_is_refused_in_one_sentence(tmp_path, length):
+    file = tmp_path / ("a" * (length - 4) + ".txt")
+    with pytest.raises(Refusal, match=r"a\.txt could not be written \(File name too long\)"):
+        write_whole(file, lambda unfinished: unfinished.write_text("all"), force=False)
+    assert names(tmp_path) == []
+
+
+def test_a_folder_in_which_nothing_can_even_be_removed_is_refused_in_one_sentence(tmp_path, monkeypatch):
+    import errno
+    from pathlib import Path
+
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(Refusal, match=r"could not be written \(Read-only file system\)"):
+        write_whole(tmp_path / "a.txt", half(OSError(errno.EROFS, "Read-only file system")), force=False)

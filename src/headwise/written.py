@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from headwise.wording import refusal
+from headwise.wording import Refusal, refusal
 
 __all__ = ["check_place", "write_whole"]
 
 
 def check_place(file: Path, *, force: bool) -> Path:
     """The file, if it may be written there; else a Refusal. force: whether one that exists may be replaced."""
-    if not file.parent.is_dir():
+    try:
+        has_folder, is_folder, is_there = file.parent.is_dir(), file.is_dir(), file.exists()
+    except OSError as error:
+        # as of a name that is too long
+        raise _unwritable(file, error) from error
+    if not has_folder:
         raise refusal("refuse.output_folder", folder=file.parent)
-    if file.is_dir():
+    if is_folder:
         raise refusal("refuse.is_folder", file=file)
-    if file.exists() and not force:
+    if is_there and not force:
         raise refusal("refuse.exists", file=file)
     return file
 
@@ -43,6 +49,12 @@ def write_whole(file: Path, fill: Callable[[Path], None], *, force: bool) -> Non
         check_place(file, force=force)
         unfinished.replace(file)
     except OSError as error:
-        raise refusal("refuse.unwritable", file=file, reason=error.strerror or type(error).__name__) from error
+        raise _unwritable(file, error) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        # where it could not be made, it may not even be removed
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def _unwritable(file: Path, error: OSError) -> Refusal:
+    return refusal("refuse.unwritable", file=file, reason=error.strerror or type(error).__name__)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import headwise as hw
-from headwise.pages.carrying import bytes_needed, carry, fitting_block, thumbs
-from headwise.pages.codes import EMPTY, MASKED, NAN, decoded, encoded
+from headwise.pages.carrying import CLOSED, NOTHING, bytes_needed, carry, fitting_block, thumbs
+from headwise.pages.codes import EMPTY, LAST, MASKED, NAN, ZERO, decoded, encoded
 from tests.pages.made import a_map, with_nan
 
 
@@ -23,11 +23,18 @@ def test_codes_and_sums_are_those_of_the_chosen_sample(mask):
         seen = weights > 2.0**-28
         off = ((decoded(carried.codes) - weights).abs() / weights)[seen]
         assert off.numel() == 0 or float(off.max()) < 0.04
-        assert torch.equal(carried.entropy, made.entropy()[sample])
+        without = hidden.all(-1)
+        entropy = made.entropy()[sample]
+        assert torch.equal(carried.entropy, entropy.masked_fill(without, NOTHING))
+        wanted = [
+            float(e[~none].mean()) if not none.all() else NOTHING for e, none in zip(entropy, without, strict=True)
+        ]
+        assert carried.mean_entropy.tolist() == pytest.approx(wanted, rel=1e-5)
         assert torch.equal(carried.received, made.received()[sample])
         assert torch.equal(carried.distance, made.distance()[sample])
         assert list(carried.exact) == [2, 30]
-        assert torch.equal(carried.exact[30], made[sample, :, 30])
+        marks = torch.where(without[:, 30, None], NOTHING, CLOSED).expand(-1, 41)
+        assert torch.equal(carried.exact[30], torch.where(hidden[:, 30], marks, made[sample, :, 30]))
         assert carried.hidden == pytest.approx(float(hidden.float().mean()))
         assert carried.empty == int(hidden.all(-1).sum())
 
@@ -40,8 +47,9 @@ def test_codes_and_sums_are_those_of_the_chosen_sample(mask):
         (hw.causal() & hw.window(keys=3), True),
         (hw.window(before=1, after=1), False),
         (hw.lengths(torch.tensor([0])), False),
+        (~hw.causal() | hw.window(keys=6), False),
     ],
-    ids=["none", "causal", "causal window", "both ways", "empty"],
+    ids=["none", "causal", "causal window", "both ways", "empty", "ahead"],
 )
 def test_causal_is_said_only_of_maps_in_which_no_query_looks_ahead(mask, is_causal):
     assert carry(a_map(Lq=6, Lk=9, mask=mask), sample=0, block=1, exact=[]).is_causal is is_causal
@@ -88,7 +96,8 @@ def test_the_mean_of_heads_is_carried_as_one_head():
     mean = a_map(mask=hw.causal()).mean_heads()
     carried = carry(mean, sample=0, block=1, exact=[1])
     assert carried.codes.shape[0] == 1
-    assert torch.equal(carried.exact[1][0], mean[0, 0, 1])
+    assert torch.equal(carried.exact[1][0].clamp(min=0), mean[0, 0, 1])
+    assert carried.exact[1][0, 4:].tolist() == [CLOSED] * 3
 
 
 def test_the_smallest_block_that_fits_is_taken_and_none_where_none_does():
@@ -97,3 +106,31 @@ def test_the_smallest_block_that_fits_is_taken_and_none_where_none_does():
     assert bytes_needed(shapes, block) <= 12_000_000 < bytes_needed(shapes, block - 1)
     assert fitting_block(shapes, 10_000) is None
     assert fitting_block([(1, 1, 1, 1)], 10_000) == 1
+
+
+def test_one_query_that_sees_some_keys_is_not_called_causal():
+    keep = torch.tensor([[True, False, True, True]])
+    assert carry(a_map(Lq=1, Lk=4, mask=hw.keys(keep)), sample=0, block=1, exact=[]).is_causal is False
+
+
+@pytest.mark.parametrize("large", [torch.finfo(torch.float32).min, -1e9, -1e4], ids=["least", "-1e9", "-1e4"])
+def test_a_large_negative_number_in_the_place_of_minus_infinity_is_a_mask(large):
+    q, k = torch.randn(1, 3, 6, 4), torch.randn(1, 3, 6, 4)
+    soft = hw.attention_map(q, k, attn_bias=torch.full((6, 6), large).triu(1))
+    carried, wanted = (
+        carry(each, sample=0, block=1, exact=[2]) for each in (soft, hw.attention_map(q, k, mask=hw.causal()))
+    )
+    assert carried.is_causal
+    assert carried.hidden == wanted.hidden
+    assert torch.equal(carried.codes, wanted.codes)
+    assert carried.exact[2][:, 3:].tolist() == [[CLOSED] * 3] * 3
+
+
+def test_a_weight_that_is_zero_because_its_score_is_low_is_not_masked():
+    q = torch.tensor([[[[30.0]]]])
+    made = hw.attention_map(q, torch.tensor([[[[10.0], [-10.0]]]]))
+    carried = carry(made, sample=0, block=1, exact=[0])
+    assert made[0, 0, 0].tolist() == [1.0, 0.0]
+    assert carried.codes.tolist() == [[[LAST, ZERO]]]
+    assert carried.exact[0].tolist() == [[1.0, 0.0]]
+    assert carried.hidden == 0.0

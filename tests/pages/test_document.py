@@ -1,13 +1,15 @@
 """One file that asks for nothing: its policy names its own script and style by their hashes, and nothing else."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
 
 import torch
 
-from headwise.pages.document import as_base64, document, shell_bytes
+from headwise.pages.document import as_base64, as_json, document, shell_bytes
+from tests.pages.made import a_map, a_page
 
 MARK = "<!-- put script -->"
 
@@ -50,3 +52,11 @@ def test_numbers_are_written_in_their_order():
     codes = torch.arange(256, dtype=torch.uint8).view(16, 16)
     assert base64.b64decode(as_base64(codes.t())) == bytes(codes.t().flatten().tolist())
     assert as_base64(torch.zeros(0)) == ""
+
+
+def test_half_a_character_anywhere_leaves_a_page_that_opens(open_page):
+    half = "\ud83d"
+    page = a_page({half: a_map(Lq=3, Lk=3)}, tokens=["a", half, "c"])
+    opened = open_page(dataclasses.replace(page, title=half + "title", text=half, notes=(half,)))
+    assert opened.text("#title").endswith("title")
+    assert json.loads(as_json({half: half})) == {half: half}

@@ -97,3 +97,7 @@ def test_a_page_that_cannot_be_small_enough_says_what_to_leave_out(tmp_path):
         a_page(maps).save(tmp_path / "page.html", max_mb=0.1)
     assert "0.1" in caught.value.said("zh")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_may_be_allowed_any_number_of_bytes(tmp_path):
+    assert a_page(a_map()).save(tmp_path / "page.html", max_mb=1e305).stat().st_size > 0

@@ -13,13 +13,19 @@ from torch import Tensor
 from headwise.maps import AttentionMap, HeadMean
 from headwise.pages.codes import encoded, largest_of_blocks
 
-__all__ = ["THUMB", "Carried", "bytes_needed", "carry", "fitting_block", "sums_of", "thumbs"]
+__all__ = [
+    "CLOSED", "NOTHING", "THUMB", "Carried", "bytes_needed", "carry", "closed", "fitting_block", "sums_of", "thumbs",
+]  # fmt: skip
 
 Map = AttentionMap | HeadMean
 # the longest side of a small picture in the overview; a map that is no longer is its own
 THUMB = 32
 # how many weights are computed at once
 ENTRIES = 1 << 22
+# models that add a large negative number in the place of -inf, from -10,000 on, mean the same; no score comes near
+SOFT = -5000.0
+# in the place of a weight or an entropy, which are never negative: the pair, or the whole row, may not attend
+CLOSED, NOTHING = -1.0, -2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +33,10 @@ class Carried:
     """One sample of a map (H heads, Lq queries, Lk keys), in blocks of block[0] × block[1] tokens.
 
     codes (H, rows, columns), thumbs (H, at most 32, at most 32): uint8, the largest of each block. exact: query ->
-    its weights (H, Lk). entropy (H, rows), received (H, columns): means over a block. distance (H,). is_causal: no
-    query sees a later key. hidden: the share of pairs that may not attend. empty, nan: rows of all heads that may
-    attend to nothing, or hold NaN.
+    its weights (H, Lk), CLOSED where it may not attend, NOTHING in a row that may attend to nothing. entropy (H, rows),
+    received (H, columns): means over a block, of entropies over the rows that have one, else NOTHING. mean_entropy
+    (H,): over all rows that have one, else NOTHING; distance (H,). is_causal: no query sees a later key. hidden: the
+    share of pairs that may not attend. empty, nan: rows of all heads that may attend to nothing, or hold NaN.
     """
 
     lengths: tuple[int, int]
@@ -39,6 +46,7 @@ class Carried:
     exact: Mapping[int, Tensor]
     entropy: Tensor
     received: Tensor
+    mean_entropy: Tensor
     distance: Tensor
     is_causal: bool
     hidden: float
@@ -63,11 +71,13 @@ def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], sums: Sum
     """
     entropy, received, distance = sums if sums is not None else sums_of(made)
     _, H, Lq, Lk = made.shape
-    facts, pooled = _Facts(Lq, Lk), []
+    facts, pooled, without = _Facts(Lq, Lk), [], []
     for rows in _runs(H, Lq, Lk, block):
         weights, hidden = _strip(made, sample, rows)
         facts.add(weights, hidden, rows.start)
         pooled.append(encoded(weights, hidden, block).cpu())
+        without.append(hidden.all(-1) if hidden is not None else weights.new_zeros(weights.shape[:2], dtype=torch.bool))
+    own, has_none = entropy[sample].float().cpu(), torch.cat(without, dim=1).cpu()
     codes = torch.cat(pooled, dim=1)
     longest = max(codes.shape[1:])
     thumbs = None if longest <= THUMB else largest_of_blocks(codes, -(-longest // THUMB))
@@ -77,8 +87,9 @@ def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], sums: Sum
         block=sides,
         codes=codes,
         thumbs=thumbs,
-        exact={row: made[sample, :, row].float().cpu() for row in exact if row < Lq},
-        entropy=_means(entropy[sample], sides[0]),
+        exact={row: _marked(*_strip(made, sample, slice(row, row + 1))) for row in exact if row < Lq},
+        entropy=_means_of_some(own, has_none, sides[0]),
+        mean_entropy=_means_of_some(own, has_none, Lq)[:, 0],
         received=_means(received[sample], sides[1]),
         distance=distance[sample].float().cpu(),
         is_causal=facts.is_causal,
@@ -133,7 +144,24 @@ def _strip(made: Map, sample: int, rows: slice) -> tuple[Tensor, Tensor | None]:
     # the mean of heads has no scores: what no head sees is what weighs nothing
     if isinstance(made, HeadMean):
         return weights, weights == 0
-    return weights, made.logits[sample, :, rows] == float("-inf")
+    return weights, closed(weights, made.logits[sample, :, rows])
+
+
+def closed(weights: Tensor, logits: Tensor) -> Tensor:
+    """Where a pair may not attend, from weights and scores of one shape.
+
+    >>> closed(torch.tensor([0.0, 0.0, 1.0]), torch.tensor([-1e9, -200.0, 3.0])).tolist()
+    [True, False, False]
+    """
+    return (logits == float("-inf")) | ((weights == 0) & (logits < SOFT))
+
+
+def _marked(weights: Tensor, hidden: Tensor | None) -> Tensor:
+    """One row of all heads (H, 1, Lk) as (H, Lk), marked where a pair may not attend."""
+    row = weights[:, 0].float()
+    if hidden is not None:
+        row = row.masked_fill(hidden[:, 0], CLOSED).masked_fill(hidden[:, 0].all(-1, keepdim=True), NOTHING)
+    return row.cpu()
 
 
 class _Facts:
@@ -141,7 +169,7 @@ class _Facts:
 
     def __init__(self, Lq: int, Lk: int) -> None:
         self.offset, self.keys = Lk - Lq, Lk
-        self.hidden = self.empty = self.nan = self.later = self.own = 0
+        self.hidden = self.empty = self.nan = self.later = self.own = self.places = 0
 
     def add(self, weights: Tensor, hidden: Tensor | None, start: int) -> None:
         """Count the rows (H, rows, Lk) that begin with row `start`."""
@@ -150,6 +178,7 @@ class _Facts:
         i = torch.arange(start, start + rows, device=weights.device)[:, None] + self.offset
         j = torch.arange(self.keys, device=weights.device)
         later, own = j > i, j == i
+        self.places += int(later.sum())
         if hidden is None:
             self.later += H * int(later.sum())
             self.own += H * int(own.sum())
@@ -161,8 +190,8 @@ class _Facts:
 
     @property
     def is_causal(self) -> bool:
-        """Whether queries see their own place, none sees a later key, and something is hidden."""
-        return self.later == 0 and self.own > 0 and self.hidden > 0
+        """Whether queries see their own place, there are later keys, and none of these is seen."""
+        return self.places > 0 and self.later == 0 and self.own > 0
 
 
 def _means(sums: Tensor, block: int) -> Tensor:
@@ -170,3 +199,10 @@ def _means(sums: Tensor, block: int) -> Tensor:
     if block == 1:
         return sums.float().cpu()
     return F.avg_pool1d(sums.float(), block, ceil_mode=True).cpu()
+
+
+def _means_of_some(values: Tensor, without: Tensor, block: int) -> Tensor:
+    """(H, L) -> the mean of each block over the entries that have a value, (H, L / block); NOTHING where none has."""
+    share = _means((~without).float(), block)
+    means = _means(values.masked_fill(without, 0.0), block)
+    return torch.where(share > 0, means / share, NOTHING)

@@ -50,7 +50,7 @@ def document(
     )
     parts = {
         "lang": html.escape(lang),
-        "title": html.escape(title),
+        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
         "policy": f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         "style": f"<style>{style}</style>",
         "script": f"<script>{script}</script>",
@@ -69,7 +69,9 @@ def as_json(value: Any) -> str:
     >>> as_json("</script>")
     '"\\u003c/script\\u003e"'
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(ESCAPED)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(ESCAPED)
+    # half a character, which no file can hold, becomes an escape that JSON knows
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def as_base64(numbers: Tensor) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps import HeadMean
-from headwise.pages.carrying import Map, thumbs
+from headwise.pages.carrying import Map, closed, thumbs
 from headwise.pages.codes import MASKED, decoded
 from headwise.pages.colours import deep
 from headwise.pages.models import is_installed
@@ -114,7 +114,7 @@ def _weights(made: Map, sample: int, head: int) -> tuple[Tensor, Tensor]:
 def _hidden(made: Map, sample: int, head: int, weights: Tensor) -> Tensor:
     if isinstance(made, HeadMean):
         return weights == 0
-    return (made.logits[sample, head] == float("-inf")).cpu()
+    return closed(weights, made.logits[sample, head].cpu())
 
 
 def _image(ax: Any, weights: Tensor, hidden: Tensor, scale: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ __all__ = ["Heat", "pooled"]
 SHADES = ((0.7, "█"), (0.4, "▓"), (0.2, "▒"), (0.05, "░"), (0.0, " "))
 # five points of viridis, which is even in brightness and safe for colour-blind eyes
 VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+# what stands for a weight that is NaN, and its colour
+NAN, NAN_COLOUR = "!", "#cd3c14"
 LABEL, HEADER = 14, 9
 
 
@@ -67,6 +70,8 @@ class Heat:
         said = [say("look.map.percent", lang=self.lang)] if cell == 4 else []
         if not is_coloured:
             said.append(say("look.map.shades", lang=self.lang))
+        if cell < 4 and any(math.isnan(weight) for row in self.weights for weight in row):
+            said.append(say("look.map.nan", lang=self.lang, sign=NAN))
         if block > 1:
             said.append(say("look.map.pooled", lang=self.lang, block=block))
         return " · ".join(said)
@@ -75,6 +80,10 @@ class Heat:
 def _cells(row: Sequence[float], cell: int, is_coloured: bool) -> Text:
     line = Text(no_wrap=True)
     for weight in row:
+        if math.isnan(weight):
+            style = Style(color="#ffffff", bgcolor=NAN_COLOUR) if is_coloured else ""
+            line.append("NaN " if cell == 4 else NAN * cell, style=style)
+            continue
         shade = next(sign for least, sign in SHADES if weight >= least)
         percent = f"{100 * weight:3.0f}" if weight >= 0.005 else "   "
         if is_coloured:
@@ -96,10 +105,18 @@ def _style(weight: float) -> Style:
 
 
 def pooled(weights: Sequence[Sequence[float]], block: int) -> list[list[float]]:
-    """The largest weight of each block × block square; the last ones may be smaller."""
+    """The largest weight of each block × block square, NaN where one is; the last ones may be smaller."""
     if block == 1:
         return [list(row) for row in weights]
     starts = range(0, len(weights), block)
     return [
-        [max(max(row[left : left + block]) for row in weights[top : top + block]) for left in starts] for top in starts
+        [
+            _largest([weight for row in weights[top : top + block] for weight in row[left : left + block]])
+            for left in starts
+        ]
+        for top in starts
     ]
+
+
+def _largest(weights: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, weights)) else max(weights)

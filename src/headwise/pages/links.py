@@ -53,7 +53,7 @@ class Strongest:
 def strongest(weights: Mapping[int, Tensor], heads: Sequence[int] | None = None) -> Strongest:
     """The largest weights over layers of (H, L, L), and over these heads; None: all of them.
 
-    Of equal weights that of the first layer and head counts.
+    Of equal weights that of the first layer and head counts; NaN is no weight, and counts as 0.
     """
     first, *others = (_within(layer, all_heads, heads) for layer, all_heads in weights.items())
     return functools.reduce(_larger, others, first)
@@ -84,7 +84,7 @@ def links_of(word: Word, best: Strongest, words: Sequence[Word], tokens: Sequenc
 
 def _within(layer: int, weights: Tensor, heads: Sequence[int] | None) -> Strongest:
     chosen = list(range(weights.shape[0])) if heads is None else list(heads)
-    weight, index = weights[chosen].max(dim=0)
+    weight, index = weights[chosen].nan_to_num(nan=0.0).max(dim=0)
     return Strongest(weight, index.new_full(index.shape, layer), index.new_tensor(chosen)[index])
 
 

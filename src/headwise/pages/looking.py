@@ -12,6 +12,7 @@ from headwise.errors import ArgumentError
 from headwise.pages.files import check_output, write, write_page
 from headwise.pages.links import Link, Place, WordLinks, links_of, places, strongest
 from headwise.pages.models import Progress, load, silent
+from headwise.pages.not_numbers import numbers_or_none, said_of_nan
 from headwise.pages.reading import check_text, read
 from headwise.pages.walk import Walk
 from headwise.pages.words import Token, Word, find, read_words
@@ -106,7 +107,7 @@ class Look:
                 for chain in self.walk
             ],
             "maps": [
-                {"layer": layer, "head": head, "weights": self.weights[layer][head].tolist()}
+                {"layer": layer, "head": head, "weights": numbers_or_none(self.weights[layer][head])}
                 for layer, head in self.drawn
             ],
         }
@@ -241,7 +242,10 @@ def looked(asked: Asked, tell: Progress) -> Look:
         weights=done.weights,
         maps=done.maps,
         lang=lang,
-        notes=tuple(say("look.unseen", lang=lang, module=name, reason=why) for name, why in done.unseen.items()),
+        notes=(
+            *said_of_nan(done.weights, lang=lang),
+            *(say("look.unseen", lang=lang, module=name, reason=why) for name, why in done.unseen.items()),
+        ),
     )
 
 

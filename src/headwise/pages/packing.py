@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from headwise.errors import ArgumentError
-from headwise.pages.carrying import Carried, bytes_needed, carry, fitting_block, sums_of
+from headwise.pages.carrying import NOTHING, Carried, bytes_needed, carry, fitting_block, sums_of
 from headwise.pages.document import as_base64, as_json, shell_bytes
 from headwise.wording import LANGUAGES, refusal
 
@@ -22,6 +23,8 @@ __all__ = ["Packed", "packed"]
 
 # every row is carried exactly where all of them take no more bytes than this
 EXACT_BYTES = 75_000
+# a page that may be larger than this may have any size
+MOST_MB = 1e9
 # more samples than this are carried only when they are asked for
 MOST_SAMPLES = 64
 
@@ -65,6 +68,7 @@ def _plan(page: Page, max_mb: float) -> tuple[tuple[int, ...], tuple[int, ...], 
     """
     if not max_mb > 0:
         raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb}")
+    max_mb = min(max_mb, MOST_MB)
     shapes = [tuple(layer.made.shape) for layer in page.layers]
     if not shapes:
         return (), (), 1
@@ -73,7 +77,7 @@ def _plan(page: Page, max_mb: float) -> tuple[tuple[int, ...], tuple[int, ...], 
 
     def room(count: int) -> int:
         rows = sum(4 * H * Lk * sum(row < Lq for row in _exact(page, count)) for _, H, Lq, Lk in shapes)
-        told = 400 * len(shapes) + 120 * count * len(shapes)
+        told = 400 * len(shapes) + count * sum(120 + 44 * shape[1] for shape in shapes)
         return int(max_mb * 1e6) - fixed - told - math.ceil(count * rows * 4 / 3)
 
     def fits(count: int) -> bool:
@@ -134,7 +138,8 @@ def _described(layer: Layer, carried: Sequence[Carried]) -> dict[str, Any]:
         "exact": list(first.exact),
         "samples": [
             {
-                "distance": [value if math.isfinite(value) else None for value in each.distance.tolist()],
+                "entropy": _spoken(each.mean_entropy, each.mean_entropy),
+                "distance": _spoken(each.distance, each.mean_entropy),
                 "causal": each.is_causal,
                 "hidden": each.hidden,
                 "empty": each.empty,
@@ -143,3 +148,9 @@ def _described(layer: Layer, carried: Sequence[Carried]) -> dict[str, Any]:
             for each in carried
         ],
     }
+
+
+def _spoken(values: Tensor, entropy: Tensor) -> list[float | str | None]:
+    """One number of each head as JSON knows them: None is NaN, "empty" stands for a head that looks at nothing."""
+    heads = zip(values.tolist(), entropy.tolist(), strict=True)
+    return ["empty" if own == NOTHING else value if math.isfinite(value) else None for value, own in heads]

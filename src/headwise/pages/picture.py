@@ -24,6 +24,7 @@ PLAIN_FONT = "DejaVu Sans"
 # more tokens than this are numbered by steps, and their weights not written into the cells
 MOST_LABELS, MOST_NUMBERS = 64, 20
 DPI = 150
+NAN_COLOUR = "#cd3c14"
 
 
 def save(look: Look, file: Path, form: str) -> str:
@@ -75,7 +76,7 @@ def _said(look: Look, lang: str) -> tuple[list[str], list[str], list[str]]:
 def _draw(panel: Any, look: Look, place: tuple[int, int], names: Sequence[str], fonts: Sequence[str]) -> None:
     layer, head = place
     weights = look.weights[layer][head].tolist()
-    panel.imshow(weights, cmap="viridis", vmin=0.0, vmax=max(map(max, weights)), aspect="equal")
+    panel.imshow(weights, cmap=_colours(), vmin=0.0, vmax=_brightest(weights), aspect="equal")
     step = -(-len(names) // MOST_LABELS)
     ticks = range(0, len(names), step)
     labels = [names[n] if len(names[n]) <= 14 else f"{names[n][:13]}…" for n in ticks]
@@ -102,13 +103,27 @@ def _draw(panel: Any, look: Look, place: tuple[int, int], names: Sequence[str], 
 
 
 def _write_numbers(panel: Any, weights: Sequence[Sequence[float]]) -> None:
-    brightest = max(map(max, weights))
+    brightest = _brightest(weights)
     for row, line in enumerate(weights):
         for column, weight in enumerate(line):
-            if weight >= 0.05:
+            if math.isnan(weight):
+                panel.text(column, row, "NaN", ha="center", va="center", color="white", fontsize=6)
+            elif weight >= 0.05:
                 ink = "black" if weight > 0.6 * brightest else "white"
                 text = f"{weight:.2f}".lstrip("0")
                 panel.text(column, row, text, ha="center", va="center", color=ink, fontsize=7)
+
+
+def _brightest(weights: Sequence[Sequence[float]]) -> float:
+    """The largest weight; 1 where there is none."""
+    return max((weight for line in weights for weight in line if weight > 0), default=1.0)
+
+
+def _colours() -> Any:
+    """The scale, with a red for NaN that it does not have."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"].with_extremes(bad=NAN_COLOUR)
 
 
 def _fonts() -> list[str]:

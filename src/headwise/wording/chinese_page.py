@@ -39,6 +39,8 @@ PAGE: dict[str, str] = {
     "page.keys": "键：被看的 token",
     # overview
     "page.thumb": "第 {layer} 层第 {head} 头：平均往回看 {distance} 个 token",
+    "page.thumb.nan": "第 {layer} 层第 {head} 头：NaN",
+    "page.thumb.empty": "第 {layer} 层第 {head} 头：没有可关注的对象",
     "page.links": "词与词之间最强的连接",
     "page.link": "{from} 在第 {layer} 层第 {head} 头以权重 {weight} 关注 {to}",
     # heads
@@ -49,12 +51,16 @@ PAGE: dict[str, str] = {
     "page.lines.label": "第 {layer} 层里每个 token 到它所看的 token 的连线。",
     "page.looks": "{from} 最关注：{to}",
     "page.looks.none": "{from} 在这些头里什么也不关注",
+    "page.looks.empty": "{from} 没有可关注的对象",
+    "page.looks.nan": "{from}：第 {heads} 头给出 NaN",
+    "page.lines.about": "小于 {all} 的连线不画；选定的 token 的连线，小于 {own} 的不画。",
     # map
     "page.map.label": "第 {layer} 层第 {head} 头的热图：{rows} 行，{columns} 列；可用方向键读数",
     "page.zoom.in": "放大",
     "page.zoom.out": "缩小",
     "page.zoom.fit": "整张图",
     "page.exact": "{weight}，精确值",
+    "page.below": "小于 2⁻²⁸",
     "page.coded": "{weight}，误差不超过 4 %",
     "page.largest": "{weight}，{rows} × {columns} 个权重里最大的，误差不超过 4 %",
     # row
@@ -68,11 +74,12 @@ PAGE: dict[str, str] = {
     "page.entropy": "熵",
     "page.entropy.value": "{nats} 纳特，相当于平均看 {keys} 个键",
     "page.sum": "这一行之和",
+    "page.entropy.pooled": "{queries} 个查询的平均熵",
     "page.hidden": "被遮住的键",
     "page.numbers": "数值",
     "page.numbers.exact": "精确，float32",
     "page.numbers.coded": "8 位，误差不超过 4 %",
-    "page.numbers.pooled": "每 {block} 个键里最大的，误差不超过 4 %",
+    "page.numbers.pooled": "每个是 {rows} 个查询 × {columns} 个键里最大的，误差不超过 4 %",
     "page.bars.label": "这一行画成 {count} 根条",
     # statistics
     "page.entropy.mean": "平均熵",
@@ -104,7 +111,8 @@ PAGE: dict[str, str] = {
     "page.fact.empty": "{count} 行没有可关注的对象。",
     "page.fact.nan": "{count} 行含有 NaN。",
     "page.fact.coded": "每个权重一个字节，对数刻度，误差不超过 4 %；小于 2⁻²⁸ 的显示为 0。",
-    "page.fact.pooled": "已合并：每格是 {rows} × {columns} 个权重里最大的，误差不超过 4 %。",
+    "page.fact.pooled": "已合并：每格是 {rows} × {columns} 个权重里最大的，误差不超过 4 %；"
+    "统计图的每一条是一块的平均。",
     "page.fact.exact_all": "所有的行还附有 float32 精确值。",
     "page.fact.exact": "选定的 {count} 行附有 float32 精确值。",
     "page.fact.steps": "一次运行的步骤；此页没有注意力图。",
@@ -140,6 +148,9 @@ PAGE: dict[str, str] = {
     "look.map.shades": "░ 5 % 起，▒ 20 % 起，▓ 40 % 起，█ 70 % 起",
     "look.map.pooled": "每格是 {block} × {block} 个 token 里最强的一个",
     "look.wrote": "已写入：{file}",
+    "look.nan": "NaN：共 {rows} 行权重，其中 {count} 行含有不是数的值，"
+    "最先出现在第 {layer} 层第 {head} 头；是模型自己给出的。",
+    "look.map.nan": "{sign} 表示 NaN",
     "look.no_glyph": "这台机器上没有字体含有 {characters}：图中以 □ 代替；"
     "请安装含有它们的字体（例如 Noto Sans CJK），再写一次。",
     "picture.title": "{model} · 第 {layer} 层第 {head} 头",

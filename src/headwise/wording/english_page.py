@@ -16,7 +16,7 @@ PAGE: dict[str, str] = {
     "page.joined": "Join sub-words",
     "page.save": "Save figure",
     "page.save.none": "This view has no figure to save: print it.",
-    "page.language": "Switch the language to Chinese",
+    "page.language": "switch the language to Chinese",
     "page.theme": "Switch between dark and light",
     "page.dark": "Dark",
     "page.light": "Light",
@@ -39,6 +39,8 @@ PAGE: dict[str, str] = {
     "page.keys": "keys: the tokens they look at",
     # overview
     "page.thumb": "layer {layer}, head {head}: looks back {distance} tokens on average",
+    "page.thumb.nan": "layer {layer}, head {head}: NaN",
+    "page.thumb.empty": "layer {layer}, head {head}: may attend to nothing",
     "page.links": "Strongest links between words",
     "page.link": "{from} looks at {to} with weight {weight} in layer {layer}, head {head}",
     # heads
@@ -49,12 +51,16 @@ PAGE: dict[str, str] = {
     "page.lines.label": "Lines from each token to those it looks at, layer {layer}.",
     "page.looks": "{from} looks most at: {to}",
     "page.looks.none": "{from} looks at nothing in these heads",
+    "page.looks.empty": "{from} may attend to nothing",
+    "page.looks.nan": "{from}: NaN in head {heads}",
+    "page.lines.about": "Lines weaker than {all} are not drawn; those of the chosen token, than {own}.",
     # map
     "page.map.label": "Map of layer {layer}, head {head}: {rows} rows, {columns} columns; the arrow keys read it",
     "page.zoom.in": "Zoom in",
     "page.zoom.out": "Zoom out",
     "page.zoom.fit": "The whole map",
     "page.exact": "{weight}, exact",
+    "page.below": "less than 2⁻²⁸",
     "page.coded": "{weight}, within 4 %",
     "page.largest": "{weight}, the largest of {rows} × {columns} weights, within 4 %",
     # row
@@ -68,11 +74,12 @@ PAGE: dict[str, str] = {
     "page.entropy": "Entropy",
     "page.entropy.value": "{nats} nats, as if over {keys} keys",
     "page.sum": "Sum of the row",
+    "page.entropy.pooled": "Mean entropy of {queries} queries",
     "page.hidden": "Hidden keys",
     "page.numbers": "Numbers",
     "page.numbers.exact": "exact, float32",
     "page.numbers.coded": "8 bits, within 4 %",
-    "page.numbers.pooled": "largest of each {block} keys, within 4 %",
+    "page.numbers.pooled": "each the largest of {rows} queries × {columns} keys, within 4 %",
     "page.bars.label": "The row as {count} bars",
     # statistics
     "page.entropy.mean": "Mean entropy",
@@ -104,7 +111,8 @@ PAGE: dict[str, str] = {
     "page.fact.empty": "{count} rows may attend to nothing.",
     "page.fact.nan": "{count} rows hold NaN.",
     "page.fact.coded": "One byte a weight on a logarithmic scale, at most 4 % off; below 2⁻²⁸ shown as 0.",
-    "page.fact.pooled": "Pooled: each cell is the largest of {rows} × {columns} weights, at most 4 % off.",
+    "page.fact.pooled": "Pooled: each cell is the largest of {rows} × {columns} weights, at most 4 % off; "
+    "each bar of the statistics is a mean over its block.",
     "page.fact.exact_all": "Every row is carried exactly as well, as float32.",
     "page.fact.exact": "{count} chosen rows are carried exactly, as float32.",
     "page.fact.steps": "The steps of one run; this page holds no maps.",
@@ -141,6 +149,9 @@ PAGE: dict[str, str] = {
     "look.map.shades": "░ from 5 %, ▒ from 20 %, ▓ from 40 %, █ from 70 %",
     "look.map.pooled": "each cell is the strongest of {block} × {block} tokens",
     "look.wrote": "Written: {file}",
+    "look.nan": "NaN: {count} of {rows} rows of weights hold numbers that are none, the first in layer {layer}, head "
+    "{head}; the model itself gave them.",
+    "look.map.nan": "{sign} is NaN",
     "look.no_glyph": "No font on this machine has {characters}: the picture shows □ in their place; install a font "
     "that has them, such as Noto Sans CJK, and write it again.",
     "picture.title": "{model} · layer {layer}, head {head}",

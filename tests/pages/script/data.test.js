@@ -2,8 +2,8 @@ import { Buffer } from "node:buffer";
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Data, floatsOf } from "../../../src/headwise/pages/assets/source/data.js";
-import { axis, matrix, nearest } from "../../../src/headwise/pages/assets/source/axis.js";
-import { WEIGHTS } from "../../../src/headwise/pages/assets/source/codes.js";
+import { axis, matrix } from "../../../src/headwise/pages/assets/source/axis.js";
+import { WEIGHTS, nearest } from "../../../src/headwise/pages/assets/source/codes.js";
 
 const base64 = (numbers) => Buffer.from(Uint8Array.from(numbers)).toString("base64");
 const floats = (numbers) => Buffer.from(Float32Array.from(numbers).buffer).toString("base64");
@@ -69,4 +69,29 @@ test("a pooled side names the first token of each block", () => {
   assert.deepEqual(side.first, [0, 2, 4]);
   assert.equal(side.of(3), 1);
   assert.equal(side.isJoined, false);
+});
+
+test("an exact row tells what is masked, what is zero, and what sees nothing", () => {
+  const layer = { heads: 1, queries: 0, keys: 0, lengths: [4, 4], block: [2, 2], size: [2, 2], thumb: [2, 2], exact: [0, 3], hidden: 0.5 };
+  const blocks = { "codes-0": base64([253, 1, 253, 253]), "exact-0": floats([1, 0, -1, -1, -2, -2, -2, -2]) };
+  const data = new Data({ layers: [layer], sides: [{ tokens: ["a", "b", "c", "d"], words: null }] }, (name) => blocks[name] ?? null);
+  assert.deepEqual([...data.row(0, 0, 0).weights], [1, 0, 0, 0]);
+  assert.deepEqual([...data.row(0, 0, 0).codes], [253, 2, 1, 1]);
+  assert.deepEqual([...data.row(0, 0, 3).codes], [0, 0, 0, 0]);
+  assert.deepEqual(data.weight(0, 0, 0, 2), { weight: 0, code: 1, isExact: true });
+});
+
+test("a joined word is exact only where each of its tokens is, and its tokens that see nothing do not count", () => {
+  const data = small();
+  const both = ["queries", "keys"].map((which) => axis(data, 0, which, true));
+  assert.equal(matrix(data, 0, 0, ...both).isExactAt(1), false);
+  data.layers[0].exact = [1, 2];
+  data.held.clear();
+  const rows = [0.5, 0.5, -1, 0.25, 0.25, 0.5, 0.5, 0.25, 0.25, -2, -2, -2];
+  const again = new Data(data.header, (name) => (name === "exact-0" ? floats(rows) : data.text(name)));
+  assert.equal(matrix(again, 0, 0, ...both).isExactAt(1), true);
+  const half = [253, 1, 1, 0, 0, 0, 243, 243, 243, ...new Array(9).fill(0)];
+  const other = new Data({ ...data.header, layers: [{ ...data.layers[0], exact: [] }] }, (name) => (name === "codes-0" ? base64(half) : null));
+  const joined = matrix(other, 0, 0, ...both);
+  assert.ok(Math.abs(joined.weightAt(1, 0) - WEIGHTS[243]) < 1e-12);
 });

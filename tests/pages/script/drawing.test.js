@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { NOTHING } from "../../../src/headwise/pages/assets/source/codes.js";
 import { SvgPen, escaped } from "../../../src/headwise/pages/assets/source/pen.js";
 import { fitted, labels, shortened } from "../../../src/headwise/pages/assets/source/layout.js";
 import { headOf, number } from "../../../src/headwise/pages/assets/source/steps.js";
@@ -54,7 +55,8 @@ test("more bars than pixels show the largest of each run", () => {
   const shown = downsampled(values, 90.5);
   assert.equal(shown.length, 90);
   assert.equal(Math.max(...shown), 5);
-  assert.deepEqual(downsampled([1, NaN, 2], 10), [1, 0, 2]);
+  assert.deepEqual(downsampled([1, NaN, 2], 10), [1, NaN, 2]);
+  assert.deepEqual(downsampled([1, NaN, 2, 3, NOTHING, 0.5, NOTHING, NOTHING], 4), [NaN, 3, 0.5, NOTHING]);
 });
 
 test("a saved file has a name that every system takes", () => {

@@ -9,6 +9,9 @@ const ZERO = 2;
 const FIRST = 3;
 const LAST = 253;
 const NAN = 255;
+// in the place of an exact weight, or of an entropy: the pair may not attend; the row may attend to nothing
+const CLOSED = -1;
+const NOTHING = -2;
 const OCTAVES = 28;
 const STEPS = (LAST - FIRST) / OCTAVES;
 
@@ -20,6 +23,13 @@ const WEIGHTS = Float64Array.from({ length: 256 }, (_, code) => {
 
 function weightOf(code) {
   return WEIGHTS[code];
+}
+
+// the code nearest to a weight
+function nearest(weight) {
+  if (Number.isNaN(weight)) return NAN;
+  if (weight < WEIGHTS[FIRST]) return ZERO;
+  return Math.min(LAST, Math.round(FIRST + (Math.log2(weight) + OCTAVES) * STEPS));
 }
 
 // the kind of entry a code is: a weight, or why there is none
@@ -134,11 +144,17 @@ class Data {
 
   // the exact weights of a query, or null where they are not carried
   exact(layer, head, query) {
+    return this.exactRow(layer, head, query)?.weights ?? null;
+  }
+
+  // the same with their codes, which tell what is masked
+  exactRow(layer, head, query) {
     const { exact, heads, lengths } = this.layers[layer];
     const place = exact.indexOf(query);
     if (place < 0) return null;
     const start = ((this.sample * exact.length + place) * heads + head) * lengths[1];
-    return this.block(`exact-${layer}`, floatsOf).subarray(start, start + lengths[1]);
+    const { weights, codes } = this.block(`exact-${layer}`, unmarked);
+    return { weights: weights.subarray(start, start + lengths[1]), codes: codes.subarray(start, start + lengths[1]) };
   }
 
   code(layer, head, query, key) {
@@ -148,20 +164,19 @@ class Data {
 
   // the best that the page knows of one weight
   weight(layer, head, query, key) {
-    const exact = this.exact(layer, head, query);
+    const exact = this.exactRow(layer, head, query);
     const code = this.code(layer, head, query, key);
     if (exact === null) return { weight: weightOf(code), code, isExact: false };
-    return { weight: exact[key], code: this.isSingle(layer) ? code : codeOf(exact[key]), isExact: true };
+    return { weight: exact.weights[key], code: exact.codes[key], isExact: true };
   }
 
   // the weights of a query over the blocks of keys, or over keys where they are exact
   row(layer, head, query) {
-    const exact = this.exact(layer, head, query);
+    const exact = this.exactRow(layer, head, query);
+    if (exact !== null) return { ...exact, isExact: true, step: 1 };
     const { block, size } = this.layers[layer];
     const start = Math.floor(query / block[0]) * size[1];
     const codes = this.codes(layer, head).subarray(start, start + size[1]);
-    if (exact !== null && this.isSingle(layer)) return { weights: exact, codes, isExact: true, step: 1 };
-    if (exact !== null) return { weights: exact, codes: exact.map(codeOf), isExact: true, step: 1 };
     return { weights: Float64Array.from(codes, weightOf), codes, isExact: false, step: block[1] };
   }
 
@@ -190,10 +205,11 @@ class Data {
   }
 }
 
-// the nearest kind of code that an exact number tells by itself
-function codeOf(weight) {
-  if (Number.isNaN(weight)) return NAN;
-  return weight > 0 ? 4 : MASKED;
+// exact weights and their codes, apart from the marks that stand among them
+function unmarked(text) {
+  const marked = floatsOf(text);
+  const codes = Uint8Array.from(marked, (value) => (value === CLOSED ? MASKED : value === NOTHING ? EMPTY : nearest(value)));
+  return { weights: marked.map((value) => (value < 0 ? 0 : value)), codes };
 }
 
 // wording.js
@@ -265,8 +281,13 @@ class Colours {
 
   // ink that can be read on a colour of the scale
   ink(place) {
-    const isLight = this.theme === "light" ? place < 0.55 : place > 0.6;
-    return isLight ? "#16151d" : "#ffffff";
+    const n = 3 * Math.round(255 * Math.max(0, Math.min(1, place)));
+    return inkOn(this.scales[this.theme].subarray(n, n + 3));
+  }
+
+  // ink that can be read on what has no place on the scale
+  inkOutside(kind) {
+    return inkOn(OUTSIDE[this.theme][kind]);
   }
 
   outside(kind) {
@@ -307,6 +328,17 @@ class Colours {
   }
 }
 
+// black or white, whichever is read better: at least 4.58 to 1 on any colour (WCAG 2.2, contrast ratio)
+function inkOn(colour) {
+  const [red, green, blue] = Array.from(colour, (byte) => (byte <= 10 ? byte / 3294.6 : ((byte / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.1791 ? "#000000" : "#ffffff";
+}
+
+// #rrggbb as three bytes
+function bytesOfColour(text) {
+  return [1, 3, 5].map((n) => Number.parseInt(text.slice(n, n + 2), 16));
+}
+
 function packed([red, green, blue]) {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
@@ -345,6 +377,25 @@ function sized(canvas, width, height) {
 function place(event, canvas) {
   const box = canvas.getBoundingClientRect();
   return { x: event.clientX - box.left, y: event.clientY - box.top };
+}
+
+// where the focus is below a root: the place of each element in its parent, or null
+function focusIn(root) {
+  const path = [];
+  let at = document.activeElement;
+  while (at && at !== root && root?.contains(at)) {
+    path.unshift(Array.from(at.parentElement.children).indexOf(at));
+    at = at.parentElement;
+  }
+  return at === root && path.length ? path : null;
+}
+
+// give it back to the element that stands there now, after what had it has been drawn again
+function refocus(root, path) {
+  if (!path || root.contains(document.activeElement)) return;
+  let at = root;
+  for (const n of path) at = at?.children[n];
+  at?.focus({ preventScroll: true });
 }
 
 function clamp(value, low, high) {
@@ -541,7 +592,7 @@ function matrix(data, layer, head, queries, keys) {
   return queries.isJoined && keys.isJoined ? joinedMatrix(single, queries, keys, lengths) : single;
 }
 
-// the mean over the queries of a word of the sums over the keys of a word: each row still shares out 1
+// the mean over the queries of a word, of those that see something, of the sums over the keys of a word: each row still shares out 1
 function joinedMatrix(single, queries, keys, lengths) {
   const rows = queries.names.length;
   const wide = keys.names.length;
@@ -550,7 +601,8 @@ function joinedMatrix(single, queries, keys, lengths) {
   const count = new Float64Array(rows);
   for (let i = 0; i < lengths[0]; i += 1) {
     const row = queries.of(i);
-    count[row] += 1;
+    // a token that sees nothing has nothing to share out
+    if (single.codes[i * single.columns] !== EMPTY) count[row] += 1;
     for (let j = 0; j < lengths[1]; j += 1) {
       const place = row * wide + keys.of(j);
       weights[place] += single.weightAt(i, j);
@@ -559,18 +611,13 @@ function joinedMatrix(single, queries, keys, lengths) {
   }
   const joined = new Uint8Array(rows * wide);
   for (let n = 0; n < weights.length; n += 1) {
-    weights[n] /= count[Math.floor(n / wide)];
+    weights[n] /= Math.max(1, count[Math.floor(n / wide)]);
     joined[n] = kindOf(seen[n]) === "weight" ? nearest(weights[n]) : seen[n];
   }
-  const isExactAt = (row) => queries.first.every((first, n) => n !== row || single.isExactAt(first));
+  const coded = new Uint8Array(rows);
+  for (let i = 0; i < lengths[0]; i += 1) if (!single.isExactAt(i)) coded[queries.of(i)] = 1;
+  const isExactAt = (row) => coded[row] === 0;
   return { rows, columns: wide, codes: joined, weightAt: (i, j) => weights[i * wide + j], isExactAt };
-}
-
-// the code nearest to a weight
-function nearest(weight) {
-  if (Number.isNaN(weight)) return 255;
-  if (weight < WEIGHTS[3]) return MASKED + 1;
-  return Math.min(253, Math.round(3 + (Math.log2(weight) + 28) * (250 / 28)));
 }
 
 // layout.js
@@ -634,6 +681,8 @@ const TOP = 34;
 const MOST_TALL = 780;
 // weaker lines than this are not drawn while all tokens are shown
 const FAINTEST = 0.02;
+// and those of the chosen token than this
+const FAINTEST_OWN = 0.004;
 
 function headView(app, root) {
   const chips = el("div", { class: "chips", role: "group" });
@@ -641,7 +690,8 @@ function headView(app, root) {
   const spacer = el("div", { class: "spacer" });
   const scroller = el("div", { class: "scroller" }, el("div", { class: "sticky" }, canvas), spacer);
   const told = el("p", { class: "told" });
-  root.append(chips, scroller, told);
+  const about = el("p", { class: "hints" });
+  root.append(chips, scroller, told, about);
   let shown = null;
   let hovered = null;
 
@@ -682,6 +732,8 @@ function headView(app, root) {
     const firstKey = Math.max(0, Math.floor((top - height) / ROW));
     const lastKey = Math.min(made.columns, Math.ceil((top + 2 * height) / ROW));
     for (let i = first; i < last; i += 1) {
+      const sign = signOf(made, i);
+      if (sign) pen.text(sign === "nan" ? "NaN" : "∅", left + 4, TOP + (i + 0.5) * ROW - top, { size: 11, colour: app.colours.page(sign === "nan" ? "accent" : "soft") });
       if (i === chosen) continue;
       for (let j = firstKey; j < lastKey; j += 1) {
         const weight = made.weightAt(i, j);
@@ -691,7 +743,7 @@ function headView(app, root) {
     if (chosen >= made.rows) return;
     for (let j = 0; j < made.columns; j += 1) {
       const weight = made.weightAt(chosen, j);
-      if (weight >= 0.004) one(chosen, j, weight, 0.25 + 0.7 * Math.sqrt(weight));
+      if (weight >= FAINTEST_OWN) one(chosen, j, weight, 0.25 + 0.7 * Math.sqrt(weight));
     }
   }
 
@@ -716,12 +768,12 @@ function headView(app, root) {
       const isOn = app.state.heads.has(head);
       const chip = el("button", { type: "button", class: "chip", "aria-pressed": String(isOn), "aria-label": app.say("page.heads.one", { head }) }, String(head));
       chip.style.setProperty("--colour", app.colours.head(head));
+      chip.style.setProperty("--on", inkOn(bytesOfColour(app.colours.head(head))));
       chip.addEventListener("click", () => {
         const chosen = new Set(app.state.heads);
         if (isOn) chosen.delete(head);
         else chosen.add(head);
         app.set({ heads: chosen, head: isOn ? app.state.head : head });
-        chips.children[head].focus();
       });
       chips.append(chip);
     }
@@ -737,7 +789,15 @@ function headView(app, root) {
     const strong = strength(chosen, shown.keys.names.length, shown.matrices);
     const best = Array.from(strong.keys()).sort((a, b) => strong[b] - strong[a]).slice(0, 3).filter((n) => strong[n] > 0);
     const listed = best.map((n) => `${shown.keys.names[n]} ${formatWeight(strong[n])}`).join(" · ");
-    told.textContent = listed ? app.say("page.looks", { from: shown.queries.names[chosen], to: listed }) : app.say("page.looks.none", { from: shown.queries.names[chosen] });
+    const from = shown.queries.names[chosen];
+    const signs = shown.matrices.map(({ matrix: made }) => signOf(made, chosen));
+    const isEmpty = signs.length > 0 && signs.every((sign) => sign === "empty");
+    const nan = shown.matrices.filter((_, n) => signs[n] === "nan").map(({ head }) => head);
+    const said = nan.length ? [app.say("page.looks.nan", { from, heads: nan.join(", ") })] : [];
+    if (listed) said.unshift(app.say("page.looks", { from, to: listed }));
+    else if (!nan.length) said.push(app.say(isEmpty ? "page.looks.empty" : "page.looks.none", { from }));
+    told.textContent = said.join(" ");
+    about.textContent = app.say("page.lines.about", { all: FAINTEST, own: FAINTEST_OWN });
     canvas.setAttribute("aria-label", `${app.say("page.lines.label", { layer: app.state.layer })} ${told.textContent}`);
   }
 
@@ -794,6 +854,13 @@ function headView(app, root) {
     const y = shown.queries.of(app.state.token) * ROW;
     if (y < scroller.scrollTop || y > scroller.scrollTop + shown.height - 2 * ROW - TOP) scroller.scrollTop = Math.max(0, y - shown.height / 2);
   }
+}
+
+// what a row is where it has no weights: "nan", "empty", or null
+function signOf({ codes, columns, rows }, row) {
+  if (row >= rows) return null;
+  if (codes[row * columns] === EMPTY) return "empty";
+  return codes.subarray(row * columns, (row + 1) * columns).includes(NAN) ? "nan" : null;
 }
 
 // how many letters names have, no more than matter
@@ -988,8 +1055,11 @@ function mapView(app, root) {
       i: Math.min(rows, Math.ceil((y + plot.height) / size.height)),
       j: Math.min(columns, Math.ceil((x + plot.width) / size.width)),
     };
+    // neighbours are hatched at once: there may be thousands
     for (let i = first.i; i < last.i; i += 1) {
-      if (codes[i * columns] === EMPTY) hatched(pen, plot.x - x, plot.y - y + i * size.height, columns * size.width, size.height);
+      const from = i;
+      while (i < last.i && codes[i * columns] === EMPTY) i += 1;
+      if (i > from) hatched(pen, plot.x - x, plot.y - y + from * size.height, columns * size.width, (i - from) * size.height);
     }
     if (size.width < 30 || size.height < 16 || (last.i - first.i) * (last.j - first.j) > 1600) return;
     for (let i = first.i; i < last.i; i += 1) {
@@ -998,7 +1068,7 @@ function mapView(app, root) {
         const weight = shown.matrix.weightAt(i, j);
         if (code !== NAN && !(weight >= 0.005)) continue;
         const at = placeOf(weight, app.state.scale);
-        const colour = code === NAN ? "#ffffff" : app.colours.ink(at);
+        const colour = code === NAN ? app.colours.inkOutside("nan") : app.colours.ink(at);
         const text = code === NAN ? "NaN" : weight >= 0.995 ? weight.toFixed(1) : weight.toFixed(2).replace(/^0/, "");
         pen.text(text, plot.x - x + (j + 0.5) * size.width, plot.y - y + (i + 0.5) * size.height, { size: 11, colour, align: "center" });
       }
@@ -1007,11 +1077,12 @@ function mapView(app, root) {
 
   function hatched(pen, x, y, width, height) {
     const colour = app.colours.page("ink");
-    const step = clamp(height, 5, 14);
-    const count = Math.min(2000, Math.floor(width / step));
-    for (let n = 0; n < count; n += 1) {
-      pen.curve(x + n * step, y + height, x + n * step, y + height, x + (n + 1) * step, y, x + (n + 1) * step, y, colour, 0.8, 0.45);
-    }
+    const step = Math.max(clamp(height, 5, 14), (width + height) / 2000);
+    pen.inside(x, y, width, height, () => {
+      for (let at = step - height; at < width; at += step) {
+        pen.curve(x + at, y + height, x + at, y + height, x + at + height, y, x + at + height, y, colour, 0.8, 0.45);
+      }
+    });
   }
 
   // the cell that is pointed at
@@ -1038,8 +1109,9 @@ function mapView(app, root) {
     const code = shown.matrix.codes[i * shown.matrix.columns + j];
     const kind = kindOf(code);
     if (kind !== "weight") return { names, weight: app.say({ nan: "page.nan", masked: "page.masked", empty: "page.empty" }[kind]) };
-    const weight = formatWeight(shown.matrix.weightAt(i, j));
     const isExact = shown.matrix.isExactAt(i);
+    if (code === ZERO && !isExact) return { names, weight: app.say("page.below") };
+    const weight = formatWeight(shown.matrix.weightAt(i, j));
     const block = app.data.layers[app.state.layer].block;
     const how = isExact ? "page.exact" : block[1] > 1 || block[0] > 1 ? "page.largest" : "page.coded";
     return { names, weight: app.say(how, { weight, rows: block[0], columns: block[1] }) };
@@ -1088,7 +1160,9 @@ function mapView(app, root) {
     if (cell) app.set({ token: shown.queries.first[cell.i] });
   });
   canvas.addEventListener("pointercancel", (event) => fingers.delete(event.pointerId));
-  canvas.addEventListener("pointerleave", () => {
+  canvas.addEventListener("pointerleave", (event) => {
+    // a finger leaves when it is lifted, and what it touched is still to be read
+    if (event.pointerType === "touch") return;
     cell = null;
     paint();
   });
@@ -1189,7 +1263,8 @@ function overview(app, root) {
       button.classList.toggle("chosen", isChosen);
       button.setAttribute("aria-current", String(isChosen));
       const distance = data.facts(layer).distance[head];
-      const told = app.say("page.thumb", { layer, head, distance: distance === null ? "NaN" : distance.toFixed(1) });
+      const said = distance === null ? "page.thumb.nan" : distance === "empty" ? "page.thumb.empty" : "page.thumb";
+      const told = app.say(said, { layer, head, distance: Number(distance).toFixed(1) });
       button.setAttribute("aria-label", told);
       button.title = `${told}\n${data.layers[layer].name}`;
     }
@@ -1251,7 +1326,7 @@ const TALL = 150;
 
 function drawChart(app, pen, width, values, names, step, marked) {
   const shown = downsampled(values, width);
-  const most = Math.max(1e-9, ...shown);
+  const most = Math.max(1e-9, ...shown.filter((value) => value >= 0));
   const wide = width / shown.length;
   const isNamed = wide >= 15;
   const floor = TALL - (isNamed ? 62 : 8);
@@ -1259,22 +1334,24 @@ function drawChart(app, pen, width, values, names, step, marked) {
   pen.line(0, floor + 0.5, width, floor + 0.5, app.colours.page("line"), 1);
   shown.forEach((value, n) => {
     const isMarked = shown.length === values.length ? n === marked : false;
-    const tall = (floor - 16) * (value / most);
+    const tall = (floor - 16) * (Math.max(0, value) / most);
     const gap = wide > 6 ? 1.5 : 0;
-    if (shown.length === values.length && Number.isNaN(values[n])) pen.rect(n * wide + gap, floor - 8, Math.max(1, wide - 2 * gap), 8, app.colours.outside("nan"));
+    // what is no number stands as a low block of its own colour, never as a bar of 0
+    const kind = Number.isNaN(value) ? "nan" : value === NOTHING ? "empty" : null;
+    if (kind) pen.rect(n * wide + gap, floor - 8, Math.max(1, wide - 2 * gap), 8, app.colours.outside(kind));
     else pen.rect(n * wide + gap, floor - tall, Math.max(1, wide - 2 * gap), tall, app.colours.page(isMarked ? "accent" : "bar"));
     if (isNamed) pen.text(shortened(names[n * step] ?? String(n * step), 8), (n + 0.5) * wide, floor + 6, { size: 11, colour: isMarked ? app.colours.page("accent") : soft, align: "end", turn: -Math.PI / 2, bold: isMarked });
   });
   pen.text(most.toFixed(2), 2, 7, { size: 11, colour: soft });
 }
 
-// the largest of each run, so that no more bars are drawn than there are pixels
+// the largest of each run, NaN where one is, so that no more bars are drawn than there are pixels
 function downsampled(values, most) {
-  const clean = Array.from(values, (value) => (Number.isFinite(value) ? value : 0));
+  const clean = Array.from(values);
   if (clean.length <= most) return clean;
   const count = Math.floor(most);
   return Array.from({ length: count }, (_, n) => {
-    let best = 0;
+    let best = NOTHING;
     for (let at = Math.floor((n * clean.length) / count); at < Math.floor(((n + 1) * clean.length) / count); at += 1) best = Math.max(best, clean[at]);
     return best;
   });
@@ -1315,9 +1392,12 @@ function rowView(app, root) {
     if (first > 0) into.append(el("span", { class: "gap" }, app.say("page.before", { count: first })));
     for (let n = first; n < last; n += 1) {
       const isChosen = which === "queries" && n === token;
-      const piece = el("button", { type: "button", class: "piece", dir: "auto" }, all[n] ?? String(n));
-      if (which === "queries") piece.addEventListener("click", () => app.set({ token: n }));
-      else if (n < app.data.layers[layer].lengths[0] && isSame(layer)) piece.addEventListener("click", () => app.set({ token: n }));
+      const isQuery = which === "queries" || isSame(layer);
+      const piece = el(isQuery ? "button" : "span", { class: "piece", dir: "auto" }, all[n] ?? String(n));
+      if (isQuery) {
+        piece.type = "button";
+        piece.addEventListener("click", () => app.set({ token: n }));
+      }
       if (tint) tinted(piece, n);
       piece.classList.toggle("chosen", isChosen || (which === "keys" && isSame(layer) && n === token));
       into.append(piece);
@@ -1336,6 +1416,7 @@ function rowView(app, root) {
       piece.style.color = app.colours.ink(at);
     } else {
       piece.style.background = app.colours.outside(kind);
+      if (kind === "nan") piece.style.color = app.colours.inkOutside(kind);
     }
     piece.title = kind === "weight" ? formatWeight(weight) : app.say(saidOf(kind));
     piece.dataset.weight = kind === "weight" ? String(weight) : kind;
@@ -1356,7 +1437,8 @@ function rowView(app, root) {
 
   function nameOf(layer, n) {
     const start = app.data.name(layer, "keys", n * row.step);
-    return row.step > 1 ? `${start} … +${row.step - 1}` : start;
+    const more = Math.min(row.step, app.data.layers[layer].lengths[1] - n * row.step) - 1;
+    return more > 0 ? `${start} … +${more}` : start;
   }
 
   function told() {
@@ -1364,16 +1446,18 @@ function rowView(app, root) {
     const said = [];
     const isNan = row.weights.some((weight) => Number.isNaN(weight));
     const isEmpty = row.codes[0] === EMPTY;
-    const isSingle = app.data.layers[layer].block[0] === 1;
-    if (isEmpty && isSingle) said.push([app.say("page.empty"), app.say("page.empty.long")]);
+    const [queries, keys] = app.data.layers[layer].block;
+    if (isEmpty) said.push([app.say("page.empty"), app.say("page.empty.long")]);
     if (isNan) said.push(["NaN", app.say("page.nan.long")]);
-    if (isEmpty && isSingle) return clear(facts).append(...said.map(fact));
-    const entropy = row.isExact ? entropyOf(row.weights) : app.data.sums("entropy", layer, head)[Math.floor(token / app.data.layers[layer].block[0])];
-    said.push([app.say("page.entropy"), Number.isNaN(entropy) ? "NaN" : app.say("page.entropy.value", { nats: entropy.toFixed(3), keys: Math.exp(entropy).toFixed(1) })]);
+    if (isEmpty) return clear(facts).append(...said.map(fact));
+    const entropy = row.isExact ? entropyOf(row.weights) : app.data.sums("entropy", layer, head)[Math.floor(token / queries)];
+    const isMean = !row.isExact && queries > 1;
+    said.push([app.say(isMean ? "page.entropy.pooled" : "page.entropy", { queries }), Number.isNaN(entropy) ? "NaN" : app.say("page.entropy.value", { nats: entropy.toFixed(3), keys: Math.exp(entropy).toFixed(1) })]);
     if (row.isExact) said.push([app.say("page.sum"), isNan ? "NaN" : sumOf(row.weights).toFixed(4)]);
     const hidden = row.codes.reduce((sum, code) => sum + (code === MASKED || code === EMPTY ? 1 : 0), 0);
-    if (hidden && !row.isExact) said.push([app.say("page.hidden"), String(hidden * row.step)]);
-    said.push([app.say("page.numbers"), app.say(row.isExact ? "page.numbers.exact" : row.step > 1 ? "page.numbers.pooled" : "page.numbers.coded", { block: row.step })]);
+    if (hidden && row.step === 1 && (row.isExact || queries === 1)) said.push([app.say("page.hidden"), String(hidden)]);
+    const how = row.isExact ? "page.numbers.exact" : queries > 1 || keys > 1 ? "page.numbers.pooled" : "page.numbers.coded";
+    said.push([app.say("page.numbers"), app.say(how, { rows: queries, columns: keys })]);
     return clear(facts).append(...said.map(fact));
   }
 
@@ -1542,34 +1626,24 @@ function statisticsView(app, root) {
   const tables = el("div", { class: "tables" });
   const charts = el("div", { class: "charts" });
   root.append(tables, charts);
-  const means = new Map();
-
-  // mean entropy of a head, over the rows that have one
-  function meanEntropy(layer, head) {
-    const name = `${app.data.sample} ${layer} ${head}`;
-    if (!means.has(name)) {
-      const all = app.data.sums("entropy", layer, head);
-      means.set(name, all.reduce((sum, value) => sum + value, 0) / Math.max(1, all.length));
-    }
-    return means.get(name);
-  }
 
   function table(caption, about, valueOf, signed) {
     const { layers } = app.data;
-    const values = layers.map((layer, n) => (app.data.isRead(n) ? Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)) : []));
-    const finite = values.flat().filter((value) => value !== null && Number.isFinite(value));
+    const values = layers.map((layer, n) => Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)));
+    const finite = values.flat().filter((value) => Number.isFinite(value));
     const low = signed ? Math.min(0, ...finite) : 0;
     const high = Math.max(1e-9, ...finite);
     const widest = Math.max(...layers.map((layer) => layer.heads));
     const head = el("tr", {}, el("td", {}), ...Array.from({ length: widest }, (_, n) => el("th", { scope: "col" }, `H${n}`)));
     const rows = values.map((row, n) => {
       const cells = row.map((value, h) => {
-        const at = value === null || !Number.isFinite(value) ? 0 : (value - low) / (high - low || 1);
-        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, value === null || !Number.isFinite(value) ? "NaN" : value.toFixed(Math.abs(value) < 10 ? 1 : 0));
+        const at = Number.isFinite(value) ? 0.06 + (0.9 * (value - low)) / (high - low || 1) : null;
+        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, written(value));
         button.setAttribute("aria-label", `${caption} L${n} H${h}: ${button.textContent}`);
         const cell = el("td", {}, button);
-        button.style.background = app.colours.at(0.06 + 0.9 * at);
-        button.style.color = app.colours.ink(0.06 + 0.9 * at);
+        const kind = value === null ? "nan" : "empty";
+        button.style.background = at === null ? app.colours.outside(kind) : app.colours.at(at);
+        button.style.color = at === null ? app.colours.inkOutside(kind) : app.colours.ink(at);
         button.classList.toggle("chosen", n === app.state.layer && h === app.state.head);
         return cell;
       });
@@ -1582,7 +1656,7 @@ function statisticsView(app, root) {
     const canvas = el("canvas", { id, role: "img" });
     const told = el("small", { class: "reading" });
     const width = app.width(root);
-    const best = Array.from(values.keys()).filter((n) => Number.isFinite(values[n])).sort((a, b) => values[b] - values[a]).slice(0, 5);
+    const best = Array.from(values.keys()).filter((n) => values[n] >= 0).sort((a, b) => values[b] - values[a]).slice(0, 5);
     const listed = best.map((n) => `${names[n * step] ?? n * step} ${values[n].toFixed(2)}`).join(" · ");
     canvas.setAttribute("aria-label", `${caption}: ${listed}`);
     told.textContent = listed;
@@ -1593,7 +1667,8 @@ function statisticsView(app, root) {
     canvas.addEventListener("pointermove", (event) => {
       const n = Math.floor((place(event, canvas).x / width) * values.length);
       if (n < 0 || n >= values.length) return;
-      told.textContent = `${n * step} ${names[n * step] ?? ""} ${Number.isNaN(values[n]) ? "NaN" : values[n].toFixed(3)}`;
+      const value = values[n] === NOTHING ? app.say("page.empty") : Number.isNaN(values[n]) ? "NaN" : values[n].toFixed(3);
+      told.textContent = `${n * step} ${names[n * step] === String(n * step) ? "" : (names[n * step] ?? "")} ${value}`;
       paint(n);
     });
     canvas.addEventListener("pointerleave", () => {
@@ -1609,7 +1684,7 @@ function statisticsView(app, root) {
       const { layer, head } = app.state;
       if (!app.data.isRead(layer)) return app.waiting(root);
       clear(tables).append(
-        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), meanEntropy, false),
+        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), (n, h) => app.data.facts(n).entropy[h], false),
         table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h], true),
       );
       const { block } = app.data.layers[layer];
@@ -1636,6 +1711,13 @@ function statisticsView(app, root) {
       drawChart(app, shifted(pen, TALL + 58), 720, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
     },
   };
+}
+
+// one number of a table: NaN, none, or never "-0.0"
+function written(value) {
+  if (value === null) return "NaN";
+  if (!Number.isFinite(value)) return "–";
+  return value.toFixed(Math.abs(value) < 10 ? 1 : 0).replace(/^-(?=[0.]*$)/, "");
 }
 
 // the same pen, so many pixels further down
@@ -1941,12 +2023,30 @@ class App {
       this.view = VIEWS[view](this, root);
       this.mounted = view;
     }
-    delete document.getElementById("view").dataset.waiting;
+    const root = document.getElementById("view");
+    delete root.dataset.waiting;
+    const focused = focusIn(root);
     this.view.update();
+    refocus(root, focused);
     this.controls();
     clearTimeout(this.later);
     // browsers warn of an address that changes with every key
     this.later = setTimeout(() => remember(), 200);
+  }
+
+  // paper is light, whatever the screen is
+  printLight() {
+    let before = null;
+    window.addEventListener("beforeprint", () => {
+      before = document.documentElement.dataset.theme ?? "";
+      document.documentElement.dataset.theme = "light";
+      this.render();
+    });
+    window.addEventListener("afterprint", () => {
+      if (before) document.documentElement.dataset.theme = before;
+      else delete document.documentElement.dataset.theme;
+      this.render();
+    });
   }
 
   controls() {
@@ -1976,6 +2076,8 @@ class App {
     const language = document.getElementById("language");
     language.textContent = this.words.lang === "zh" ? "English" : "中文";
     language.lang = this.words.lang === "zh" ? "en" : "zh-Hans";
+    // what is seen is part of what is said, so that it can be asked for by voice
+    language.setAttribute("aria-label", `${language.textContent}: ${this.say("page.language")}`);
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
@@ -2008,6 +2110,7 @@ class App {
     on("print", "click", () => window.print());
     listen(this, this.views());
     window.addEventListener("resize", () => this.render());
+    this.printLight();
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.render());
     // the numbers of the layers stand below this script, and are read while the overview is looked at
     if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => this.render());

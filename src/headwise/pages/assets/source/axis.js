@@ -1,5 +1,5 @@
 // Axis: what one layer's rows and columns are called, alone, in blocks, or joined into words.
-import { WEIGHTS, kindOf, MASKED, EMPTY } from "./codes.js";
+import { EMPTY, WEIGHTS, kindOf, nearest } from "./codes.js";
 
 // names: of the entries along a side. first: the token that each entry begins with. of: token -> entry.
 export function axis(data, layer, which, isJoined) {
@@ -48,7 +48,7 @@ export function matrix(data, layer, head, queries, keys) {
   return queries.isJoined && keys.isJoined ? joinedMatrix(single, queries, keys, lengths) : single;
 }
 
-// the mean over the queries of a word of the sums over the keys of a word: each row still shares out 1
+// the mean over the queries of a word, of those that see something, of the sums over the keys of a word: each row still shares out 1
 function joinedMatrix(single, queries, keys, lengths) {
   const rows = queries.names.length;
   const wide = keys.names.length;
@@ -57,7 +57,8 @@ function joinedMatrix(single, queries, keys, lengths) {
   const count = new Float64Array(rows);
   for (let i = 0; i < lengths[0]; i += 1) {
     const row = queries.of(i);
-    count[row] += 1;
+    // a token that sees nothing has nothing to share out
+    if (single.codes[i * single.columns] !== EMPTY) count[row] += 1;
     for (let j = 0; j < lengths[1]; j += 1) {
       const place = row * wide + keys.of(j);
       weights[place] += single.weightAt(i, j);
@@ -66,16 +67,11 @@ function joinedMatrix(single, queries, keys, lengths) {
   }
   const joined = new Uint8Array(rows * wide);
   for (let n = 0; n < weights.length; n += 1) {
-    weights[n] /= count[Math.floor(n / wide)];
+    weights[n] /= Math.max(1, count[Math.floor(n / wide)]);
     joined[n] = kindOf(seen[n]) === "weight" ? nearest(weights[n]) : seen[n];
   }
-  const isExactAt = (row) => queries.first.every((first, n) => n !== row || single.isExactAt(first));
+  const coded = new Uint8Array(rows);
+  for (let i = 0; i < lengths[0]; i += 1) if (!single.isExactAt(i)) coded[queries.of(i)] = 1;
+  const isExactAt = (row) => coded[row] === 0;
   return { rows, columns: wide, codes: joined, weightAt: (i, j) => weights[i * wide + j], isExactAt };
-}
-
-// the code nearest to a weight
-export function nearest(weight) {
-  if (Number.isNaN(weight)) return 255;
-  if (weight < WEIGHTS[3]) return MASKED + 1;
-  return Math.min(253, Math.round(3 + (Math.log2(weight) + 28) * (250 / 28)));
 }

@@ -5,6 +5,9 @@ export const ZERO = 2;
 export const FIRST = 3;
 export const LAST = 253;
 export const NAN = 255;
+// in the place of an exact weight, or of an entropy: the pair may not attend; the row may attend to nothing
+export const CLOSED = -1;
+export const NOTHING = -2;
 const OCTAVES = 28;
 const STEPS = (LAST - FIRST) / OCTAVES;
 
@@ -16,6 +19,13 @@ export const WEIGHTS = Float64Array.from({ length: 256 }, (_, code) => {
 
 export function weightOf(code) {
   return WEIGHTS[code];
+}
+
+// the code nearest to a weight
+export function nearest(weight) {
+  if (Number.isNaN(weight)) return NAN;
+  if (weight < WEIGHTS[FIRST]) return ZERO;
+  return Math.min(LAST, Math.round(FIRST + (Math.log2(weight) + OCTAVES) * STEPS));
 }
 
 // the kind of entry a code is: a weight, or why there is none

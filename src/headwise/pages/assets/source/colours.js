@@ -42,8 +42,13 @@ export class Colours {
 
   // ink that can be read on a colour of the scale
   ink(place) {
-    const isLight = this.theme === "light" ? place < 0.55 : place > 0.6;
-    return isLight ? "#16151d" : "#ffffff";
+    const n = 3 * Math.round(255 * Math.max(0, Math.min(1, place)));
+    return inkOn(this.scales[this.theme].subarray(n, n + 3));
+  }
+
+  // ink that can be read on what has no place on the scale
+  inkOutside(kind) {
+    return inkOn(OUTSIDE[this.theme][kind]);
   }
 
   outside(kind) {
@@ -82,6 +87,17 @@ export class Colours {
     context.putImageData(image, 0, 0);
     return canvas;
   }
+}
+
+// black or white, whichever is read better: at least 4.58 to 1 on any colour (WCAG 2.2, contrast ratio)
+export function inkOn(colour) {
+  const [red, green, blue] = Array.from(colour, (byte) => (byte <= 10 ? byte / 3294.6 : ((byte / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.1791 ? "#000000" : "#ffffff";
+}
+
+// #rrggbb as three bytes
+export function bytesOfColour(text) {
+  return [1, 3, 5].map((n) => Number.parseInt(text.slice(n, n + 2), 16));
 }
 
 function packed([red, green, blue]) {

@@ -1,5 +1,5 @@
 // The data of the page: its header, and the numbers of each layer, decoded when they are first looked at.
-import { NAN, MASKED, weightOf } from "./codes.js";
+import { CLOSED, EMPTY, MASKED, NOTHING, nearest, weightOf } from "./codes.js";
 
 const MOST_HELD = 6;
 
@@ -78,11 +78,17 @@ export class Data {
 
   // the exact weights of a query, or null where they are not carried
   exact(layer, head, query) {
+    return this.exactRow(layer, head, query)?.weights ?? null;
+  }
+
+  // the same with their codes, which tell what is masked
+  exactRow(layer, head, query) {
     const { exact, heads, lengths } = this.layers[layer];
     const place = exact.indexOf(query);
     if (place < 0) return null;
     const start = ((this.sample * exact.length + place) * heads + head) * lengths[1];
-    return this.block(`exact-${layer}`, floatsOf).subarray(start, start + lengths[1]);
+    const { weights, codes } = this.block(`exact-${layer}`, unmarked);
+    return { weights: weights.subarray(start, start + lengths[1]), codes: codes.subarray(start, start + lengths[1]) };
   }
 
   code(layer, head, query, key) {
@@ -92,20 +98,19 @@ export class Data {
 
   // the best that the page knows of one weight
   weight(layer, head, query, key) {
-    const exact = this.exact(layer, head, query);
+    const exact = this.exactRow(layer, head, query);
     const code = this.code(layer, head, query, key);
     if (exact === null) return { weight: weightOf(code), code, isExact: false };
-    return { weight: exact[key], code: this.isSingle(layer) ? code : codeOf(exact[key]), isExact: true };
+    return { weight: exact.weights[key], code: exact.codes[key], isExact: true };
   }
 
   // the weights of a query over the blocks of keys, or over keys where they are exact
   row(layer, head, query) {
-    const exact = this.exact(layer, head, query);
+    const exact = this.exactRow(layer, head, query);
+    if (exact !== null) return { ...exact, isExact: true, step: 1 };
     const { block, size } = this.layers[layer];
     const start = Math.floor(query / block[0]) * size[1];
     const codes = this.codes(layer, head).subarray(start, start + size[1]);
-    if (exact !== null && this.isSingle(layer)) return { weights: exact, codes, isExact: true, step: 1 };
-    if (exact !== null) return { weights: exact, codes: exact.map(codeOf), isExact: true, step: 1 };
     return { weights: Float64Array.from(codes, weightOf), codes, isExact: false, step: block[1] };
   }
 
@@ -134,8 +139,9 @@ export class Data {
   }
 }
 
-// the nearest kind of code that an exact number tells by itself
-function codeOf(weight) {
-  if (Number.isNaN(weight)) return NAN;
-  return weight > 0 ? 4 : MASKED;
+// exact weights and their codes, apart from the marks that stand among them
+function unmarked(text) {
+  const marked = floatsOf(text);
+  const codes = Uint8Array.from(marked, (value) => (value === CLOSED ? MASKED : value === NOTHING ? EMPTY : nearest(value)));
+  return { weights: marked.map((value) => (value < 0 ? 0 : value)), codes };
 }

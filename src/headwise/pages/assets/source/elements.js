@@ -33,6 +33,25 @@ export function place(event, canvas) {
   return { x: event.clientX - box.left, y: event.clientY - box.top };
 }
 
+// where the focus is below a root: the place of each element in its parent, or null
+export function focusIn(root) {
+  const path = [];
+  let at = document.activeElement;
+  while (at && at !== root && root?.contains(at)) {
+    path.unshift(Array.from(at.parentElement.children).indexOf(at));
+    at = at.parentElement;
+  }
+  return at === root && path.length ? path : null;
+}
+
+// give it back to the element that stands there now, after what had it has been drawn again
+export function refocus(root, path) {
+  if (!path || root.contains(document.activeElement)) return;
+  let at = root;
+  for (const n of path) at = at?.children[n];
+  at?.focus({ preventScroll: true });
+}
+
 export function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
 }

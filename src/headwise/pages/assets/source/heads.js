@@ -2,7 +2,8 @@
 import { CanvasPen } from "./pen.js";
 import { axis, matrix } from "./axis.js";
 import { clamp, clear, el, place, sized } from "./elements.js";
-import { formatWeight } from "./codes.js";
+import { EMPTY, NAN, formatWeight } from "./codes.js";
+import { bytesOfColour, inkOn } from "./colours.js";
 import { shortened } from "./layout.js";
 
 const ROW = 26;
@@ -10,6 +11,8 @@ const TOP = 34;
 const MOST_TALL = 780;
 // weaker lines than this are not drawn while all tokens are shown
 const FAINTEST = 0.02;
+// and those of the chosen token than this
+const FAINTEST_OWN = 0.004;
 
 export function headView(app, root) {
   const chips = el("div", { class: "chips", role: "group" });
@@ -17,7 +20,8 @@ export function headView(app, root) {
   const spacer = el("div", { class: "spacer" });
   const scroller = el("div", { class: "scroller" }, el("div", { class: "sticky" }, canvas), spacer);
   const told = el("p", { class: "told" });
-  root.append(chips, scroller, told);
+  const about = el("p", { class: "hints" });
+  root.append(chips, scroller, told, about);
   let shown = null;
   let hovered = null;
 
@@ -58,6 +62,8 @@ export function headView(app, root) {
     const firstKey = Math.max(0, Math.floor((top - height) / ROW));
     const lastKey = Math.min(made.columns, Math.ceil((top + 2 * height) / ROW));
     for (let i = first; i < last; i += 1) {
+      const sign = signOf(made, i);
+      if (sign) pen.text(sign === "nan" ? "NaN" : "∅", left + 4, TOP + (i + 0.5) * ROW - top, { size: 11, colour: app.colours.page(sign === "nan" ? "accent" : "soft") });
       if (i === chosen) continue;
       for (let j = firstKey; j < lastKey; j += 1) {
         const weight = made.weightAt(i, j);
@@ -67,7 +73,7 @@ export function headView(app, root) {
     if (chosen >= made.rows) return;
     for (let j = 0; j < made.columns; j += 1) {
       const weight = made.weightAt(chosen, j);
-      if (weight >= 0.004) one(chosen, j, weight, 0.25 + 0.7 * Math.sqrt(weight));
+      if (weight >= FAINTEST_OWN) one(chosen, j, weight, 0.25 + 0.7 * Math.sqrt(weight));
     }
   }
 
@@ -92,12 +98,12 @@ export function headView(app, root) {
       const isOn = app.state.heads.has(head);
       const chip = el("button", { type: "button", class: "chip", "aria-pressed": String(isOn), "aria-label": app.say("page.heads.one", { head }) }, String(head));
       chip.style.setProperty("--colour", app.colours.head(head));
+      chip.style.setProperty("--on", inkOn(bytesOfColour(app.colours.head(head))));
       chip.addEventListener("click", () => {
         const chosen = new Set(app.state.heads);
         if (isOn) chosen.delete(head);
         else chosen.add(head);
         app.set({ heads: chosen, head: isOn ? app.state.head : head });
-        chips.children[head].focus();
       });
       chips.append(chip);
     }
@@ -113,7 +119,15 @@ export function headView(app, root) {
     const strong = strength(chosen, shown.keys.names.length, shown.matrices);
     const best = Array.from(strong.keys()).sort((a, b) => strong[b] - strong[a]).slice(0, 3).filter((n) => strong[n] > 0);
     const listed = best.map((n) => `${shown.keys.names[n]} ${formatWeight(strong[n])}`).join(" · ");
-    told.textContent = listed ? app.say("page.looks", { from: shown.queries.names[chosen], to: listed }) : app.say("page.looks.none", { from: shown.queries.names[chosen] });
+    const from = shown.queries.names[chosen];
+    const signs = shown.matrices.map(({ matrix: made }) => signOf(made, chosen));
+    const isEmpty = signs.length > 0 && signs.every((sign) => sign === "empty");
+    const nan = shown.matrices.filter((_, n) => signs[n] === "nan").map(({ head }) => head);
+    const said = nan.length ? [app.say("page.looks.nan", { from, heads: nan.join(", ") })] : [];
+    if (listed) said.unshift(app.say("page.looks", { from, to: listed }));
+    else if (!nan.length) said.push(app.say(isEmpty ? "page.looks.empty" : "page.looks.none", { from }));
+    told.textContent = said.join(" ");
+    about.textContent = app.say("page.lines.about", { all: FAINTEST, own: FAINTEST_OWN });
     canvas.setAttribute("aria-label", `${app.say("page.lines.label", { layer: app.state.layer })} ${told.textContent}`);
   }
 
@@ -170,6 +184,13 @@ export function headView(app, root) {
     const y = shown.queries.of(app.state.token) * ROW;
     if (y < scroller.scrollTop || y > scroller.scrollTop + shown.height - 2 * ROW - TOP) scroller.scrollTop = Math.max(0, y - shown.height / 2);
   }
+}
+
+// what a row is where it has no weights: "nan", "empty", or null
+function signOf({ codes, columns, rows }, row) {
+  if (row >= rows) return null;
+  if (codes[row * columns] === EMPTY) return "empty";
+  return codes.subarray(row * columns, (row + 1) * columns).includes(NAN) ? "nan" : null;
 }
 
 // how many letters names have, no more than matter

@@ -2,7 +2,7 @@
 import { Data } from "./data.js";
 import { Wording } from "./wording.js";
 import { Colours } from "./colours.js";
-import { clamp, clear, el } from "./elements.js";
+import { clamp, clear, el, focusIn, refocus } from "./elements.js";
 import { weightOf } from "./codes.js";
 import { headView } from "./heads.js";
 import { listen } from "./keyboard.js";
@@ -145,12 +145,30 @@ class App {
       this.view = VIEWS[view](this, root);
       this.mounted = view;
     }
-    delete document.getElementById("view").dataset.waiting;
+    const root = document.getElementById("view");
+    delete root.dataset.waiting;
+    const focused = focusIn(root);
     this.view.update();
+    refocus(root, focused);
     this.controls();
     clearTimeout(this.later);
     // browsers warn of an address that changes with every key
     this.later = setTimeout(() => remember(), 200);
+  }
+
+  // paper is light, whatever the screen is
+  printLight() {
+    let before = null;
+    window.addEventListener("beforeprint", () => {
+      before = document.documentElement.dataset.theme ?? "";
+      document.documentElement.dataset.theme = "light";
+      this.render();
+    });
+    window.addEventListener("afterprint", () => {
+      if (before) document.documentElement.dataset.theme = before;
+      else delete document.documentElement.dataset.theme;
+      this.render();
+    });
   }
 
   controls() {
@@ -180,6 +198,8 @@ class App {
     const language = document.getElementById("language");
     language.textContent = this.words.lang === "zh" ? "English" : "中文";
     language.lang = this.words.lang === "zh" ? "en" : "zh-Hans";
+    // what is seen is part of what is said, so that it can be asked for by voice
+    language.setAttribute("aria-label", `${language.textContent}: ${this.say("page.language")}`);
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
@@ -212,6 +232,7 @@ class App {
     on("print", "click", () => window.print());
     listen(this, this.views());
     window.addEventListener("resize", () => this.render());
+    this.printLight();
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.render());
     // the numbers of the layers stand below this script, and are read while the overview is looked at
     if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => this.render());

@@ -1,5 +1,5 @@
 // Map: one head as a heat map that is zoomed, moved and read cell by cell.
-import { EMPTY, NAN, formatWeight, kindOf, placeOf } from "./codes.js";
+import { EMPTY, NAN, ZERO, formatWeight, kindOf, placeOf } from "./codes.js";
 import { CanvasPen } from "./pen.js";
 import { axis, matrix } from "./axis.js";
 import { clamp, clear, el, place, sized } from "./elements.js";
@@ -81,8 +81,11 @@ export function mapView(app, root) {
       i: Math.min(rows, Math.ceil((y + plot.height) / size.height)),
       j: Math.min(columns, Math.ceil((x + plot.width) / size.width)),
     };
+    // neighbours are hatched at once: there may be thousands
     for (let i = first.i; i < last.i; i += 1) {
-      if (codes[i * columns] === EMPTY) hatched(pen, plot.x - x, plot.y - y + i * size.height, columns * size.width, size.height);
+      const from = i;
+      while (i < last.i && codes[i * columns] === EMPTY) i += 1;
+      if (i > from) hatched(pen, plot.x - x, plot.y - y + from * size.height, columns * size.width, (i - from) * size.height);
     }
     if (size.width < 30 || size.height < 16 || (last.i - first.i) * (last.j - first.j) > 1600) return;
     for (let i = first.i; i < last.i; i += 1) {
@@ -91,7 +94,7 @@ export function mapView(app, root) {
         const weight = shown.matrix.weightAt(i, j);
         if (code !== NAN && !(weight >= 0.005)) continue;
         const at = placeOf(weight, app.state.scale);
-        const colour = code === NAN ? "#ffffff" : app.colours.ink(at);
+        const colour = code === NAN ? app.colours.inkOutside("nan") : app.colours.ink(at);
         const text = code === NAN ? "NaN" : weight >= 0.995 ? weight.toFixed(1) : weight.toFixed(2).replace(/^0/, "");
         pen.text(text, plot.x - x + (j + 0.5) * size.width, plot.y - y + (i + 0.5) * size.height, { size: 11, colour, align: "center" });
       }
@@ -100,11 +103,12 @@ export function mapView(app, root) {
 
   function hatched(pen, x, y, width, height) {
     const colour = app.colours.page("ink");
-    const step = clamp(height, 5, 14);
-    const count = Math.min(2000, Math.floor(width / step));
-    for (let n = 0; n < count; n += 1) {
-      pen.curve(x + n * step, y + height, x + n * step, y + height, x + (n + 1) * step, y, x + (n + 1) * step, y, colour, 0.8, 0.45);
-    }
+    const step = Math.max(clamp(height, 5, 14), (width + height) / 2000);
+    pen.inside(x, y, width, height, () => {
+      for (let at = step - height; at < width; at += step) {
+        pen.curve(x + at, y + height, x + at, y + height, x + at + height, y, x + at + height, y, colour, 0.8, 0.45);
+      }
+    });
   }
 
   // the cell that is pointed at
@@ -131,8 +135,9 @@ export function mapView(app, root) {
     const code = shown.matrix.codes[i * shown.matrix.columns + j];
     const kind = kindOf(code);
     if (kind !== "weight") return { names, weight: app.say({ nan: "page.nan", masked: "page.masked", empty: "page.empty" }[kind]) };
-    const weight = formatWeight(shown.matrix.weightAt(i, j));
     const isExact = shown.matrix.isExactAt(i);
+    if (code === ZERO && !isExact) return { names, weight: app.say("page.below") };
+    const weight = formatWeight(shown.matrix.weightAt(i, j));
     const block = app.data.layers[app.state.layer].block;
     const how = isExact ? "page.exact" : block[1] > 1 || block[0] > 1 ? "page.largest" : "page.coded";
     return { names, weight: app.say(how, { weight, rows: block[0], columns: block[1] }) };
@@ -181,7 +186,9 @@ export function mapView(app, root) {
     if (cell) app.set({ token: shown.queries.first[cell.i] });
   });
   canvas.addEventListener("pointercancel", (event) => fingers.delete(event.pointerId));
-  canvas.addEventListener("pointerleave", () => {
+  canvas.addEventListener("pointerleave", (event) => {
+    // a finger leaves when it is lifted, and what it touched is still to be read
+    if (event.pointerType === "touch") return;
     cell = null;
     paint();
   });

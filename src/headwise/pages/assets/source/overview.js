@@ -37,7 +37,8 @@ export function overview(app, root) {
       button.classList.toggle("chosen", isChosen);
       button.setAttribute("aria-current", String(isChosen));
       const distance = data.facts(layer).distance[head];
-      const told = app.say("page.thumb", { layer, head, distance: distance === null ? "NaN" : distance.toFixed(1) });
+      const said = distance === null ? "page.thumb.nan" : distance === "empty" ? "page.thumb.empty" : "page.thumb";
+      const told = app.say(said, { layer, head, distance: Number(distance).toFixed(1) });
       button.setAttribute("aria-label", told);
       button.title = `${told}\n${data.layers[layer].name}`;
     }

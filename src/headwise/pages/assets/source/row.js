@@ -37,9 +37,12 @@ export function rowView(app, root) {
     if (first > 0) into.append(el("span", { class: "gap" }, app.say("page.before", { count: first })));
     for (let n = first; n < last; n += 1) {
       const isChosen = which === "queries" && n === token;
-      const piece = el("button", { type: "button", class: "piece", dir: "auto" }, all[n] ?? String(n));
-      if (which === "queries") piece.addEventListener("click", () => app.set({ token: n }));
-      else if (n < app.data.layers[layer].lengths[0] && isSame(layer)) piece.addEventListener("click", () => app.set({ token: n }));
+      const isQuery = which === "queries" || isSame(layer);
+      const piece = el(isQuery ? "button" : "span", { class: "piece", dir: "auto" }, all[n] ?? String(n));
+      if (isQuery) {
+        piece.type = "button";
+        piece.addEventListener("click", () => app.set({ token: n }));
+      }
       if (tint) tinted(piece, n);
       piece.classList.toggle("chosen", isChosen || (which === "keys" && isSame(layer) && n === token));
       into.append(piece);
@@ -58,6 +61,7 @@ export function rowView(app, root) {
       piece.style.color = app.colours.ink(at);
     } else {
       piece.style.background = app.colours.outside(kind);
+      if (kind === "nan") piece.style.color = app.colours.inkOutside(kind);
     }
     piece.title = kind === "weight" ? formatWeight(weight) : app.say(saidOf(kind));
     piece.dataset.weight = kind === "weight" ? String(weight) : kind;
@@ -78,7 +82,8 @@ export function rowView(app, root) {
 
   function nameOf(layer, n) {
     const start = app.data.name(layer, "keys", n * row.step);
-    return row.step > 1 ? `${start} … +${row.step - 1}` : start;
+    const more = Math.min(row.step, app.data.layers[layer].lengths[1] - n * row.step) - 1;
+    return more > 0 ? `${start} … +${more}` : start;
   }
 
   function told() {
@@ -86,16 +91,18 @@ export function rowView(app, root) {
     const said = [];
     const isNan = row.weights.some((weight) => Number.isNaN(weight));
     const isEmpty = row.codes[0] === EMPTY;
-    const isSingle = app.data.layers[layer].block[0] === 1;
-    if (isEmpty && isSingle) said.push([app.say("page.empty"), app.say("page.empty.long")]);
+    const [queries, keys] = app.data.layers[layer].block;
+    if (isEmpty) said.push([app.say("page.empty"), app.say("page.empty.long")]);
     if (isNan) said.push(["NaN", app.say("page.nan.long")]);
-    if (isEmpty && isSingle) return clear(facts).append(...said.map(fact));
-    const entropy = row.isExact ? entropyOf(row.weights) : app.data.sums("entropy", layer, head)[Math.floor(token / app.data.layers[layer].block[0])];
-    said.push([app.say("page.entropy"), Number.isNaN(entropy) ? "NaN" : app.say("page.entropy.value", { nats: entropy.toFixed(3), keys: Math.exp(entropy).toFixed(1) })]);
+    if (isEmpty) return clear(facts).append(...said.map(fact));
+    const entropy = row.isExact ? entropyOf(row.weights) : app.data.sums("entropy", layer, head)[Math.floor(token / queries)];
+    const isMean = !row.isExact && queries > 1;
+    said.push([app.say(isMean ? "page.entropy.pooled" : "page.entropy", { queries }), Number.isNaN(entropy) ? "NaN" : app.say("page.entropy.value", { nats: entropy.toFixed(3), keys: Math.exp(entropy).toFixed(1) })]);
     if (row.isExact) said.push([app.say("page.sum"), isNan ? "NaN" : sumOf(row.weights).toFixed(4)]);
     const hidden = row.codes.reduce((sum, code) => sum + (code === MASKED || code === EMPTY ? 1 : 0), 0);
-    if (hidden && !row.isExact) said.push([app.say("page.hidden"), String(hidden * row.step)]);
-    said.push([app.say("page.numbers"), app.say(row.isExact ? "page.numbers.exact" : row.step > 1 ? "page.numbers.pooled" : "page.numbers.coded", { block: row.step })]);
+    if (hidden && row.step === 1 && (row.isExact || queries === 1)) said.push([app.say("page.hidden"), String(hidden)]);
+    const how = row.isExact ? "page.numbers.exact" : queries > 1 || keys > 1 ? "page.numbers.pooled" : "page.numbers.coded";
+    said.push([app.say("page.numbers"), app.say(how, { rows: queries, columns: keys })]);
     return clear(facts).append(...said.map(fact));
   }
 

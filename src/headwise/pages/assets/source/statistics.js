@@ -2,39 +2,30 @@
 import { clear, el, place, sized } from "./elements.js";
 import { CanvasPen } from "./pen.js";
 import { TALL, drawChart } from "./chart.js";
+import { NOTHING } from "./codes.js";
 
 export function statisticsView(app, root) {
   const tables = el("div", { class: "tables" });
   const charts = el("div", { class: "charts" });
   root.append(tables, charts);
-  const means = new Map();
-
-  // mean entropy of a head, over the rows that have one
-  function meanEntropy(layer, head) {
-    const name = `${app.data.sample} ${layer} ${head}`;
-    if (!means.has(name)) {
-      const all = app.data.sums("entropy", layer, head);
-      means.set(name, all.reduce((sum, value) => sum + value, 0) / Math.max(1, all.length));
-    }
-    return means.get(name);
-  }
 
   function table(caption, about, valueOf, signed) {
     const { layers } = app.data;
-    const values = layers.map((layer, n) => (app.data.isRead(n) ? Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)) : []));
-    const finite = values.flat().filter((value) => value !== null && Number.isFinite(value));
+    const values = layers.map((layer, n) => Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)));
+    const finite = values.flat().filter((value) => Number.isFinite(value));
     const low = signed ? Math.min(0, ...finite) : 0;
     const high = Math.max(1e-9, ...finite);
     const widest = Math.max(...layers.map((layer) => layer.heads));
     const head = el("tr", {}, el("td", {}), ...Array.from({ length: widest }, (_, n) => el("th", { scope: "col" }, `H${n}`)));
     const rows = values.map((row, n) => {
       const cells = row.map((value, h) => {
-        const at = value === null || !Number.isFinite(value) ? 0 : (value - low) / (high - low || 1);
-        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, value === null || !Number.isFinite(value) ? "NaN" : value.toFixed(Math.abs(value) < 10 ? 1 : 0));
+        const at = Number.isFinite(value) ? 0.06 + (0.9 * (value - low)) / (high - low || 1) : null;
+        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, written(value));
         button.setAttribute("aria-label", `${caption} L${n} H${h}: ${button.textContent}`);
         const cell = el("td", {}, button);
-        button.style.background = app.colours.at(0.06 + 0.9 * at);
-        button.style.color = app.colours.ink(0.06 + 0.9 * at);
+        const kind = value === null ? "nan" : "empty";
+        button.style.background = at === null ? app.colours.outside(kind) : app.colours.at(at);
+        button.style.color = at === null ? app.colours.inkOutside(kind) : app.colours.ink(at);
         button.classList.toggle("chosen", n === app.state.layer && h === app.state.head);
         return cell;
       });
@@ -47,7 +38,7 @@ export function statisticsView(app, root) {
     const canvas = el("canvas", { id, role: "img" });
     const told = el("small", { class: "reading" });
     const width = app.width(root);
-    const best = Array.from(values.keys()).filter((n) => Number.isFinite(values[n])).sort((a, b) => values[b] - values[a]).slice(0, 5);
+    const best = Array.from(values.keys()).filter((n) => values[n] >= 0).sort((a, b) => values[b] - values[a]).slice(0, 5);
     const listed = best.map((n) => `${names[n * step] ?? n * step} ${values[n].toFixed(2)}`).join(" · ");
     canvas.setAttribute("aria-label", `${caption}: ${listed}`);
     told.textContent = listed;
@@ -58,7 +49,8 @@ export function statisticsView(app, root) {
     canvas.addEventListener("pointermove", (event) => {
       const n = Math.floor((place(event, canvas).x / width) * values.length);
       if (n < 0 || n >= values.length) return;
-      told.textContent = `${n * step} ${names[n * step] ?? ""} ${Number.isNaN(values[n]) ? "NaN" : values[n].toFixed(3)}`;
+      const value = values[n] === NOTHING ? app.say("page.empty") : Number.isNaN(values[n]) ? "NaN" : values[n].toFixed(3);
+      told.textContent = `${n * step} ${names[n * step] === String(n * step) ? "" : (names[n * step] ?? "")} ${value}`;
       paint(n);
     });
     canvas.addEventListener("pointerleave", () => {
@@ -74,7 +66,7 @@ export function statisticsView(app, root) {
       const { layer, head } = app.state;
       if (!app.data.isRead(layer)) return app.waiting(root);
       clear(tables).append(
-        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), meanEntropy, false),
+        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), (n, h) => app.data.facts(n).entropy[h], false),
         table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h], true),
       );
       const { block } = app.data.layers[layer];
@@ -101,6 +93,13 @@ export function statisticsView(app, root) {
       drawChart(app, shifted(pen, TALL + 58), 720, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
     },
   };
+}
+
+// one number of a table: NaN, none, or never "-0.0"
+function written(value) {
+  if (value === null) return "NaN";
+  if (!Number.isFinite(value)) return "–";
+  return value.toFixed(Math.abs(value) < 10 ? 1 : 0).replace(/^-(?=[0.]*$)/, "");
 }
 
 // the same pen, so many pixels further down
