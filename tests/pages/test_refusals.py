@@ -162,7 +162,7 @@ def test_a_tokenizer_of_another_model(tmp_path):
         (
             "Mamba",
             {"hidden_size": 24, "num_hidden_layers": 2, "state_size": 4},
-            r"Mamba \(mamba\) did not \(no attention was seen\)",
+            r"Mamba \(mamba\) did not \(found 8 Linear, .* and no attention was seen\)",
         ),
         (
             "Longformer",

@@ -19,7 +19,7 @@ from headwise.pages.words import Token, Word, find, read_words
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from headwise.maps import AttentionMap
     from headwise.pages.page import Page
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Look", "look", "looked"]
 
-Model = str | os.PathLike[str] | None
+Model = str | os.PathLike[str] | tuple["nn.Module", Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,12 +164,13 @@ def look(
     only if both runs agree bit for bit. Its weights are computed exactly from its queries and keys, whichever kernel it
     uses. Or maps: those of `watch`, of `load_maps`, by their names, or one map; of a batch the first sample.
 
-    model: a Hugging Face name or a folder, None: the embedded all-MiniLM-L6-v2. query: a word of the text, or several
-    side by side, whose links alone are shown; None: those of all words. layer, head: what is drawn, from 0; None: the
-    head of the strongest link shown. tokens, of maps: their texts, a list of them for each sample, or {"queries": ...,
-    "keys": ...}; None: numbers. output: a file to write too, whose suffix says how (.html, .png, .svg, .pdf, .json,
-    .txt; of maps, all but the last two); one that exists is kept unless `force`. lang: "en" or "zh". progress: is told
-    of each slow step.
+    model: a Hugging Face name, a folder, or (module, tokenizer): any module that `watch` can see, which runs in eval
+    mode, and what makes input_ids of a text. None: the embedded all-MiniLM-L6-v2. query: a word of the text, or
+    several side by side, whose links alone are shown; None: those of all words. layer, head: what is drawn, from 0;
+    None: the head of the strongest link shown. tokens, of maps: their texts, or their names in a vocabulary, a list of
+    them for each sample, or {"queries": ..., "keys": ...}; None: numbers. output: a file to write too, whose suffix
+    says how (.html, .png, .svg, .pdf, .json, .txt; of maps, all but the last two); one that exists is kept unless
+    `force`. lang: "en" or "zh". progress: is told of each slow step.
 
     What cannot be used raises a Refusal (an InputError), one sentence long.
 
@@ -216,7 +217,9 @@ def looked(asked: Asked, tell: Progress) -> Look:
     check_text(asked.text)
     if asked.pair is not None:
         check_text(asked.pair)
-    loaded = load(asked.model, tell)
+    from headwise.pages.own import own_model
+
+    loaded = own_model(asked.model) if isinstance(asked.model, tuple) else load(asked.model, tell)
     from headwise.pages.runs import run
 
     reading = read(loaded, asked.text, pair=asked.pair, cut=asked.cut)

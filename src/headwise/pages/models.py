@@ -26,7 +26,7 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model ready to run, its tokenizer and its configuration, and the name to call it by."""
+    """A model, its tokenizer and its configuration, and the name to call it by."""
 
     name: str
     model: Any
@@ -135,6 +135,9 @@ def silent(key: str, values: Mapping[str, object]) -> None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No bars and no warnings from transformers, whose settings are put back afterwards."""
+    if not is_installed("transformers"):
+        yield
+        return
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -45,6 +45,8 @@ def read(loaded: Loaded, text: str, *, pair: str | None = None, cut: bool = Fals
     takes.
     """
     texts = (text,) if pair is None else (text, pair)
+    if not getattr(loaded.tokenizer, "is_fast", False):
+        return _read_own(loaded, texts, cut=cut)
     options = {"truncation": True, "max_length": _limit(loaded)} if cut and _limit(loaded) is not None else {}
     with quiet():
         encoded = loaded.tokenizer(
@@ -58,12 +60,28 @@ def read(loaded: Loaded, text: str, *, pair: str | None = None, cut: bool = Fals
     spans = [(start + first, start + last) for start, (first, last) in zip(starts, offsets, strict=True)]
     text = "\n".join(texts)
     tokens = read_tokens(text, names, spans, list(map(bool, special)))
-    if all(token.span is None for token in tokens):
+    return _checked(loaded, Reading(text, tokens, dict(encoded)))
+
+
+def _read_own(loaded: Loaded, texts: tuple[str, ...], *, cut: bool) -> Reading:
+    """What a tokenizer that does not know where its tokens stand makes of a text."""
+    from headwise.pages.own import encoded
+
+    text, tokens, inputs = encoded(loaded, texts)
+    limit = _limit(loaded)
+    if cut and limit is not None:
+        tokens, inputs = tokens[:limit], {name: value[:, :limit] for name, value in inputs.items()}
+    _check_length(loaded, len(tokens))
+    return _checked(loaded, Reading(text, tokens, inputs))
+
+
+def _checked(loaded: Loaded, reading: Reading) -> Reading:
+    if all(token.span is None for token in reading.tokens):
         raise refusal("refuse.no_words", model=loaded.name)
-    known, largest = getattr(loaded.config, "vocab_size", None), int(encoded["input_ids"].max())
+    known, largest = getattr(loaded.config, "vocab_size", None), int(reading.inputs["input_ids"].max())
     if known is not None and largest >= known:
         raise refusal("refuse.vocabulary", model=loaded.name, known=known, got=largest)
-    return Reading(text, tokens, dict(encoded))
+    return reading
 
 
 def _check_length(loaded: Loaded, length: int) -> None:
@@ -81,7 +99,7 @@ def _check_length(loaded: Loaded, length: int) -> None:
 def _limit(loaded: Loaded) -> int | None:
     """The most tokens the model takes, or None where it has no limit: a tokenizer without one says 10**30."""
     positions: Any = getattr(loaded.config, "max_position_embeddings", None)
-    limits = [loaded.tokenizer.model_max_length]
+    limits = [getattr(loaded.tokenizer, "model_max_length", 10**30)]
     if isinstance(positions, int) and positions > 0:
         # RoBERTa's positions begin after the padding's own
         table = getattr(getattr(loaded.model, "embeddings", None), "position_embeddings", None)

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from headwise.maps import AttentionMap
 from headwise.pages.models import Loaded, Progress, first_line, quiet
+from headwise.pages.own import called_with, in_evaluation, parts_of
 from headwise.pages.reading import Reading
 from headwise.pages.walk import Walk, full_walk, short_walk
 from headwise.watching import Seen, watch
@@ -53,7 +54,7 @@ def run(loaded: Loaded, reading: Reading, progress: Progress) -> Run:
     Outputs that are not bit-equal in both runs, and a model whose attention was not seen, raise a Refusal.
     """
     length, model = len(reading.tokens), loaded.model
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), in_evaluation(model):
         progress("step.untouched", {})
         alone = _outputs(loaded, reading)
         progress("step.watched", {})
@@ -63,17 +64,19 @@ def run(loaded: Loaded, reading: Reading, progress: Progress) -> Run:
         found = _maps(loaded, seen, length)
         weights = {n: made.dense()[0].float() for n, (_, made) in enumerate(found)}
         walks = {n: _walk(name, made, sizes, watched) for n, (name, made) in enumerate(found)}
-    return Run(tuple(found), weights, walks, dict(seen.unseen), difference)
+    return Run(tuple(found), weights, walks, _others(seen, length) | dict(seen.unseen), difference)
 
 
 def _outputs(loaded: Loaded, reading: Reading) -> list[Tensor]:
     """Every tensor that a model gives, its last hidden state first."""
     try:
-        out = loaded.model(**reading.inputs, output_hidden_states=True)
-    except (AttributeError, TypeError, ValueError) as error:
-        kind, reason = loaded.config.model_type, first_line(error)
-        raise refusal("refuse.no_attention", model=loaded.name, model_type=kind, reason=reason) from error
-    return [leaf for leaf in pytree.tree_leaves(dict(out)) if isinstance(leaf, Tensor)]
+        out = called_with(loaded, reading.inputs)()
+    except Exception as error:
+        raise refusal(
+            "refuse.model_fails", model=loaded.name, got=len(reading.tokens), reason=first_line(error)
+        ) from error
+    leaves = pytree.tree_leaves(dict(out) if isinstance(out, Mapping) else out)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def _difference(loaded: Loaded, alone: list[Tensor], watched: list[Tensor]) -> float:
@@ -90,11 +93,21 @@ def _maps(loaded: Loaded, seen: Seen, length: int) -> list[tuple[str, AttentionM
     """The maps of the text's tokens over themselves, in running order."""
     found = [(name, made) for name, made in seen.in_order() if tuple(made.shape[2:]) == (length, length)]
     if not found:
-        reasons = [f"{name}: {reason}" for name, reason in seen.unseen.items()]
-        reason = "; ".join(reasons[:4]) if reasons else "no attention was seen"
+        reasons = [f"{name}: {reason}" for name, reason in (*_others(seen, length).items(), *seen.unseen.items())]
+        reason = "; ".join(reasons[:4]) if reasons else f"found {parts_of(loaded.model)}, and no attention was seen"
         kind = loaded.config.model_type
         raise refusal("refuse.no_attention", model=loaded.name, model_type=kind, reason=reason)
     return found
+
+
+def _others(seen: Seen, length: int) -> dict[str, str]:
+    """The maps of other things than the text's tokens over themselves, which links between its words do not show."""
+    shapes = {name: tuple(made.shape[2:]) for name, made in seen.in_order()}
+    return {
+        name: f"its {Lq} queries and {Lk} keys are not the {length} tokens"
+        for name, (Lq, Lk) in shapes.items()
+        if (Lq, Lk) != (length, length)
+    }
 
 
 def _walk(name: str, made: AttentionMap, sizes: Mapping[str, tuple[Sizes, Sizes]], outputs: list[Tensor]) -> Walk:
@@ -105,7 +118,8 @@ def _walk(name: str, made: AttentionMap, sizes: Mapping[str, tuple[Sizes, Sizes]
             steps = [(each.lstrip("."), *sizes[path]) for each, path in zip(names, paths, strict=True)]
             if all(steps[0][2] == out for _, _, out in steps[:3]):
                 return full_walk(steps, (B, H, L, steps[0][2][-1] // H))
-    return short_walk(tuple(outputs[0].shape), tuple(made.shape))
+    hidden = [tuple(each.shape) for each in outputs if each.ndim == 3 and each.shape[1] == L]
+    return short_walk(hidden[0] if hidden else (B, L), tuple(made.shape))
 
 
 def _path(module: str, projection: str) -> str:

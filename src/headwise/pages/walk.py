@@ -70,7 +70,8 @@ def full_walk(projections: Sequence[tuple[str, Sizes, Sizes]], heads: Sizes) -> 
 
 def short_walk(hidden: Sizes, weights: Sizes) -> Walk:
     """What can be said of a layer whose projections are not known: what goes in and the weights it gives."""
-    return (Chain("x", Shape("B L D", hidden), (("softmax(q kᵀ)", Shape("B H L L", weights)),)),)
+    letters = "B L D" if len(hidden) == 3 else "B L"
+    return (Chain("x", Shape(letters, hidden), (("softmax(q kᵀ)", Shape("B H L L", weights)),)),)
 
 
 def folded(chain: Chain, width: int) -> list[str]:

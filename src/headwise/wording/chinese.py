@@ -71,6 +71,10 @@ CHINESE: dict[str, str] = {
     "请选 BERT 一类的编码器，或 GPT-2 一类的解码器。",
     "refuse.no_attention": "模型必须给出注意力权重才能看，但 {model}（{model_type}）没有给出（{reason}）："
     "请选用 softmax 自注意力的文本模型。",
+    "refuse.model_fails": "模型必须能在它的 {got} 个 token 上运行，但 {model} 没有（{reason}）："
+    "请给出输入由其分词器产生的文本模型。",
+    "refuse.own_tokenizer": "分词器必须像 Hugging Face 的那样把文本变成 input_ids，但 {tokenizer} 没有（{reason}）："
+    "请给出能以文本调用的分词器。",
     "refuse.unequal": "被观察的模型必须与单独运行时逐位相同，但 {model} 有一个输出相差 {difference:.3g}："
     "请让模型的运行不含随机性，或报告这个问题。",
     "refuse.suffix": "输出文件的后缀必须是 {suffixes} 之一，给的是 {file}：请改后缀。",

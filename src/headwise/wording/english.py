@@ -81,6 +81,10 @@ ENGLISH: dict[str, str] = {
     "and a decoder: choose an encoder such as BERT, or a decoder such as GPT-2.",
     "refuse.no_attention": "A model must give its attention weights to be looked at, but {model} ({model_type}) did "
     "not ({reason}): choose a text model with softmax self-attention.",
+    "refuse.model_fails": "A model must run on its {got} tokens, but {model} did not ({reason}): give a text model "
+    "whose inputs its tokenizer makes.",
+    "refuse.own_tokenizer": "A tokenizer must make input_ids of a text, as Hugging Face's do, but {tokenizer} did not "
+    "({reason}): give one that is called with a text.",
     "refuse.unequal": "A watched model must give what it gives by itself, bit for bit, but an output of {model} "
     "differs by {difference:.3g}: make it deterministic, or report it.",
     "refuse.suffix": "The output must end in one of {suffixes}, but came as {file}: change its suffix.",
