@@ -85,6 +85,6 @@ def test_floor_division_and_the_length_of_keys_are_found_in_a_note_of_the_first_
 def test_a_wrong_attribute_is_found_in_a_note_whose_names_are_supplied(tmp_path):
     note = tmp_path / "note.md"
     note.write_text(MISNAMED, encoding="utf-8")
-    (finding,) = doctor(f"{note}:MultiHeadedAttention").findings
+    (finding,) = doctor(f"{note}:MultiHeadedAttention").faults
     assert (finding.kind, finding.line, finding.proved) == ("wrong-attribute", line_of(MISNAMED, "self.linear["), True)
     assert "self.linears[-1]" in finding.patch

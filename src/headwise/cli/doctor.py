@@ -70,6 +70,8 @@ def _copy_of(target: str) -> Path:
 
 
 def _show(found: dict[str, Any], lang: str) -> None:
+    from headwise.diagnosis.tried import is_tried
+
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -82,7 +84,12 @@ def _show(found: dict[str, Any], lang: str) -> None:
         click.echo()
         state = say("doctor.proved" if each["proved"] else "doctor.suspected", lang=lang)
         severity = say(f"doctor.severity.{each['severity']}", lang=lang)
-        click.echo(visible(f"{each['file']}:{each['line']}  {severity}: {each['kind']} ({state})"))
+        head = f"{each['file']}:{each['line']}  {severity}: {each['kind']} ({state})"
+        if each["severity"] == "note":
+            # a note is no fault, and takes one line
+            click.echo(visible(f"{each['file']}:{each['line']}  {severity}: {each['what']}"))
+            continue
+        click.echo(visible(head))
         if each["source"]:
             click.echo(f"    {visible(each['source'].rstrip())}")
             if each["column"] is not None:
@@ -90,8 +97,8 @@ def _show(found: dict[str, Any], lang: str) -> None:
         for text in (each["what"], each["why"], each["fix"], each["evidence"]):
             if text:
                 click.echo(f"    {visible(str(text))}")
-    tried = [_examined(name, value) for name, value in found["examined"].items() if value]
-    missed = [name for name, value in found["examined"].items() if not value]
+    tried = [_examined(name, value) for name, value in found["examined"].items() if is_tried(value)]
+    missed = [_examined(name, value) for name, value in found["examined"].items() if not is_tried(value)]
     if tried:
         click.echo()
         click.echo(visible(say("doctor.examined", lang=lang, tried=", ".join(tried))))
@@ -100,7 +107,8 @@ def _show(found: dict[str, Any], lang: str) -> None:
 
 
 def _examined(name: str, value: Any) -> str:
-    return name if value is True else f"{name} ({value})"
+    text = str(value).partition("no: ")[2] or str(value)
+    return name if isinstance(value, bool) or text == "no" else f"{name} ({text})"
 
 
 def _caret(each: dict[str, Any]) -> str:

@@ -13,11 +13,14 @@ from headwise.diagnosis.examining import Examination, examined
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import told
 from headwise.recording.calls import Plan
 from headwise.wording import say
 
 __all__ = ["diagnosed"]
 
+# faults first, notes last
+SEVERITIES = ("fault", "warning", "note")
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -40,12 +43,14 @@ def diagnosed(
     if not exams:
         return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]))
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
-    findings = tuple(_finding(each, files, lang) for each in suspects)
+    findings = tuple(
+        sorted((_finding(each, files, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity))
+    )
     verdict = "faulty" if any(each.severity == "fault" for each in findings) else "sound"
     if verdict == "sound" and not any(exam.is_understood for exam in exams):
         verdict = "not examined"
     reason = say("doctor.no_attention", lang=lang) if verdict == "not examined" else ""
-    return Diagnosis(title, verdict, findings, _tried(exams), reason)
+    return Diagnosis(title, verdict, findings, _tried(exams, lang), reason)
 
 
 def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) -> list[Examination]:
@@ -87,7 +92,8 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
     span = suspect.span
     said = dict(suspect.said)
     words = {
-        each: _said(f"doctor.{suspect.kind.replace('-', '_')}.{each}", lang, said) for each in ("what", "why", "fix")
+        each: _said(f"doctor.{suspect.words or suspect.kind.replace('-', '_')}.{each}", lang, said)
+        for each in ("what", "why", "fix")
     }
     if suspect.patch:
         words["fix"] = say("doctor.patch", lang=lang, fix=words["fix"], patch=suspect.patch)
@@ -115,7 +121,7 @@ def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
     return say(key, lang=lang, **{**dict.fromkeys(names, ""), **values})
 
 
-def _tried(exams: list[Examination]) -> dict[str, Any]:
+def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
     plans: list[Plan] = [exam.plan for exam in exams]
     masks = [plan for plan in plans if plan.mask]
     said = masks[0].call.get("_mask") if masks else None
@@ -124,5 +130,5 @@ def _tried(exams: list[Examination]) -> dict[str, Any]:
         "self": any(plan.setting == "self" for plan in plans),
         "cross": any(plan.setting == "cross" for plan in plans),
         "mask": f"{masks[0].mask}: {means}" if masks else False,
-        **{name: value for exam in exams for name, value in exam.examined.items()},
+        **{name: told(value, lang=lang) for exam in exams for name, value in exam.examined.items()},
     }

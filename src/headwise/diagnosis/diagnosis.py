@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from headwise.diagnosis.tried import is_tried
+
 __all__ = ["SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
 
 SCHEMA = 1
@@ -63,8 +65,8 @@ class Diagnosis:
 
     def __str__(self) -> str:
         head = f"{self.target}: {self.verdict}"
-        tried = ", ".join(name for name, value in self.examined.items() if value)
-        missed = ", ".join(name for name, value in self.examined.items() if not value)
+        tried = ", ".join(name for name, value in self.examined.items() if is_tried(value))
+        missed = ", ".join(name for name, value in self.examined.items() if not is_tried(value))
         tail = [f"examined: {tried}"] if tried else []
         tail += [f"not examined: {missed}"] if missed else []
         return "\n\n".join(

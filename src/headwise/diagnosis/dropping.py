@@ -15,6 +15,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
+from headwise.tracing.movement import is_movement
 
 __all__ = ["dropping_suspects", "random_operation", "with_dropout"]
 
@@ -54,7 +55,26 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         for entry in attention.path:
             if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
                 out.append(Suspect("dropout-before-softmax", entry.operation.span, proved=True))
-    return out[:1]
+    return out[:1] or _twice(trained)
+
+
+def _twice(trained: Run) -> list[Suspect]:
+    """Dropout of what dropout has just left: nothing but movements lies between the two."""
+    made = {each.number: entry for entry in trained.seen for each in entry.operation.outputs}
+    for entry in trained.seen:
+        if not _is_dropout(entry) or not _dropped(entry):
+            continue
+        before = made.get(entry.operation.inputs[0].number)
+        while before is not None and is_movement(before.operation.function) and before.at < entry.at:
+            entry_before = made.get(before.operation.inputs[0].number)
+            before = entry_before if entry_before is not before else None
+        if before is not None and before is not entry and _is_dropout(before) and _dropped(before):
+            return [Suspect("unknown", entry.operation.span, proved=True, words="dropout_twice")]
+    return []
+
+
+def _is_dropout(entry: Seen) -> bool:
+    return "dropout" in entry.last and bool(entry.operation.inputs) and bool(entry.operation.outputs)
 
 
 def random_operation(first: Run, again: Run) -> Seen | None:

@@ -8,12 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.anatomy import attentions
+from headwise.diagnosis.anatomy import Attention, attentions
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import Plan
 
-__all__ = ["edge_suspects"]
+__all__ = ["edge_suspects", "half_suspects"]
+
+# scores of this size are usual in trained models; inputs are not made larger than this
+SCORES, LARGEST = 20.0, 200.0
+# a score beyond this is one that a mask put there
+HIDDEN = 5000.0
 
 
 def edge_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -23,25 +29,67 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         return []
     out = []
     means, name = str(said["means"]), str(said["argument"])
-    if means != "lengths":
 
-        def change(_: Any, options: dict[str, Any]) -> None:
-            mask = options.get(name)
-            if isinstance(mask, Tensor):
-                closed = {"attend": 0.0, "blocked": 1.0}.get(means, float("-inf"))
-                options[name] = torch.full_like(mask, closed)
+    def change(_: Any, options: dict[str, Any]) -> None:
+        mask = options.get(name)
+        if isinstance(mask, Tensor):
+            closed = {"attend": 0.0, "blocked": 1.0, "lengths": 0.0}.get(means, float("-inf"))
+            options[name] = torch.full_like(mask, closed)
 
-        done = rerun(plan=plan, more_change=change)
-        found = attentions(done)
-        if done.record.failure is None and done.output is not None and bool(done.output.isnan().any()) and found:
-            entry = found[0].softmax or found[0].context
-            out.append(Suspect("mask-nan", entry.operation.span, severity="warning", proved=True))
-    try:
-        failure = rerun(plan=plan, dtype=torch.float16).record.failure
-    except (RuntimeError, NotImplementedError, TypeError):
-        # what it is called with cannot be made in half precision
-        failure = None
+    done = rerun(plan=plan, more_change=change)
+    found = attentions(done)
+    if done.record.failure is None and done.output is not None and bool(done.output.isnan().any()) and found:
+        entry = found[0].softmax or found[0].context
+        out.append(Suspect("mask-nan", entry.operation.span, severity="warning", proved=True))
+    half = _in_half(plan, rerun)
+    failure = None if half is None else half.record.failure
     if failure is not None and "overflow" in str(failure.error):
         error = f"float16: {failure.error}"
         out.append(Suspect("mask-raises", failure.span, severity="warning", said={"error": error}, proved=True))
     return out
+
+
+def half_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
+    """Where half precision overflows on inputs for which scores are as large as trained ones; and what was tried.
+
+    done: a run of the plan.
+    """
+    most = max((_largest(each) for each in attentions(done)), default=0.0)
+    # where torch keeps the scores, the inputs are as they are
+    grow = min((SCORES / most) ** 0.5, LARGEST) if most > 0 else 1.0
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        for name, value in options.items():
+            if name in done.known and isinstance(value, Tensor) and value.is_floating_point():
+                options[name] = value * grow
+
+    wide, half = rerun(plan=plan, more_change=change), _in_half(plan, rerun, more_change=change)
+    if half is None or half.record.failure is not None or half.output is None:
+        return [], Missed("doctor.missed.no_half")
+    if half.output.isfinite().all() or wide.output is None or not wide.output.isfinite().all():
+        return [], True
+    for entry, other in zip(half.seen, wide.seen, strict=False):
+        pairs = zip(entry.operation.outputs, other.operation.outputs, strict=False)
+        if any(
+            a.value is not None and b.value is not None and bool((a.value.isfinite() != b.value.isfinite()).any())
+            for a, b in pairs
+        ):
+            return [Suspect("unknown", entry.operation.span, severity="warning", proved=True, words="half")], True
+    return [], True
+
+
+def _largest(attention: Attention) -> float:
+    """The largest score that a softmax was given."""
+    entry = attention.softmax
+    value = None if entry is None else entry.operation.inputs[0].value
+    if value is None or value.dtype == torch.bool:
+        return 0.0
+    return float(value.masked_fill(~value.isfinite(), 0.0).masked_fill(value.abs() > HIDDEN, 0.0).abs().max())
+
+
+def _in_half(plan: Plan, rerun: Callable[..., Run], **options: Any) -> Run | None:
+    """A run in float16; None: what it is called with cannot be made so."""
+    try:
+        return rerun(plan=plan, dtype=torch.float16, **options)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None

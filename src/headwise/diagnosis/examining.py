@@ -16,6 +16,7 @@ from headwise.diagnosis.crashes import crash_suspect
 from headwise.diagnosis.dropping import random_operation
 from headwise.diagnosis.factors import scales
 from headwise.diagnosis.groups import groups_suspects
+from headwise.diagnosis.leaking import is_leaking
 from headwise.diagnosis.masking import masking_suspects
 from headwise.diagnosis.order import order_suspects
 from headwise.diagnosis.rearranging import layout_suspects
@@ -24,6 +25,7 @@ from headwise.diagnosis.running import Run, run
 from headwise.diagnosis.scaling import scaling_suspects
 from headwise.diagnosis.sharing import sharing_suspects
 from headwise.diagnosis.sizing import small
+from headwise.diagnosis.splitting import unsplit_heads
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 
@@ -148,13 +150,23 @@ def _suspects(exam: Examination) -> list[Suspect]:
             ]
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
-        found = sharing_suspects(free) or groups_suspects(free) or order_suspects(free) or _scaling(exam)
+        found = sharing_suspects(free) or groups_suspects(free) or order_suspects(free)
+        found = found or _wide_heads(exam, free)
         if not found and exam.plan.mask:
             # what stands on the path with a mask only
             found = [each for each in sharing_suspects(done) if each.kind == "softmax-axis" or _softmax_is_free(free)]
         if not found and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
             found = _masking(exam, done, free)
     return found
+
+
+def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
+    """Heads that were never split, or else what is wrong with the scale of those that are."""
+    unsplit = unsplit_heads(free)
+    if not unsplit:
+        return _scaling(exam)
+    # the scale of one wide head is not that of the heads that were meant
+    return [each for each in unsplit if (each.kind, each.span) not in exam.tried]
 
 
 def _softmax_is_free(free: Run) -> bool:
@@ -232,6 +244,11 @@ class OpenPlan(Plan):
 def _proved(exam: Examination, suspect: Suspect) -> Suspect:
     """With the evidence: how far the output is from what it is when all is put right, without this repair and with."""
     if not suspect.stand_ins:
+        is_of_samples = suspect.kind in ("batch-length-confused", "sample-leak") and not suspect.proved
+        if is_of_samples and suspect.severity == "fault":
+            free = exam.run(plan=exam.free)
+            leaks = free.record.failure is None and is_leaking(free, lambda **options: _changed(exam, **options))
+            return replace(suspect, proved=leaks)
         return suspect
     final = exam.run()
     if final.record.failure is not None or final.output is None:
@@ -246,6 +263,15 @@ def _proved(exam: Examination, suspect: Suspect) -> Suspect:
     if error == 0.0 and suspect.severity == "fault":
         return replace(suspect, proved=False)
     return replace(suspect, proved=holds, evidence=f"{error:.4g}")
+
+
+def _changed(exam: Examination, more_change: Callable[[Any, dict[str, Any]], None]) -> Run:
+    def change(target: Any, options: dict[str, Any]) -> None:
+        if exam.change is not None:
+            exam.change(target, options)
+        more_change(target, options)
+
+    return exam.run(plan=exam.free, change=change)
 
 
 def same(a: Tensor, b: Tensor) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import nn
 
 from headwise.diagnosis.anatomy import attentions
+from headwise.diagnosis.dividing import dividing_suspects
 from headwise.diagnosis.dropping import dropping_suspects
-from headwise.diagnosis.edges import edge_suspects
+from headwise.diagnosis.edges import edge_suspects, half_suspects
 from headwise.diagnosis.examining import Examination
 from headwise.diagnosis.inputs import ignored_inputs, shared_projections
+from headwise.diagnosis.keeping import changed_arguments, left_over
+from headwise.diagnosis.leaking import sample_leaks
 from headwise.diagnosis.parameters import (
     broken_backward,
     cut_gradients,
@@ -22,15 +24,22 @@ from headwise.diagnosis.parameters import (
     unused_suspects,
     without_gradient,
 )
+from headwise.diagnosis.permuting import permuting_suspects
 from headwise.diagnosis.replacing import Site
 from headwise.diagnosis.rotating import rotating_suspects
 from headwise.diagnosis.running import Run
+from headwise.diagnosis.saving import saving_suspects
+from headwise.diagnosis.splitting import missing_projection
+from headwise.diagnosis.stepping import step_suspects
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import Plan
 
 __all__ = ["law_suspects"]
 
 Change = Callable[[Any, dict[str, Any]], None]
+# with these a step of training cannot be told from what is wrong already
+STOPS = frozenset({"gradient-cut", "parameters-unregistered", "dropout-in-eval", "dropout-before-softmax"})
 
 
 def law_suspects(exam: Examination) -> list[Suspect]:
@@ -41,23 +50,57 @@ def law_suspects(exam: Examination) -> list[Suspect]:
             options["change"] = _both(exam.change, more_change)
         return exam.run(*args, **options)
 
-    done = rerun(plan=exam.free)
+    def free(*args: Any, **options: Any) -> Run:
+        return rerun(*args, plan=exam.free, **options)
+
+    done = free()
     if done.record.failure is not None or not attentions(done):
         return []
-    out = ignored_inputs(done, lambda **options: rerun(plan=exam.free, **options))
+    out = ignored_inputs(done, free)
     out += dropping_suspects(exam.free, rerun)
     out += unregistered(done)
-    out += rotating_suspects(lambda **options: rerun(plan=exam.free, **options))
+    out += rotating_suspects(free)
     out += _training(exam.free, exam, rerun)
     if exam.plan.mask and not out:
         out += _training(exam.plan, exam, rerun)
         out += dropping_suspects(exam.plan, rerun)
     if not out:
-        out += _leak(done, lambda **options: rerun(plan=exam.free, **options))
+        out += sample_leaks(done, free)
     if exam.plan.mask and not exam.is_published:
         out += edge_suspects(exam.plan, rerun)
-        exam.examined |= {"empty rows": True, "half": True}
+        exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True, "dropout": True, "samples": True}
+    return out + _of_calls(exam, done, free, rerun, out)
+
+
+def _of_calls(
+    exam: Examination, done: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
+) -> list[Suspect]:
+    """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
+    kinds = {each.kind for each in before}
+    masked = rerun(plan=exam.plan) if exam.plan.mask else done
+    out = changed_arguments(done) or changed_arguments(masked)
+    tried: dict[str, Tried] = {"arguments kept": True}
+    found, tried["second call"] = left_over(done, free)
+    if not kinds & {"unknown", "dropout-in-eval"} and not out:
+        out += found
+    found, tried["state_dict"] = saving_suspects(exam.free, done, rerun)
+    if "parameters-unregistered" not in kinds and not any(each.words == "left_over" for each in out):
+        out += found
+    found, tried["order of keys"] = permuting_suspects(done, free)
+    out += [] if kinds else found
+    tried["step of training"] = True
+    if not kinds & STOPS and isinstance(done.target, nn.Module):
+        out += step_suspects(exam.free, exam, rerun)
+    tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
+    if not exam.is_published:
+        found, tried["half"] = half_suspects(exam.free, done, rerun)
+        out += found
+        found, tried["divisibility"] = dividing_suspects(exam)
+        out += found
+        if not kinds & {"projection-unused"}:
+            out += missing_projection(done)
+    exam.examined |= tried
     return out
 
 
@@ -92,46 +135,3 @@ def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[
     if unused and not out and not exam.is_published:
         out += unused_suspects(done, unused)
     return out
-
-
-def _leak(done: Run, rerun: Callable[..., Run]) -> list[Suspect]:
-    """Whether one sample changes another: the first operation in which it does."""
-    known = {name: marks for name, marks in done.known.items() if done.named[name].is_floating_point()}
-    if done.output is None or not known:
-        return []
-    samples = {name: _samples(marks.arrays["t"]) for name, marks in known.items()}
-    if any(each is None for each in samples.values()) or done.output.ndim == 0:
-        return []
-    # what has no axis of samples is every sample's
-    samples = {name: own for name, own in samples.items() if own is not None and bool(own.any())}
-
-    def change(_: Any, options: dict[str, Any]) -> None:
-        for name, own in samples.items():
-            value = options.get(name)
-            if isinstance(value, Tensor) and own is not None:
-                options[name] = torch.where(own == 0, value * 1.3 + 0.7, value)
-
-    then = rerun(more_change=change)
-    marks = done.output_marks
-    if then.output is None or marks is None or marks.kind != "token" or then.output.shape != done.output.shape:
-        return []
-    own = _samples(marks.arrays["t"])
-    if own is None:
-        return []
-    differs = (then.output - done.output).abs().nan_to_num() > 1e-9
-    if not bool((differs & (own != 0)).any()):
-        return []
-    for a, b in zip(done.seen, then.seen, strict=False):
-        for x, y, m in zip(a.operation.outputs, b.operation.outputs, a.made, strict=False):
-            if m is None or m.kind != "token" or x.value is None or y.value is None:
-                continue
-            place = _samples(m.arrays["t"])
-            if place is not None and bool((((x.value - y.value).abs().nan_to_num() > 1e-9) & (place != 0)).any()):
-                return [Suspect("sample-leak", a.operation.span, proved=True)]
-    return [Suspect("sample-leak", attentions(done)[-1].context.operation.span, proved=True)]
-
-
-def _samples(t: Tensor) -> Tensor | None:
-    from headwise.diagnosis.marks import sample_of
-
-    return None if bool((t < 0).any()) else sample_of(t)

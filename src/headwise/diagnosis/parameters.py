@@ -15,7 +15,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["cut_gradients", "unregistered", "unused_parameters", "without_gradient"]
+__all__ = ["cut_gradients", "holder_of", "unregistered", "unused_parameters", "without_gradient"]
 
 CUTS = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
 
@@ -104,15 +104,19 @@ def unregistered(done: Run) -> list[Suspect]:
     for entry in done.seen:
         for tensor in entry.tensors:
             if isinstance(tensor, nn.Parameter) and id(tensor) not in own:
-                holder = _holder(done.target, tensor)
+                holder = holder_of(done.target, tensor)
                 span = None if holder is None else assigned(holder[0], [holder[1]])
                 return [Suspect("parameters-unregistered", span or entry.operation.span,
                                 said={"name": "" if holder is None else holder[1]}, proved=True)]  # fmt: skip
     return []
 
 
-def _holder(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None:
+def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None:
+    """The module that keeps a tensor, and the name of the attribute in which it does."""
     for module in target.modules():
+        for name, each in module._buffers.items():
+            if each is tensor:
+                return module, name
         for name, value in vars(module).items():
             if not name.startswith("_") and any(each is tensor for each in _held(value, 0)):
                 return module, name

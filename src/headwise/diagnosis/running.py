@@ -17,7 +17,7 @@ from headwise.recording import Record, TensorSeen, record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
-__all__ = ["Run", "StandIns", "default_dtype", "run"]
+__all__ = ["Run", "StandIns", "arguments", "default_dtype", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
 # meanings of symbols that count features, and those that count samples; all others count places
@@ -26,7 +26,9 @@ FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width"
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. named: the tensors among the arguments; sources: the number that marks give to each."""
+    """A finished run. named: the tensors among the arguments; sources: the number that marks give to each; given: what
+    the arguments held before the call.
+    """
 
     plan: Plan
     sizes: Mapping[str, int]
@@ -39,6 +41,7 @@ class Run:
     output: Tensor | None
     stand_ins: StandIns = field(default_factory=dict)
     known: Mapping[str, Marks] = field(default_factory=dict)
+    given: Mapping[str, Tensor] = field(default_factory=dict)
 
     def marks_of(self, name: str) -> Marks | None:
         """The marks that an argument was given."""
@@ -88,25 +91,23 @@ def run(
     gradients: bool = False,
     training: bool = False,
     luck: int | None = None,
+    earlier: int | None = None,
+    instance: int = 0,
 ) -> Run:
     """One run. change: alters the target or its arguments before. seed: of the inputs; luck: of what is drawn while it
-    runs, None: as the inputs.
+    runs, None: as the inputs. earlier: the seed of the inputs of a call before, None: it is the first. instance: the
+    seed of what is drawn while it is built.
     """
     sizes = dict(plan.sizes(0) if sizes is None else sizes)
     with default_dtype(dtype):
         try:
-            target = plan.build(sizes)
+            target = plan.build(sizes, seed=instance)
         except Exception:  # noqa: BLE001  whatever it is, it is the person's, and is diagnosed
             failed = record(lambda: plan.build(sizes), own=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
             target = _awake(_of(target, dtype).train(training))
-        with torch.random.fork_rng(devices=()):
-            # an expression of the person's may draw numbers too
-            torch.manual_seed(seed)
-            args, options = plan.arguments(sizes, seed=seed)
-        args = tuple(_in(each, dtype) for each in args)
-        options = {name: _in(each, dtype) for name, each in options.items()}
+        args, options = arguments(plan, sizes, seed, dtype)
         if change is not None:
             change(target, options)
         named = named_tensors(plan, args, options)
@@ -121,16 +122,37 @@ def run(
             for each in named.values():
                 if each.is_floating_point():
                     each.requires_grad_()
+        given = {name: each.detach().clone() for name, each in named.items()}
         model = target if isinstance(target, nn.Module) else None
         with torch.set_grad_enabled(gradients), Replacing(stand_ins or {}, own), torch.random.fork_rng(devices=()):
+            if earlier is not None:
+                _called(plan, target, sizes, earlier, dtype)
             torch.manual_seed(seed if luck is None else luck)
             done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
     shadow.follow(done.operations)
     output = next(iter(tensors(_first(done.result))), None)
     return Run(
         plan, sizes, done, tuple(shadow.seen), shadow.marks, target, named, sources, output,
-        dict(stand_ins or {}), known,
+        dict(stand_ins or {}), known, given,
     )  # fmt: skip
+
+
+def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype: torch.dtype) -> None:
+    """Call a target once, whatever comes of it."""
+    args, options = arguments(plan, sizes, seed, dtype)
+    with torch.no_grad(), contextlib.suppress(Exception):
+        target(*args, **options)
+
+
+def arguments(
+    plan: Plan, sizes: Mapping[str, int], seed: int, dtype: torch.dtype
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a plan is called with, in a dtype."""
+    with torch.random.fork_rng(devices=()):
+        # an expression of the person's may draw numbers too
+        torch.manual_seed(seed)
+        args, options = plan.arguments(sizes, seed=seed)
+    return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
 
 
 def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -17,7 +17,8 @@ class Suspect:
     """One thing that is wrong, or odd. span: where. stand_ins: what would put it right, by site; {}: not known.
 
     patch: the source that would stand in place of the span, "": none is known. said: values for its sentences.
-    is_local: its stand-ins are right for the shapes of its own plan only.
+    is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
+    its kind.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class Suspect:
     evidence: str = ""
     proved: bool | None = None
     is_local: bool = False
+    words: str = ""
 
     @staticmethod
     def at(operation: Operation) -> Span:

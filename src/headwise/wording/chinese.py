@@ -1,6 +1,7 @@
 """The sentences in Chinese."""
 
 from headwise.wording.chinese_doctor import DOCTOR
+from headwise.wording.chinese_laws import LAWS
 from headwise.wording.chinese_page import PAGE
 from headwise.wording.chinese_steps import STEPS
 from headwise.wording.conversion import CONVERSION
@@ -190,6 +191,7 @@ CHINESE: dict[str, str] = {
     # the page, look and plot
     **PAGE,
     # steps
+    **LAWS,
     **STEPS,
     # doctor
     **DOCTOR,

@@ -2,6 +2,7 @@
 
 from headwise.wording.conversion import CONVERSION
 from headwise.wording.english_doctor import DOCTOR
+from headwise.wording.english_laws import LAWS
 from headwise.wording.english_page import PAGE
 from headwise.wording.english_steps import STEPS
 
@@ -236,6 +237,7 @@ ENGLISH: dict[str, str] = {
     # the page, look and plot
     **PAGE,
     # steps
+    **LAWS,
     **STEPS,
     # doctor
     **DOCTOR,

@@ -68,12 +68,12 @@ class Plan:
             out[each.name] = evaluated(each.equals, out)
         return out
 
-    def build(self, sizes: Mapping[str, int]) -> Any:
-        """The module in eval mode, built with the same random numbers each time; what is no class is itself."""
+    def build(self, sizes: Mapping[str, int], *, seed: int = 0) -> Any:
+        """The module in eval mode, built with the same random numbers for one seed; what is no class is itself."""
         if not isinstance(self.target, type):
             return self.target
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             built = self.target(**{name: self._value(value, sizes) for name, value in self.init.items()})
         return built.eval() if isinstance(built, nn.Module) else built
 
