@@ -110,3 +110,18 @@ def test_what_cannot_be_done_is_refused_in_one_sentence_and_nothing_is_written(h
 def test_the_help_warns_that_the_code_is_run(headwise):
     assert "in no sandbox" in " ".join(headwise("steps", "--help").stdout.split())
     assert "没有沙箱" in headwise("steps", "--help", "--lang", "zh").stdout
+
+
+@pytest.mark.parametrize(("turns", "left"), [(12, 0), (15, 3)])
+def test_of_a_long_loop_the_first_turns_are_shown_and_the_others_counted(headwise, tmp_path, turns, left):
+    made = tmp_path / "looped.py"
+    made.write_text(
+        f"def repeated(x):\n    for _ in range({turns}):\n        x = x.softmax(-1)\n    return x\n", encoding="utf-8"
+    )
+    done = headwise("steps", f"{made}:repeated", "--call", '{"x": ["B", "L"]}', "-o", tmp_path / "looped.html")
+    assert (done.exit_code, done.stderr) == (0, "")
+    page = (tmp_path / "looped.html").read_text(encoding="utf-8")
+    assert page.count('"op":"softmax"') == 12
+    assert (
+        f"Of a loop that turned {turns} times the first 12 turns are shown, and {left} are left out." in page
+    ) == bool(left)

@@ -196,9 +196,21 @@ def test_the_slow_steps_are_told_in_order(bert_folder, gpt2_folder, tmp_path):
     def told(**options) -> list[str]:
         steps = []
         look(SENTENCE, progress=lambda key, _: steps.append(key), **options)
-        return steps
+        return list(dict.fromkeys(steps))
 
     assert told(model=bert_folder, output=tmp_path / "a.txt") == [
         *("step.loading", "step.untouched", "step.watched", "step.links", "step.writing")
     ]
     assert told(model=gpt2_folder) == ["step.loading", "step.untouched", "step.watched", "step.links"]
+
+
+def test_how_far_a_step_has_come_is_told_by_layers_run_and_bytes_written(bert_folder, tmp_path):
+    heard = []
+    page = tmp_path / "a.html"
+    look(SENTENCE, progress=lambda key, values: heard.append((key, values)), model=bert_folder, output=page)
+    parts = [(key, values["done"], values["total"]) for key, values in heard if "total" in values]
+    assert parts[:4] == [
+        *(("step.watched", 1, 2), ("step.watched", 2, 2)),
+        *(("step.carrying", 0, 2), ("step.carrying", 1, 2)),
+    ]
+    assert parts[4:] == [("step.bytes", 0, page.stat().st_size)]

@@ -118,6 +118,9 @@ def test_the_title_says_sizes_failures_and_what_is_left_out():
     problem = Problem(None, "view", "", "RuntimeError: no", "cross")
     assert "with B = 1, H = 2." in shown(step(3, 12, 20))["title"]["en"]
     assert "both are of one length here" in shown(step(3, 12, 20), made=plain(problems=(problem,)))["title"]["en"]
+    told = shown(step(3, 12, 20), turns=15)["title"]
+    assert told["en"].endswith("a loop that turned 15 times the first 12 turns are shown, and 3 are left out.")
+    assert "15 次，这里显示前 12 次，省略 3 次" in told["zh"]
     told = shown(step(3, 12, 20), error="RuntimeError: no", more=7)["title"]
     assert told["en"].endswith("After the last step it fails: RuntimeError: no 7 more steps are left out.")
     assert "还有 7 步" in told["zh"]

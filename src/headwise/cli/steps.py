@@ -71,7 +71,7 @@ def steps(
         tell("step.writing", {"file": file})
         from headwise.pages.page import Page
 
-        Page(title=title, layers=(), sides=(), steps=shown, lang=lang).save(file, force=force)
+        Page(title=title, layers=(), sides=(), steps=shown, lang=lang).save(file, force=force, progress=tell)
     click.echo(visible(say("look.wrote", lang=lang, file=file)))
     if opened:
         click.launch(file.resolve().as_uri())

@@ -84,6 +84,8 @@ def _check(page: Page, layer: int, head: int | None, scale: str) -> None:
     if scale not in SCALES:
         raise ArgumentError(f"scale must be one of {', '.join(SCALES)}; got {scale!r}")
     count = len(page.layers)
+    if not count:
+        raise ArgumentError("a figure must show maps, but this page has none, only steps: save it as .html instead")
     if not 0 <= layer < count:
         raise refusal("refuse.layer", model=page.title, last=count - 1, count=count, got=layer)
     heads = page.layers[layer].made.shape[1]

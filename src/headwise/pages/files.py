@@ -28,7 +28,7 @@ PART = 1 << 20
 
 
 def _html(look: Look, file: Path, _: str, *, max_mb: float = MAX_MB, tell: Progress = silent) -> tuple[str, ...]:
-    write_text(look.page().html(max_mb=max_mb, progress=tell), file, file, tell)
+    write_text(look.page().html(max_mb=max_mb, progress=tell), file, tell)
     return ()
 
 
@@ -101,12 +101,12 @@ def write_page(
     save_figure(page.plot_all(scale=scale), file, force=force)
 
 
-def write_text(text: str, unfinished: Path, file: Path, tell: Progress) -> None:
-    """Write a long text in parts, and tell of each; file: what it will be called."""
+def write_text(text: str, unfinished: Path, tell: Progress) -> None:
+    """Write a long text in parts, and tell of each."""
     data = text.encode("utf-8")
     with unfinished.open("wb") as out:
         for start in range(0, len(data), PART):
-            tell("step.writing", {"file": file, "done": start, "total": len(data)})
+            tell("step.bytes", {"done": start, "total": len(data)})
             out.write(data[start : start + PART])
 
 

@@ -162,7 +162,7 @@ def look(
 
     text: a text, or a pair of them. The untouched model runs twice, the second time watched, and the result is given
     only if both runs agree bit for bit. Its weights are computed exactly from its queries and keys, whichever kernel it
-    uses. Or maps: those of `watch`, of `load_maps`, by their names, or one map; of a batch the first sample.
+    uses. Or maps: those of `watch`, of `load_maps`, by their names, or one map; of a batch as many samples as fit.
 
     model: a Hugging Face name, a folder, or (module, tokenizer): any module that `watch` can see, which runs in eval
     mode, and what makes input_ids of a text. None: the embedded all-MiniLM-L6-v2. query: a word of the text, or
@@ -195,7 +195,7 @@ def look(
     if file is None:
         return result
     tell("step.writing", {"file": file})
-    return write(result, file, force=force)
+    return write(result, file, force=force, tell=tell)
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _page(
     page = page_of_maps(maps, tokens=tokens, query=query, layer=where[0], head=where[1], lang=lang)
     if file is not None:
         tell("step.writing", {"file": file})
-        write_page(page, file, force=force)
+        write_page(page, file, force=force, tell=tell)
     return page
 
 

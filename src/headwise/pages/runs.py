@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils import _pytree as pytree
 
 from headwise.maps import AttentionMap
-from headwise.pages.models import Loaded, Progress, first_line, quiet
+from headwise.pages.models import Loaded, Progress, first_line, quiet, silent
 from headwise.pages.own import called_with, in_evaluation, parts_of
 from headwise.pages.reading import Reading
 from headwise.pages.walk import Walk, full_walk, short_walk
@@ -58,7 +59,7 @@ def run(loaded: Loaded, reading: Reading, progress: Progress) -> Run:
         progress("step.untouched", {})
         alone = _outputs(loaded, reading)
         progress("step.watched", {})
-        with watch(model) as seen, _sizes_of_projections(model) as sizes:
+        with watch(model) as seen, _sizes_of_projections(model) as sizes, _told(model, progress):
             watched = _outputs(loaded, reading)
         difference = _difference(loaded, alone, watched)
         found = _maps(loaded, seen, length)
@@ -127,6 +128,29 @@ def _path(module: str, projection: str) -> str:
     if projection.startswith(".."):
         return f"{module.rpartition('.')[0]}.{projection[2:]}"
     return f"{module}.{projection}"
+
+
+@contextmanager
+def _told(model: nn.Module, progress: Progress) -> Iterator[None]:
+    """A block in which it is told how many of a model's layers have run; of the longest list of them that it has."""
+    lists = [list(each) for each in model.modules() if isinstance(each, nn.ModuleList)]
+    layers = max(lists, key=len, default=[])
+    if progress is silent or not layers:
+        yield
+        return
+    left = {id(layer) for layer in layers}
+
+    def note(module: nn.Module, *_: Any) -> None:
+        if id(module) in left:
+            left.remove(id(module))
+            progress("step.watched", {"done": len(layers) - len(left), "total": len(layers)})
+
+    # of all modules, since a hook of its own can turn a module's fast path off
+    hook = register_module_forward_hook(note)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from headwise.tracing.legend import MEANINGS
 from headwise.tracing.regions import functions
 from headwise.tracing.steps import Symbol, Trace
+from headwise.tracing.worked import MOST_TURNS
 from headwise.wording import LANGUAGES, say
 
 __all__ = ["traced_steps"]
@@ -162,6 +163,8 @@ def _title(trace: Trace, worked: Mapping[str, Any]) -> Text:
         parts.append(_said("steps.fails", error=worked["error"]))
     elif any(each.setting == "cross" for each in trace.problems):
         parts.append(_said("steps.crossed"))
+    if worked.get("turns"):
+        parts.append(_said("steps.turns", turns=worked["turns"], shown=MOST_TURNS, left=worked["turns"] - MOST_TURNS))
     if worked["more"]:
         parts.append(_said("steps.more", count=worked["more"]))
     return {lang: " ".join(each[lang] for each in parts) for lang in LANGUAGES}

@@ -21,7 +21,7 @@ from headwise.tracing.owners import Owners
 from headwise.tracing.small import Small, run_small
 from headwise.tracing.steps import Axis, Place, Shape, Step, Trace
 
-__all__ = ["worked"]
+__all__ = ["MOST_TURNS", "worked"]
 
 # a tensor of more entries is told by its shape
 MOST_NUMBERS = 200
@@ -36,6 +36,7 @@ def worked(plan: Plan, trace: Trace, *, files: Mapping[str, str]) -> dict[str, A
     files: which files are the person's own, and what to call each. {"sizes": of each symbol, "tensors": name ->
     {"axes", "sizes", "values", "heads"}, "steps": [...], "more": how many steps were left out, "error": Python's own
     words, None: it ran}. A step has "op", "kind" (see `kinds`), its place, and "inputs" and "outputs" by name.
+    "turns": how often the loop that turned most often did, where the last of its turns were left out, else 0.
     values: row by row, None where there are too many; what is no number of JSON is text: "-inf". heads: {"axis",
     "each"} or {"of": the head of each entry}, None: entries belong to no head.
     """
@@ -49,6 +50,7 @@ def worked(plan: Plan, trace: Trace, *, files: Mapping[str, str]) -> dict[str, A
         "tensors": teller.tensors,
         "steps": steps[:MOST_STEPS],
         "more": len(steps[MOST_STEPS:]),
+        "turns": teller.turns,
         "error": None if failure is None else f"{type(failure.error).__name__}: {failure.error}",
     }
 
@@ -58,10 +60,11 @@ def _has(plan: Plan, name: str) -> bool:
 
 
 class _Teller:
-    """Tells a run operation by operation. tensors: what has been told, by name."""
+    """Tells a run operation by operation. tensors: what has been told, by name. turns: of the longest cut loop."""
 
     def __init__(self, done: Small, trace: Trace, files: Mapping[str, str]) -> None:
         self.tensors: dict[str, dict[str, Any]] = {}
+        self.turns = 0
         self._operations, self._sources = done.record.operations, done.follower.sources
         self._files = files
         self._calling = Calling(trace.sources)
@@ -82,8 +85,13 @@ class _Teller:
         out = []
         for at, kind in enumerate(found):
             step = self._step(at, kind, axes[at])
-            if step["outputs"] and self._turns[at][0] < MOST_TURNS:
+            if not step["outputs"]:
+                continue
+            turn, turns = self._turns[at]
+            if turn < MOST_TURNS:
                 out.append(step)
+            else:
+                self.turns = max(self.turns, turns)
         return out
 
     def _step(self, at: int, kind: str, axes: tuple[list[Sequence[Axis]], list[Sequence[Axis]]]) -> dict[str, Any]:

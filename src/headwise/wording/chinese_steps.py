@@ -50,6 +50,7 @@ STEPS: dict[str, str] = {
     "steps.title": "{target}，以 {sizes} 运行一次的每个操作。数值是代码自己算出的，权重和输入是随机的。",
     "steps.crossed": "键与查询长度不同时它会失败，所以这里两者一样长。",
     "steps.fails": "最后一步之后它失败了：{error}",
+    "steps.turns": "有一个循环转了 {turns} 次，这里显示前 {shown} 次，省略 {left} 次。",
     "steps.more": "还有 {count} 步没有列出。",
     "steps.mixed_axis": "{axes} 混在一起",
     "steps.of_example": "注意力的步骤",

@@ -56,6 +56,7 @@ STEPS: dict[str, str] = {
     "and inputs.",
     "steps.crossed": "It fails where keys differ from queries in length, so both are of one length here.",
     "steps.fails": "After the last step it fails: {error}",
+    "steps.turns": "Of a loop that turned {turns} times the first {shown} turns are shown, and {left} are left out.",
     "steps.more": "{count} more steps are left out.",
     "steps.mixed_axis": "{axes} mixed up",
     "steps.of_example": "Steps of attention",
