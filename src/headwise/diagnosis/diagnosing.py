@@ -11,6 +11,7 @@ from typing import Any
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, examined
 from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.remembering import remember
 from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import told
@@ -74,6 +75,7 @@ def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) 
         for suspect in law_suspects(last):
             if (suspect.kind, suspect.span) not in last.tried:
                 last.suspects.append(suspect)
+        remember(out)
     return out
 
 

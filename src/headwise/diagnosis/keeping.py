@@ -14,7 +14,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording import Span
 
-__all__ = ["changed_arguments", "left_over"]
+__all__ = ["changed_arguments", "left_over", "memories"]
 
 # the seed of the inputs of the call before
 BEFORE = 17
@@ -73,7 +73,7 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
             continue
         else:
             place = _parting(run, again)
-        kept = _memories(run)
+        kept = memories(run)
         if kept:
             return [], Missed("doctor.missed.memory", {"name": kept[0]})
         return [Suspect("unknown", place, proved=True, words="left_over")], True
@@ -95,7 +95,7 @@ def _parting(first: Run, second: Run) -> Span | None:
     return first.seen[-1].operation.span if first.seen else None
 
 
-def _memories(run: Run) -> list[str]:
+def memories(run: Run) -> list[str]:
     """The names of what a target keeps from one call to the next, where they say that it is kept on purpose."""
     if not isinstance(run.target, nn.Module):
         return []

@@ -16,7 +16,7 @@ from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
 
-__all__ = ["rotating_suspects"]
+__all__ = ["called", "rotating_suspects"]
 
 NEAR = 1e-6
 
@@ -37,14 +37,14 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         if values is not None and turned.get("v"):
-            return [Suspect("rotary-wrong", _called(turned["v"][-1]), said={"segment": "v"}, proved=True)]
+            return [Suspect("rotary-wrong", called(turned["v"][-1]), said={"segment": "v"}, proved=True)]
         if distances is False:
             entry = (turned.get("q") or turned.get("k") or [])[-1]
-            return [Suspect("rotary-wrong", _called(entry), said={"segment": "q, k"}, proved=True)]
+            return [Suspect("rotary-wrong", called(entry), said={"segment": "q, k"}, proved=True)]
     return []
 
 
-def _called(entry: Seen) -> Span:
+def called(entry: Seen) -> Span:
     """Where a rotation was asked for: the call of the person's function that turns, which turns others rightly."""
     operation = entry.operation
     return operation.chain[-1] if operation.chain else operation.span

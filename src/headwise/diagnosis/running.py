@@ -17,7 +17,7 @@ from headwise.recording import Record, TensorSeen, record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
-__all__ = ["Run", "StandIns", "arguments", "default_dtype", "run"]
+__all__ = ["Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
 # meanings of symbols that count features, and those that count samples; all others count places
@@ -106,7 +106,7 @@ def run(
             failed = record(lambda: plan.build(sizes), own=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
-            target = _awake(_of(target, dtype).train(training))
+            target = readied(target, dtype, training=training)
         args, options = arguments(plan, sizes, seed, dtype)
         if change is not None:
             change(target, options)
@@ -115,7 +115,7 @@ def run(
         known = {
             name: marks
             for name, each in named.items()
-            if (marks := _declared(plan, name, each, sources[name])) is not None
+            if (marks := declared(plan, name, each, sources[name])) is not None
         }
         shadow = Shadow({id(named[name]): marks for name, marks in known.items()}, dict(stand_ins or {}))
         if gradients:
@@ -130,7 +130,7 @@ def run(
             torch.manual_seed(seed if luck is None else luck)
             done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
     shadow.follow(done.operations)
-    output = next(iter(tensors(_first(done.result))), None)
+    output = next(iter(tensors(first_of(done.result))), None)
     return Run(
         plan, sizes, done, tuple(shadow.seen), shadow.marks, target, named, sources, output,
         dict(stand_ins or {}), known, given,
@@ -153,6 +153,11 @@ def arguments(
         torch.manual_seed(seed)
         args, options = plan.arguments(sizes, seed=seed)
     return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
+
+
+def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
+    """A module in a dtype, with no weights that are zero."""
+    return _awake(_of(target, dtype).train(training))
 
 
 def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -185,7 +190,7 @@ def _awake(target: nn.Module) -> nn.Module:
     return target
 
 
-def _first(result: Any) -> Any:
+def first_of(result: Any) -> Any:
     """What a call gives, where it may be an object of outputs."""
     if isinstance(result, Tensor | tuple | list | Mapping):
         return result
@@ -210,7 +215,7 @@ def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any])
     return out
 
 
-def _declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
     """The marks of an argument, from the shape that it was asked for; None: it holds no tokens."""
     if plan.mask and name == plan.mask:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.crashes import crash_suspect
 from headwise.diagnosis.dropping import dropping, with_dropout
+from headwise.diagnosis.keeping import memories
 from headwise.diagnosis.parameters import broken_backward, cut_gradients, unused_parameters, without_gradient
 from headwise.diagnosis.replacing import Replacing, Site, site_of
 from headwise.diagnosis.running import Run, arguments, default_dtype
@@ -55,7 +57,11 @@ def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> list[Susp
         found = cut_gradients(done, cut, again)
         if found:
             return found
-    return flat_gradients(done, again) or second_step(done, exam)
+    found = flat_gradients(done, again)
+    if found or not memories(done):
+        return found or second_step(done, exam)
+    # what is kept for decoding is not meant for training
+    return [replace(each, severity="note") for each in second_step(done, exam)]
 
 
 def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
