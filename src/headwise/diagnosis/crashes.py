@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import chain_of, operand_marks
+from headwise.diagnosis.inputs import redirected
 from headwise.diagnosis.marks import Marks, source_of
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
@@ -31,7 +32,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if isinstance(error, NameError):
         return Suspect("undefined-name", failure.span, said={**said, "name": error.name or ""})
     if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module):
-        return _attribute(error, failure, exam, said)
+        return _attribute(error, failure, said)
     if failure.operation is not None:
         found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
         if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
@@ -57,7 +58,7 @@ def _with_mask_only(done: Run, exam: Any) -> bool:
     return bool(done.plan.mask) and exam.run(plan=exam.free).record.failure is None
 
 
-def _attribute(error: AttributeError, failure: Any, exam: Any, said: dict[str, object]) -> Suspect:
+def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> Suspect:
     module, name = error.obj, str(error.name)
     if not isinstance(module, nn.Module):
         return Suspect("wrong-attribute", failure.span, said={**said, "name": name})
@@ -72,21 +73,18 @@ def _attribute(error: AttributeError, failure: Any, exam: Any, said: dict[str, o
     suspect = Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
     if not near:
         return suspect
-    before, kind, right = exam.change, type(module), near[0]
+    kind, right = type(module), near[0]
 
-    def change(target: Any, options: dict[str, Any]) -> None:
-        if before is not None:
-            before(target, options)
+    def change(target: Any, _: dict[str, Any]) -> None:
         for each in target.modules() if isinstance(target, nn.Module) else ():
             if type(each).__qualname__ == kind.__qualname__ and hasattr(each, right):
                 each.__dict__[name] = getattr(each, right)
 
-    exam.change = change
     source = failure.span.source if failure.span is not None else ""
     patch = re.sub(rf"\bself\.{re.escape(name)}\b", f"self.{right}", source)
     return Suspect(
-        "wrong-attribute", failure.span, severity="fault", patch=patch if patch != source else "", proved=True,
-        said={**said, "name": name, "near": right},
+        "wrong-attribute", failure.span, severity="fault", patch=patch if patch != source else "",
+        said={**said, "name": name, "near": right}, change=change,
     )  # fmt: skip
 
 
@@ -123,7 +121,7 @@ def _swapped_input(done: Run, failed: Operation) -> Suspect | None:
         chain = chain_of(done, at, number)
         projection = next((each for each in reversed(chain) if each.joint is not None), None)
         if projection is not None:
-            return Suspect("input-ignored", projection.operation.span, said={"name": name, "was": queries}, proved=True)
+            return redirected(done, projection, name, queries)
     return None
 
 
@@ -141,7 +139,19 @@ def _misfit(done: Run, failed: Operation) -> Suspect | None:
     fitting = [name for name in fitting if done.sources[name] not in used] or fitting
     if not fitting or not taken:
         return None
-    return Suspect("input-ignored", failed.span, said={"name": fitting[0], "was": ", ".join(taken)}, proved=True)
+    given: dict[str, Any] = {}
+    function = torch.nn.functional.linear
+
+    def right(_: Any, *args: Any, **options: Any) -> Any:
+        return function(given["value"], *args, **options)
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        given["value"] = options.get(fitting[0])
+
+    return Suspect(
+        "input-ignored", failed.span, {site_of(failed): right}, change=change,
+        said={"name": fitting[0], "was": ", ".join(sorted(taken))},
+    )  # fmt: skip
 
 
 def _sources(marks: Marks) -> set[int]:

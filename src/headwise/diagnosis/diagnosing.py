@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import linecache
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.examining import Examination, examined
+from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.proving import goal_of, proved
 from headwise.diagnosis.remembering import remember
 from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
@@ -38,6 +42,9 @@ def diagnosed(
     """The diagnosis of an object that is at hand. files: which are the person's own, and what to call each."""
     # headwise's own files are no one else's, even where they lie beside the target
     own = tuple(each for each in files if not each.startswith(HEADWISE))
+    if isinstance(target, nn.Module):
+        # it stays as it is
+        target = copy.deepcopy(target)
     found = settings(target, namespace=namespace, init=init, call=call, own=own)
     is_published = bool(own) and all(each.startswith(sysconfig.get_paths()["purelib"]) for each in own)
     exams = _examinations(found, own, is_published=is_published)
@@ -72,11 +79,26 @@ def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) 
         before = exam
     if out:
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
-        for suspect in law_suspects(last):
-            if (suspect.kind, suspect.span) not in last.tried:
-                last.suspects.append(suspect)
+        laws = [each for each in law_suspects(last) if (each.kind, each.span) not in last.tried]
+        for suspect in laws:
+            last.found(suspect)
+        for exam in out:
+            _prove(exam, laws if exam is last else [])
+        # what only a cache shows was measured where it was found
         remember(out)
     return out
+
+
+def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
+    """Measure what was found, against what the output should be."""
+    goal = goal_of(exam)
+    exam.examined["ideal"] = goal.is_met_by(exam.run().output)
+    if not exam.suspects:
+        return
+    left = broken(exam)
+    if any(each.is_mendable for each in laws):
+        left |= {(each.kind, each.span) for each in law_suspects(exam)}
+    exam.suspects = proved(exam, goal, left, laws)
 
 
 def _merged(suspects: list[Suspect]) -> list[Suspect]:
@@ -99,12 +121,11 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
     }
     if suspect.patch:
         words["fix"] = say("doctor.patch", lang=lang, fix=words["fix"], patch=suspect.patch)
-    evidence = ""
-    if suspect.evidence and suspect.proved:
-        raised = not suspect.evidence[:1].isdigit() and suspect.evidence != "inf"
-        evidence = say("doctor.evidence_raised" if raised else "doctor.evidence", lang=lang, error=suspect.evidence)
-    elif suspect.evidence:
-        evidence = suspect.evidence
+    evidence = suspect.evidence
+    if evidence and suspect.proved:
+        is_number = evidence[:1].isdigit() or evidence == "inf"
+        how = said.get("how") or ("replaced" if is_number else "raised_laws")
+        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence, after=said.get("after", ""))
     if suspect.said.get("error") and not evidence:
         evidence = str(suspect.said["error"])
     source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
@@ -133,4 +154,5 @@ def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
         "cross": any(plan.setting == "cross" for plan in plans),
         "mask": f"{masks[0].mask}: {means}" if masks else False,
         **{name: told(value, lang=lang) for exam in exams for name, value in exam.examined.items()},
+        "ideal": all(exam.examined.get("ideal") for exam in exams),
     }

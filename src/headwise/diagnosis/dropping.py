@@ -44,17 +44,19 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     first, again = (rerun(plan=there, more_change=dropping, luck=luck) for luck in (1, 2))
     if first.record.failure is not None or again.record.failure is not None:
         return []
+    stand_ins: dict[Any, Any]
     random = random_operation(first, again)
     if random is not None and ("drop" in random.last or "bernoulli" in random.last):
-        stand_ins: dict[Any, Any] = {site_of(random.operation): lambda *args, **_: args[0]}
-        return [Suspect("dropout-in-eval", random.operation.span, stand_ins, proved=True)]
+        stand_ins = {site_of(random.operation): lambda *args, **_: args[0]}
+        return [Suspect("dropout-in-eval", random.operation.span, stand_ins)]
     trained = rerun(plan=there, more_change=dropping, training=True)
     out = []
     for attention in attentions(trained) if trained.record.failure is None else ():
         softmax = attention.softmax
         for entry in attention.path:
             if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
-                out.append(Suspect("dropout-before-softmax", entry.operation.span, proved=True))
+                stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
+                out.append(Suspect("dropout-before-softmax", entry.operation.span, stand_ins))
     return out[:1] or _twice(trained)
 
 
@@ -69,7 +71,8 @@ def _twice(trained: Run) -> list[Suspect]:
             entry_before = made.get(before.operation.inputs[0].number)
             before = entry_before if entry_before is not before else None
         if before is not None and before is not entry and _is_dropout(before) and _dropped(before):
-            return [Suspect("unknown", entry.operation.span, proved=True, words="dropout_twice")]
+            stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
+            return [Suspect("unknown", entry.operation.span, stand_ins, words="dropout_twice")]
     return []
 
 

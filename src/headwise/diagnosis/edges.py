@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.anatomy import Attention, attentions
+from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
@@ -40,12 +41,15 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     found = attentions(done)
     if done.record.failure is None and done.output is not None and bool(done.output.isnan().any()) and found:
         entry = found[0].softmax or found[0].context
-        out.append(Suspect("mask-nan", entry.operation.span, severity="warning", proved=True))
+        stand_ins = {site_of(entry.operation): _without_nan(entry.function)}
+        out.append(Suspect("mask-nan", entry.operation.span, stand_ins, severity="warning"))
     half = _in_half(plan, rerun)
     failure = None if half is None else half.record.failure
     if failure is not None and "overflow" in str(failure.error):
         error = f"float16: {failure.error}"
-        out.append(Suspect("mask-raises", failure.span, severity="warning", said={"error": error}, proved=True))
+        held = failure.operation
+        stand_ins = {} if held is None else {site_of(held): _within_range(held.function)}
+        out.append(Suspect("mask-raises", failure.span, stand_ins, severity="warning", said={"error": error}))
     return out
 
 
@@ -93,3 +97,23 @@ def _in_half(plan: Plan, rerun: Callable[..., Run], **options: Any) -> Run | Non
         return rerun(plan=plan, dtype=torch.float16, **options)
     except (RuntimeError, NotImplementedError, TypeError):
         return None
+
+
+def _without_nan(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **options: torch.nan_to_num(function(*args, **options), nan=0.0)
+
+
+def _within_range(name: str) -> Callable[..., Any]:
+    """A function of tensors by its last name, with numbers that their dtype can hold."""
+    last = name.rpartition(".")[2]
+
+    def right(first: Tensor, *args: Any, **options: Any) -> Any:
+        least = torch.finfo(first.dtype).min
+
+        def held(value: Any) -> Any:
+            return max(value, least) if isinstance(value, float | int) and not isinstance(value, bool) else value
+
+        given = {key: held(each) for key, each in options.items()}
+        return getattr(first, last)(*map(held, args), **given)
+
+    return right

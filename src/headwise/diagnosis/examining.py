@@ -16,7 +16,6 @@ from headwise.diagnosis.crashes import crash_suspect
 from headwise.diagnosis.dropping import random_operation
 from headwise.diagnosis.factors import scales
 from headwise.diagnosis.groups import groups_suspects
-from headwise.diagnosis.leaking import is_leaking
 from headwise.diagnosis.masking import masking_suspects
 from headwise.diagnosis.order import order_suspects
 from headwise.diagnosis.rearranging import layout_suspects
@@ -26,30 +25,59 @@ from headwise.diagnosis.scaling import scaling_suspects
 from headwise.diagnosis.sharing import sharing_suspects
 from headwise.diagnosis.sizing import small
 from headwise.diagnosis.splitting import unsplit_heads
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
 from headwise.recording.calls import Plan
 
-__all__ = ["Examination", "examined"]
+__all__ = ["Examination", "broken", "examined"]
 
 # more faults than this in one class are not looked for
 MOST = 12
+# what is found out once for all repairs of one plan
+KNOWN = ("sizes", "free", "dtype")
 
 
 @dataclass
 class Examination:
-    """One plan under examination. suspects: found so far, in order; stand_ins: what puts them right."""
+    """One plan under examination. suspects: found so far, in order; inherited: what puts right what was found before;
+    stand_ins: that, and what puts the suspects right. kept: runs that were made, by what they were asked for.
+    """
 
     plan: Plan
     own: tuple[str, ...] = ()
     is_published: bool = False
-    stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
-    change: Callable[[Any, dict[str, Any]], None] | None = None
+    inherited: dict[Site, Callable[..., Any]] = field(default_factory=dict)
+    change: Change | None = None
+    before: Change | None = None
     suspects: list[Suspect] = field(default_factory=list)
     tried: set[tuple[str, object]] = field(default_factory=set)
     examined: dict[str, Any] = field(default_factory=dict)
     is_understood: bool = False
     is_mask_sure: bool = False
-    runs: int = 0
+    stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
+    kept: dict[tuple[object, ...], Run] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.stand_ins = {**self.inherited, **self.stand_ins}
+
+    def found(self, suspect: Suspect) -> None:
+        """Take note of something that is wrong, and put it right from here on."""
+        self.tried.add((suspect.kind, suspect.span))
+        self.suspects.append(suspect)
+        self.stand_ins = _together(self.stand_ins, suspect)
+        if suspect.change is not None:
+            self.change = both(self.change, suspect.change)
+
+    def without(self, suspect: Suspect) -> Examination:
+        """The same with all put right but this one."""
+        others = [each for each in self.suspects if each is not suspect]
+        gone = [each.change for each in self.suspects if each is suspect and each.change is not None]
+        out = replace(self, suspects=others, stand_ins={}, change=self.before if gone else self.change)
+        for each in others:
+            out.stand_ins = _together(out.stand_ins, each)
+            if gone and each.change is not None:
+                out.change = both(out.change, each.change)
+        out.__dict__.update({name: self.__dict__[name] for name in KNOWN if name in self.__dict__})
+        return out
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -85,11 +113,18 @@ class Examination:
     def run(self, more: Mapping[Site, Callable[..., Any]] | None = None, **options: Any) -> Run:
         """A run with what has been put right, and more."""
         options.setdefault("dtype", self.dtype)
-        self.runs += 1
         stand_ins = {**self.stand_ins, **(more or {})}
         options.setdefault("change", self.change)
         plan = options.pop("plan", self.plan)
-        return run(plan, sizes=self.sizes, stand_ins=stand_ins, own=self.own, **options)
+        # a run that is asked for again is not made again, where nothing is drawn from it
+        key = (id(plan), frozenset(stand_ins.items()), *sorted(options.items(), key=lambda each: each[0]))
+        is_kept = not (more or options.get("gradients") or options.get("training")) and isinstance(plan.target, type)
+        if is_kept and key in self.kept:
+            return self.kept[key]
+        done = run(plan, sizes=self.sizes, stand_ins=stand_ins, own=self.own, **options)
+        if is_kept:
+            self.kept[key] = done
+        return done
 
 
 def examined(
@@ -107,24 +142,33 @@ def examined(
     exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure)
     if before is not None:
         local = {site for each in before.suspects if each.is_local for site in each.stand_ins}
-        exam.stand_ins |= {site: each for site, each in before.stand_ins.items() if site not in local}
-        exam.change = before.change
+        exam.inherited = {site: each for site, each in before.stand_ins.items() if site not in local}
+        exam.stand_ins = dict(exam.inherited)
+        exam.change = exam.before = before.change
         exam.tried |= before.tried - {(each.kind, each.span) for each in before.suspects if each.is_local}
     for _ in range(MOST):
         found = [each for each in _suspects(exam) if (each.kind, each.span) not in exam.tried]
         if not found:
             break
         for suspect in found:
-            exam.tried.add((suspect.kind, suspect.span))
-            exam.suspects.append(suspect)
-            clash = set(suspect.stand_ins) & set(exam.stand_ins)
-            exam.stand_ins |= (
-                {site: each for site, each in suspect.stand_ins.items() if site not in clash}
-                if clash
-                else suspect.stand_ins
-            )
-    exam.suspects = [_proved(exam, each) for each in exam.suspects]
+            exam.found(suspect)
     return exam
+
+
+def _together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> dict[Site, Callable[..., Any]]:
+    """Stand-ins with those of a suspect; of two at one site the first stays, and what is scaled besides is scaled."""
+    out = dict(stand_ins)
+    for site, each in suspect.stand_ins.items():
+        if site not in out:
+            out[site] = each
+        elif isinstance(each, Scaled):
+            out[site] = Scaled(out[site], each.factor)
+    return out
+
+
+def broken(exam: Examination) -> set[tuple[str, object]]:
+    """What is still found wrong when all that was found is put right."""
+    return {(each.kind, each.span) for each in _suspects(exam)}
 
 
 def _suspects(exam: Examination) -> list[Suspect]:
@@ -207,21 +251,17 @@ def _scaling(exam: Examination) -> list[Suspect]:
     return out
 
 
-def _with_small_parameters(
-    change: Callable[[Any, dict[str, Any]], None] | None,
-) -> Callable[[Any, dict[str, Any]], None]:
+def _with_small_parameters(change: Change | None) -> Change:
     """A change that also alters the parameters that are one number, or one for each head."""
 
-    def altered(target: Any, options: dict[str, Any]) -> None:
-        if change is not None:
-            change(target, options)
+    def altered(target: Any, _: dict[str, Any]) -> None:
         if isinstance(target, nn.Module):
             with torch.no_grad():
                 for each in target.parameters():
                     if each.ndim == 0 or max(each.shape) == each.numel() <= 8:
                         each.mul_(1.37)
 
-    return altered
+    return both(change, altered)
 
 
 class OpenPlan(Plan):
@@ -241,45 +281,6 @@ class OpenPlan(Plan):
         return args, options
 
 
-def _proved(exam: Examination, suspect: Suspect) -> Suspect:
-    """With the evidence: how far the output is from what it is when all is put right, without this repair and with."""
-    if not suspect.stand_ins:
-        is_of_samples = suspect.kind in ("batch-length-confused", "sample-leak") and not suspect.proved
-        if is_of_samples and suspect.severity == "fault":
-            free = exam.run(plan=exam.free)
-            leaks = free.record.failure is None and is_leaking(free, lambda **options: _changed(exam, **options))
-            return replace(suspect, proved=leaks)
-        return suspect
-    final = exam.run()
-    if final.record.failure is not None or final.output is None:
-        return replace(suspect, proved=False)
-    again = {(each.kind, each.span) for each in _suspects(exam)}
-    without = {site: each for site, each in exam.stand_ins.items() if site not in suspect.stand_ins}
-    there = Examination(exam.plan, exam.own, stand_ins=without, change=exam.change).run()
-    holds = (suspect.kind, suspect.span) not in again
-    if there.record.failure is not None:
-        return replace(suspect, proved=holds, evidence=suspect.evidence or type(there.record.failure.error).__name__)
-    error = _distance(there.output, final.output)
-    if error == 0.0 and suspect.severity == "fault":
-        return replace(suspect, proved=False)
-    return replace(suspect, proved=holds, evidence=f"{error:.4g}")
-
-
-def _changed(exam: Examination, more_change: Callable[[Any, dict[str, Any]], None]) -> Run:
-    def change(target: Any, options: dict[str, Any]) -> None:
-        if exam.change is not None:
-            exam.change(target, options)
-        more_change(target, options)
-
-    return exam.run(plan=exam.free, change=change)
-
-
 def same(a: Tensor, b: Tensor) -> bool:
     """Whether two outputs are equal, NaN where NaN is."""
     return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
-
-
-def _distance(a: Tensor | None, b: Tensor | None) -> float:
-    if a is None or b is None or a.shape != b.shape:
-        return float("inf")
-    return float((a.detach() - b.detach()).nan_to_num(nan=float("inf"), posinf=float("inf")).abs().max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import linecache
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,10 @@ from headwise.diagnosis.marks import source_of
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording import Span
 
-__all__ = ["Making", "ignored_inputs", "makings", "shared_projections"]
+__all__ = ["Held", "Making", "assigned", "ignored_inputs", "makings", "redirected", "shared_projections"]
 
 
 class Making:
@@ -69,13 +70,38 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         side = next((s for s, each in wanted.items() if each == name and s in made and made[s].source != name), None)
         if side is None:
             continue
-        entry = made[side].projection or made[side].first
-        out.append(
-            Suspect(
-                "input-ignored", entry.operation.span, said={"name": name, "was": made[side].source or ""}, proved=True
-            )
-        )
+        out.append(redirected(run, made[side].projection or made[side].first, name, made[side].source or ""))
     return out
+
+
+def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
+    """That an operation takes one argument in place of another; and with the other."""
+    place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
+    said = {"name": name, "was": was}
+    if place is None or name not in run.plan.arguments(run.sizes)[1]:
+        return Suspect("input-ignored", entry.operation.span, said=said)
+    taken: dict[str, Any] = {}
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(*args[:place], taken["value"], *args[place + 1 :], **options)
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        taken["value"] = options[name]
+
+    return Suspect("input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change)
+
+
+class Held:
+    """A module of the target that runs, by its name: a stand-in may call it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.module: Any = None
+
+    def take(self, target: Any, _: dict[str, Any]) -> None:
+        """Take it from the target before it is called."""
+        self.module = target.get_submodule(self.name)
 
 
 def _is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
@@ -116,21 +142,19 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
             )
             if len(aliases) > 1:
                 span = assigned(target, aliases[1:]) or (later.projection.operation.span if later.projection else None)
-                out.append(
-                    Suspect(
-                        "projection-shared", span, said={"name": f"{a}, {b}", "near": ", ".join(aliases)}, proved=True
-                    )
-                )
+                said = {"name": f"{a}, {b}", "near": ", ".join(aliases)}
+                out.append(Suspect("projection-shared", span, said=said, change=_apart(aliases[1:])))
             elif spare:
                 entry = next(
                     (x.projection for x in (other, one) if x.projection is not None and _role(spare[0]) == x.name),
                     later.projection,
                 )
                 if entry is not None:
+                    stand_ins, change = _with_weight(entry, spare[0])
                     out.append(
                         Suspect(
-                            "projection-shared", entry.operation.span, _with_weight(target, entry, spare[0]),
-                            said={"name": f"{a}, {b}", "near": spare[0].rpartition(".")[0] or spare[0]}, proved=True,
+                            "projection-shared", entry.operation.span, stand_ins, change=change,
+                            said={"name": f"{a}, {b}", "near": spare[0].rpartition(".")[0] or spare[0]},
                         )
                     )  # fmt: skip
             if out:
@@ -158,14 +182,38 @@ def _role(name: str) -> str:
     return ""
 
 
-def _with_weight(target: nn.Module, entry: Seen, name: str) -> dict[Site, Callable[..., Any]]:
-    function = entry.function
-    weight = target.get_parameter(name).detach().clone()
+def _with_weight(entry: Seen, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:
+    """A product that is made with another of the target's weights."""
+    owner, _, leaf = name.rpartition(".")
+    held, function = Held(owner), entry.function
 
     def right(*args: Any, **options: Any) -> Any:
-        return function(args[0], weight.to(args[0].dtype), *args[2:], **options)
+        if isinstance(held.module, nn.Linear):
+            return held.module(args[0])
+        return function(args[0], getattr(held.module, leaf), *args[2:], **options)
 
-    return {site_of(entry.operation): right}
+    return {site_of(entry.operation): right}, held.take
+
+
+def _apart(names: list[str]) -> Change:
+    """A change that gives parameters, by these names, values of their own."""
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(2)
+            for full in names:
+                path = full.rpartition(".")[0]
+                leaf = path.rpartition(".")[2]
+                if path:
+                    module = copy.deepcopy(target.get_submodule(path))
+                    for each in module.parameters():
+                        each.data = torch.randn_like(each) * (each.std() if each.numel() > 1 else 1.0)
+                    setattr(target.get_submodule(path.rpartition(".")[0]), leaf, module)
+                else:
+                    own = target.get_parameter(full)
+                    setattr(target, full, nn.Parameter(torch.randn_like(own) * own.std()))
+
+    return change
 
 
 def assigned(target: nn.Module, names: list[str]) -> Span | None:

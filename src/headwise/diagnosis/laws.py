@@ -31,13 +31,12 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.saving import saving_suspects
 from headwise.diagnosis.splitting import missing_projection
 from headwise.diagnosis.stepping import step_suspects
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import Plan
 
 __all__ = ["law_suspects"]
 
-Change = Callable[[Any, dict[str, Any]], None]
 # with these a step of training cannot be told from what is wrong already
 STOPS = frozenset({"gradient-cut", "parameters-unregistered", "dropout-in-eval", "dropout-before-softmax"})
 
@@ -47,7 +46,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
 
     def rerun(*args: Any, more_change: Change | None = None, **options: Any) -> Run:
         if more_change is not None:
-            options["change"] = _both(exam.change, more_change)
+            # what is put right takes the arguments as they are changed
+            options["change"] = more_change if exam.change is None else both(more_change, exam.change)
         return exam.run(*args, **options)
 
     def free(*args: Any, **options: Any) -> Run:
@@ -102,15 +102,6 @@ def _of_calls(
             out += missing_projection(done)
     exam.examined |= tried
     return out
-
-
-def _both(first: Change | None, second: Change) -> Change:
-    def change(target: Any, options: dict[str, Any]) -> None:
-        if first is not None:
-            first(target, options)
-        second(target, options)
-
-    return change
 
 
 def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[Suspect]:

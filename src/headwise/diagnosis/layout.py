@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.anatomy import Attention, operand_marks
+from headwise.diagnosis.anatomy import Attention, operand_marks, value_of
 from headwise.diagnosis.contractions import is_constant
 from headwise.diagnosis.marks import Marks, place_of, sample_of, source_of
 from headwise.diagnosis.running import Run
@@ -18,13 +18,16 @@ __all__ = ["Breach", "Side", "breach_of", "breaches", "leaving", "sides"]
 
 @dataclass(frozen=True)
 class Side:
-    """An operand that meets another. name: "q", "k" or "v"; t, f: its marks as (problems, rows, channels)."""
+    """An operand that meets another. name: "q", "k" or "v"; t, f: its marks as (problems, rows, channels), x: what it
+    held, in the same form.
+    """
 
     name: str
     entry: Seen
     operand: Tensor
     t: Tensor
     f: Tensor
+    x: Tensor
 
 
 @dataclass(frozen=True)
@@ -47,22 +50,34 @@ def sides(attention: Attention) -> list[Side]:
         for name, place in (("q", 0), ("k", 1), ("v", 2)):
             marks = context.given[place] if place < len(context.given) else None
             if marks is not None and marks.kind == "token" and len(marks.shape) >= 2:
-                flat = {key: each.reshape(-1, *each.shape[-2:]) for key, each in marks.arrays.items()}
-                out.append(Side(name, context, context.tensors[place], flat["t"], flat["f"]))
+                own = context.tensors[place]
+                t, f, x = (
+                    each.reshape(-1, *each.shape[-2:])
+                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(context, own))
+                )
+                out.append(Side(name, context, own, t, f, x))
         return out
     if scores is not None and scores.joint is not None:
         names = ("q", "k") if attention.looks == "x" else ("k", "q")
         for left, name, marks in zip((True, False), names, operand_marks(scores), strict=True):
             if marks is not None and marks.kind == "token":
                 apart = _heads_apart(scores, marks, left=left)
-                t, f = (scores.joint.flat(marks.arrays[each], left=left, apart=apart) for each in "tf")
-                out.append(Side(name, scores, scores.joint.a if left else scores.joint.b, t, f))
+                own = scores.joint.a if left else scores.joint.b
+                t, f, x = (
+                    scores.joint.flat(each, left=left, apart=apart)
+                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(scores, own))
+                )
+                out.append(Side(name, scores, own, t, f, x))
     joint = context.joint
     if joint is not None:
         for left, marks in zip((True, False), operand_marks(context), strict=True):
             if marks is not None and marks.kind == "token":
-                t, f = (joint.flat(marks.arrays[each], left=left).transpose(1, 2) for each in "tf")
-                out.append(Side("v", context, joint.a if left else joint.b, t, f))
+                own = joint.a if left else joint.b
+                t, f, x = (
+                    joint.flat(each, left=left).transpose(1, 2)
+                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(context, own))
+                )
+                out.append(Side("v", context, own, t, f, x))
     return sorted(out, key=lambda each: "qkv".index(each.name))
 
 

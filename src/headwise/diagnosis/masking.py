@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.anatomy import Attention, attentions
-from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.marks import place_of, sample_of
+from headwise.diagnosis.replacing import Recalled, Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.seeing import Sight, allowed_by, sight_of
 from headwise.diagnosis.shadow import Seen
@@ -154,6 +155,8 @@ def _arranged(run: Run, reached: set[int], kind: str) -> Span | None:
 def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tensor) -> dict[Site, Callable[..., Any]]:
     """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself."""
     softmax = attention.softmax
+    if attention.fused:
+        return _fused_stand_ins(run, attention)
     if softmax is None:
         return {}
     marks = softmax.given[0]
@@ -162,8 +165,6 @@ def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tens
     sight = sight_of(attention)
     if sight is None:
         return {}
-    from headwise.diagnosis.marks import place_of, sample_of
-
     samples, rows, columns = int(sight.sample.max()) + 1, int(sight.row.max()) + 1, int(sight.column.max()) + 1
     allowed = allowed_by(run, samples, rows, columns)
     if allowed is None:
@@ -182,6 +183,22 @@ def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tens
         if entry is not softmax:
             out[site_of(entry.operation)] = _undone(place)
     return out
+
+
+def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+    """torch's own attention, called with the mask as it is meant."""
+    entry = attention.context
+    a, b = entry.given[:2]
+    if entry.last != "scaled_dot_product_attention" or a is None or b is None or len(a.shape) != 4:
+        return {}
+    x = a.arrays["t"][..., 0][..., None]
+    y = b.arrays["t"][..., 0].repeat_interleave(max(1, a.shape[1] // b.shape[1]), dim=1)[..., None, :]
+    size = [int(place_of(each).max()) + 1 for each in (x, y)]
+    allowed = allowed_by(run, int(sample_of(x).max()) + 1, *size)
+    if allowed is None:
+        return {}
+    open_to = allowed[sample_of(x), place_of(x), place_of(y)]
+    return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
 
 
 def _undone(place: int) -> Callable[..., Any]:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import Attention, attentions, makers
 from headwise.diagnosis.marks import place_of
-from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.replacing import Recalled, Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.seeing import Sight, sight_of
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["order_suspects"]
+__all__ = ["order_suspects", "pattern_of", "wants_causal"]
 
 
 def order_suspects(run: Run) -> list[Suspect]:
@@ -36,6 +36,12 @@ def order_suspects(run: Run) -> list[Suspect]:
                 entry = _made_by(run, entry) or entry
             return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True)]
     return []
+
+
+def pattern_of(attention: Attention) -> Tensor | None:
+    """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
+    sight = sight_of(attention)
+    return None if sight is None else _pattern(sight)
 
 
 def _pattern(sight: Sight) -> Tensor | None:
@@ -161,12 +167,6 @@ def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
 
 
 def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
-    function = attention.context.function
     if attention.context.last != "scaled_dot_product_attention":
         return {}
-
-    def right(*args: Any, **options: Any) -> Any:
-        kept = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
-        return function(*args[:3], **{**kept, "is_causal": True})
-
-    return {site_of(attention.context.operation): right}
+    return {site_of(attention.context.operation): Recalled(attention.context.function, {"is_causal": True})}

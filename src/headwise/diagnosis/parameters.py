@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import attentions
-from headwise.diagnosis.inputs import assigned
+from headwise.diagnosis.inputs import Held, assigned
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Change, Suspect
 
 __all__ = ["cut_gradients", "holder_of", "unregistered", "unused_parameters", "without_gradient"]
 
@@ -72,11 +72,8 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
         weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
         if not any(target.get_parameter(name).ndim > 1 for name in weights):
             continue
-        out.append(
-            Suspect(
-                "projection-unused", _end(done), _applied(done, target, owner), said={"name": owner}, proved=True,
-            )
-        )  # fmt: skip
+        stand_ins, change = _applied(done, target, owner)
+        out.append(Suspect("projection-unused", _end(done), stand_ins, said={"name": owner}, change=change))
     return out
 
 
@@ -90,10 +87,19 @@ def _end(done: Run) -> Any:
     return next((span for span in spans if span.function == f"{type(done.target).__qualname__}.forward"), last.span)
 
 
-def _applied(done: Run, target: nn.Module, owner: str) -> dict[Site, Callable[..., Any]]:
+def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:
     """A projection put behind the last operation, where it fits there."""
-    del done, target, owner
-    return {}
+    last = [each for each in done.seen if any(marks is not None for marks in each.given)][-1]
+    module = target.get_submodule(owner) if owner in dict(target.named_modules()) else None
+    width = last.operation.outputs[0].shape[-1] if last.operation.outputs and last.operation.outputs[0].shape else 0
+    if not isinstance(module, nn.Linear) or module.in_features != width:
+        return {}, None
+    held, function = Held(owner), last.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return held.module(function(*args, **options))
+
+    return {site_of(last.operation): right}, held.take
 
 
 def unregistered(done: Run) -> list[Suspect]:
@@ -106,8 +112,9 @@ def unregistered(done: Run) -> list[Suspect]:
             if isinstance(tensor, nn.Parameter) and id(tensor) not in own:
                 holder = holder_of(done.target, tensor)
                 span = None if holder is None else assigned(holder[0], [holder[1]])
+                change = None if holder is None else _registered(done.target, *holder)
                 return [Suspect("parameters-unregistered", span or entry.operation.span,
-                                said={"name": "" if holder is None else holder[1]}, proved=True)]  # fmt: skip
+                                said={"name": "" if holder is None else holder[1]}, change=change)]  # fmt: skip
     return []
 
 
@@ -121,6 +128,24 @@ def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None
             if not name.startswith("_") and any(each is tensor for each in _held(value, 0)):
                 return module, name
     return None
+
+
+def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
+    """A change that lets a module know what it keeps in a plain list or dictionary."""
+    path = next(path for path, each in target.named_modules() if each is holder)
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        own = target.get_submodule(path)
+        value = vars(own).pop(name, None)
+        items = list(value.values() if isinstance(value, Mapping) else value or ())
+        known: nn.Module
+        if isinstance(value, Mapping):
+            known = nn.ModuleDict(value) if isinstance(items[0], nn.Module) else nn.ParameterDict(value)
+        else:
+            known = nn.ModuleList(items) if isinstance(items[0], nn.Module) else nn.ParameterList(items)
+        setattr(own, name, known)
+
+    return change
 
 
 def _held(value: Any, depth: int) -> Iterator[Any]:
@@ -151,7 +176,9 @@ def cut_gradients(
             left, error = without_gradient(rerun(dict(stand_ins)))
             if not error and set(left) < set(lacking):
                 return [
-                    Suspect("gradient-cut", place.operation.span, said={"name": ", ".join(lacking[:3])}, proved=True)
+                    Suspect(
+                        "gradient-cut", place.operation.span, dict(stand_ins), said={"name": ", ".join(lacking[:3])}
+                    )
                 ]
     return []
 
@@ -169,7 +196,7 @@ def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run])
         together[site_of(entry.operation)] = _kept(entry)
         for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
             if not _is_cut(rerun(dict(stand_ins))):
-                return [Suspect("gradient-cut", place.operation.span, proved=True)]
+                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins))]
     return []
 
 
@@ -201,7 +228,7 @@ def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[
         for stand_ins, place in (({site_of(entry.operation): _apart(entry)}, entry), (together, first)):
             then = rerun(dict(stand_ins))
             if then.record.failure is None and not without_gradient(then)[1]:
-                return [Suspect("gradient-cut", place.operation.span, said={"error": error}, proved=True)]
+                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), said={"error": error})]
     last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
     return [Suspect("gradient-cut", last.operation.span, said={"error": error})]
 

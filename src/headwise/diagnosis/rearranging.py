@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headwise.diagnosis.anatomy import Attention, attentions, chain_of
-from headwise.diagnosis.inputs import makings
+from headwise.diagnosis.inputs import makings, redirected
 from headwise.diagnosis.layout import Breach, Side, breaches, leaving, sides
 from headwise.diagnosis.repairs import rearrangements, turns
 from headwise.diagnosis.replacing import Site, site_of
@@ -46,8 +46,7 @@ def _from_queries(run: Run, attention: Attention) -> Suspect | None:
     for name, other in (("k", "v"), ("v", "k")):
         entry = made[name].projection
         if sources[name] == sources["q"] != sources[other] and sources[other] is not None and entry is not None:
-            said = {"name": sources[other] or "", "was": sources["q"] or ""}
-            return Suspect("input-ignored", entry.operation.span, said=said, proved=True)
+            return redirected(run, entry, sources[other] or "", sources["q"] or "")
     return None
 
 
@@ -79,6 +78,7 @@ def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
                     entry.operation.span,
                     {**together, **stand_ins},
                     patch=_patch(entry, change.order, change.cuts),
+                    is_local=True,
                 )
     for entry in reversed(moves):
         for order in turns(entry):
@@ -179,7 +179,7 @@ def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect
         if found and done.record.failure is None and not leaving(done, found[-1]):
             return Suspect(
                 _outward_kind(run, entry, what), entry.operation.span, stand_ins,
-                patch=_patch(entry, change.order, change.cuts),
+                patch=_patch(entry, change.order, change.cuts), is_local=True,
             )  # fmt: skip
     for entry in after:
         for order in turns(entry):

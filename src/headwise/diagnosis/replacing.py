@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from headwise.recording import Operation, Span
 from headwise.recording.naming import is_question, name_of
 from headwise.recording.spans import Own, sign_at, span_of
 
-__all__ = ["Replacing", "Site", "site_of"]
+__all__ = ["Recalled", "Replacing", "Site", "site_of"]
 
 Site = tuple[tuple[Span, ...], Span, str]
 
@@ -21,6 +22,24 @@ Site = tuple[tuple[Span, ...], Span, str]
 def site_of(operation: Operation) -> Site:
     """Where an operation was written, and by which calls it was reached."""
     return operation.chain, operation.span, operation.name
+
+
+@dataclass(frozen=True, eq=False)
+class Recalled:
+    """A stand-in that calls torch's attention with another mask, or another order. given: its options, but the scale
+    and what else it was called with.
+    """
+
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(*args[:3], **self.options(options))
+
+    def options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options it is called with in place of these."""
+        kept = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
+        return {**kept, **self.given}
 
 
 class Replacing(TorchFunctionMode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,6 +107,8 @@ def run(
             failed = record(lambda: plan.build(sizes), own=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
+            # a module that is at hand stays as it is
+            target = copy.deepcopy(target) if target is plan.target else target
             target = readied(target, dtype, training=training)
         args, options = arguments(plan, sizes, seed, dtype)
         if change is not None:

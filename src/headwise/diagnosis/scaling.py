@@ -12,7 +12,7 @@ from headwise.diagnosis.layout import sides
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import FRESH, Seen
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Scaled, Suspect
 
 __all__ = ["scaling_suspects"]
 
@@ -96,10 +96,7 @@ def _wrong(
     kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
 ) -> Suspect:
     function = factor.entry.function
-
-    def right(*args: Any, **options: Any) -> Any:
-        return function(*args, **options) * change
-
+    right = _times(function, change)
     if factor.entry.last == "scaled_dot_product_attention":
 
         def right(*args: Any, **options: Any) -> Any:
@@ -163,7 +160,7 @@ def _is_bucketed(run: Run, scale: Scale) -> bool:
 
 
 def _times(function: Callable[..., Any], change: float) -> Callable[..., Any]:
-    return lambda *args, **options: function(*args, **options) * change
+    return Scaled(function, change)
 
 
 def _floored(entry: Seen) -> Suspect:

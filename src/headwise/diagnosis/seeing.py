@@ -74,12 +74,13 @@ def _fused(attention: Attention) -> Sight | None:
     group = q.shape[1] // max(1, k.shape[1])
     k = k.repeat_interleave(group, dim=1) if group > 1 else k
     kt = b.arrays["t"].repeat_interleave(group, dim=1) if group > 1 else b.arrays["t"]
-    scale = entry.options.get("scale") or q.shape[-1] ** -0.5
+    args, options = entry.rules
+    scale = options.get("scale") or q.shape[-1] ** -0.5
     scores = q @ k.transpose(-1, -2) * scale
-    mask = mask_argument(entry.args, entry.options)
+    mask = mask_argument(args, options)
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-    if entry.options.get("is_causal") or (len(entry.args) > 5 and entry.args[5]):
+    if options.get("is_causal") or (len(args) > 5 and args[5]):
         keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~keep, float("-inf"))
     shape = scores.shape

@@ -13,6 +13,7 @@ from torch import Tensor
 from headwise.diagnosis.contractions import Contraction, contraction, is_constant
 from headwise.diagnosis.marks import LOST, Marks
 from headwise.diagnosis.products import contracted, embedded, entrywise, fresh_features, from_places
+from headwise.diagnosis.replacing import Recalled
 from headwise.recording import Operation
 from headwise.recording.identity import tensors
 from headwise.tracing.movement import is_movement
@@ -34,7 +35,9 @@ FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError
 
 @dataclass
 class Seen:
-    """One operation with the marks of what it took and gave. joint: the contraction that it is, None: it is none."""
+    """One operation with the marks of what it took and gave. joint: the contraction that it is, None: it is none;
+    change: what stood in for it.
+    """
 
     at: int
     operation: Operation
@@ -44,6 +47,14 @@ class Seen:
     given: tuple[Marks | None, ...]
     made: tuple[Marks | None, ...]
     joint: Contraction | None = None
+    change: Replaced | None = None
+
+    @property
+    def rules(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """The arguments and options that torch's attention really ran with."""
+        if isinstance(self.change, Recalled):
+            return self.args[:3], self.change.options(self.options)
+        return self.args, self.options
 
     @property
     def last(self) -> str:
@@ -105,7 +116,7 @@ class Shadow:
         given = tuple(self.marks.get(each.number) for each in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
-        entry = Seen(at, operation, function, args, options, given, (None,) * len(operation.outputs))
+        entry = Seen(at, operation, function, args, options, given, (None,) * len(operation.outputs), change=change)
         if any(each is not None for each in given):
             try:
                 entry.made = self._made(entry, own, change)

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.diagnosis.replacing import Site
 from headwise.recording import Operation, Span
 
-__all__ = ["Suspect"]
+__all__ = ["Change", "Edit", "Edits", "Scaled", "Suspect", "both"]
+
+Change = Callable[[Any, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A text that is to stand in place of a span of source."""
+
+    span: Span
+    text: str
+
+
+Edits = tuple[Edit, ...]
+
+
+def both(first: Change | None, second: Change) -> Change:
+    """Two changes of a target, one after the other."""
+
+    def change(target: Any, options: dict[str, Any]) -> None:
+        if first is not None:
+            first(target, options)
+        second(target, options)
+
+    return change
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A stand-in that multiplies what another function gives."""
+
+    function: Callable[..., Any]
+    factor: float
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(*args, **options) * self.factor
 
 
 @dataclass(frozen=True)
@@ -18,7 +53,8 @@ class Suspect:
 
     patch: the source that would stand in place of the span, "": none is known. said: values for its sentences.
     is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
-    its kind.
+    its kind. change: what would put it right in the target itself, before it is called. edits: how its file would be
+    written, the first that helps.
     """
 
     kind: str
@@ -31,6 +67,13 @@ class Suspect:
     proved: bool | None = None
     is_local: bool = False
     words: str = ""
+    change: Change | None = None
+    edits: Sequence[Edits] = ()
+
+    @property
+    def is_mendable(self) -> bool:
+        """Whether a run can be repeated with it put right."""
+        return bool(self.stand_ins) or self.change is not None
 
     @staticmethod
     def at(operation: Operation) -> Span:
