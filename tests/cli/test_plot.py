@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from headwise.cli.plot import VIEWS
 from headwise.maps import save_maps
 from tests.pages.made import a_map
 
@@ -19,8 +20,12 @@ def maps(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [(), ("--layer", 1, "--head", 1), ("--layer", 1), ("--head", 2, "--scale", "log")],
-    ids=["all", "one", "mean", "log"],
+    [
+        *((), ("--layer", 1, "--head", 1), ("--layer", 1), ("--head", 2, "--scale", "log")),
+        *(("--view", view) for view in VIEWS),
+        *(("--token", 2), ("--view", "heads", "--token", 2, "--head", 1)),
+    ],
+    ids=["all", "one", "mean", "log", *VIEWS, "token", "lines of a token"],
 )
 def test_a_figure_is_written_and_named(headwise, maps, options):
     done = headwise("plot", "maps.safetensors", "-o", "figure.svg", *options)
@@ -32,6 +37,10 @@ BAD = {
     "layer": (["--layer", "2"], ["0", "1", "2"]),
     "head": (["--layer", "1", "--head", "2"], ["layer 1", "1", "2"]),
     "scale": (["--scale", "sqrt"], ["--scale", "linear"]),
+    "view": (["--view", "all"], ["overview, map, heads", "all came"]),
+    "view of all": (["--view", "statistics", "--head", "1"], ["statistics", "--head"]),
+    "token": (["--token", "5"], ["0..4", "got 5"]),
+    "sample": (["--sample", "1"], ["0..0", "got 1"]),
     "suffix": (["-o", "figure.html"], [".svg, .pdf, .png", "figure.html"]),
     "folder": (["-o", "nowhere/figure.svg"], ["nowhere"]),
 }

@@ -15,6 +15,7 @@ __all__ = ["plot"]
 
 # the forms that a figure can have
 SUFFIXES = (".svg", ".pdf", ".png")
+VIEWS = ("overview", "map", "heads", "row", "entropy", "received", "statistics")
 
 
 @click.command(cls=WordedCommand, about="plot.help")
@@ -23,8 +24,13 @@ SUFFIXES = (".svg", ".pdf", ".png")
     "-o", "--output", metavar="FIGURE", required=True, type=click.Path(path_type=Path), cls=WordedOption,
     help="plot.help.output", fills={"suffixes": ", ".join(SUFFIXES)},
 )  # fmt: skip
+@click.option(
+    "--view", metavar="VIEW", default=None, cls=WordedOption, help="plot.help.view", fills={"views": ", ".join(VIEWS)}
+)
 @click.option("--layer", metavar="N", type=int, cls=WordedOption, help="plot.help.layer")
 @click.option("--head", metavar="N", type=int, cls=WordedOption, help="plot.help.head")
+@click.option("--token", metavar="N", type=int, cls=WordedOption, help="plot.help.token")
+@click.option("--sample", metavar="N", type=int, default=0, cls=WordedOption, help="plot.help.sample")
 @click.option("--scale", type=click.Choice(["linear", "log"]), default=None, cls=WordedOption, help="plot.help.scale")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
@@ -34,8 +40,11 @@ def plot(
     *,
     maps: Path,
     output: Path,
+    view: str | None,
     layer: int | None,
     head: int | None,
+    token: int | None,
+    sample: int,
     scale: str | None,
     force: bool,
 ) -> None:
@@ -43,6 +52,8 @@ def plot(
     lang = language(ctx)
     if output.suffix.lower() not in SUFFIXES:
         raise refusal("refuse.suffix", suffixes=", ".join(SUFFIXES), file=output)
+    if view is not None and view not in VIEWS:
+        raise refusal("refuse.view", views=", ".join(VIEWS), got=view)
     with told(lang) as tell:
         from headwise.maps import load_maps
         from headwise.pages.files import check_output, save_figure
@@ -52,11 +63,17 @@ def plot(
         tell("step.reading", {"file": maps})
         where = ([] if each is None else [each] for each in (layer, head))
         page = page_of_maps(load_maps(maps), tokens=None, query=None, layer=next(where), head=next(where), lang=lang)
-        if layer is None and head is None:
-            figure = page.plot_all(scale=scale if scale is not None else "log")
+        page = page.of_sample(sample)
+        if view is None:
+            view = "overview" if (layer, head, token) == (None, None, None) else "map" if token is None else "row"
+        if view in ("overview", "statistics"):
+            unread = [("--layer", layer), ("--head", head), ("--token", token)]
+            if given := [name for name, value in unread if value is not None]:
+                raise refusal("refuse.view_of_all", view=view, given=", ".join(given))
+            figure = page.plot_all(view=view, scale=scale if scale is not None else "log")
         else:
             chosen = scale if scale is not None else "linear"
-            figure = page.plot(layer=layer if layer is not None else 0, head=head, scale=chosen).figure
+            figure = page.plot(view=view, layer=layer or 0, head=head, token=token, scale=chosen).figure
         tell("step.writing", {"file": output})
         save_figure(figure, output, force=force)
     click.echo(visible(say("look.wrote", lang=lang, file=output)))

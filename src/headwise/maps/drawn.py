@@ -18,18 +18,24 @@ class Drawn:
     def plot(
         self,
         *,
+        view: str = "map",
         head: int | None = None,
+        token: int | None = None,
         sample: int = 0,
         tokens: Sequence[str] | None = None,
         scale: str = "linear",
         ax: Any = None,
     ) -> Any:
-        """The map as a heat map on matplotlib's `ax`, None: on axes of its own; those axes.
+        """The map as a figure on matplotlib's `ax`, None: on axes of its own; those axes.
 
-        head: None is the mean of all. tokens: the texts of queries and keys, None: their numbers. scale: "linear", or
-        "log": how weights become colours. A figure of its own is `.figure` of the axes: `m.plot().figure.savefig(...)`.
+        view: "map", a heat map; "heads", lines between tokens; "row", what one token looks at; "entropy" of each query;
+        or "received", the weight that each key gets. head: None is the mean of all, and all of them as lines. token:
+        that of the row, 0 where it is None; of lines, None: every one. tokens: the texts of queries and keys, None:
+        their numbers. scale: of a map or a row, "linear" or "log". A figure of its own is `.figure` of the axes:
+        `m.plot().figure.savefig(...)`.
         """
-        return page_of(self, tokens).of_sample(sample).plot(head=head, scale=scale, ax=ax)
+        page = page_of(self, tokens).of_sample(sample)
+        return page.plot(view=view, head=head, token=token, scale=scale, ax=ax)
 
     def _repr_html_(self) -> str:
         return picture_of(self)

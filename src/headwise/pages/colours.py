@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from functools import cache
 
-__all__ = ["COUNT", "Colour", "bright", "deep"]
+__all__ = ["COUNT", "HEADS", "Colour", "bright", "deep"]
 
 Colour = tuple[int, int, int]
 COUNT = 256
+
+# the lines of each head, told apart by every kind of eye as far as so many can be: the same as in colours.js
+HEADS = (
+    "#0077bb", "#ee7733", "#009988", "#cc3311", "#8e5bb5", "#b8860b",
+    "#33a5d6", "#d1568f", "#5d8a2a", "#7a5230", "#4457c9", "#6f7580",
+)  # fmt: skip
 
 # lightness, chroma and hue in degrees at even distances along each path: lightness runs straight, the hue turns from
 # blue to yellow, which every common kind of colour blindness tells apart

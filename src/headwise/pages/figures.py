@@ -20,7 +20,7 @@ from headwise.wording import refusal, say
 if TYPE_CHECKING:
     from headwise.pages.page import Page
 
-__all__ = ["SCALES", "draw_all", "draw_head"]
+__all__ = ["SCALES", "check", "draw_all", "draw_head", "figure_of", "heading", "label", "tokens_of"]
 
 # how weights become colours: as they are, or by their logarithm from 0.001 on
 SCALES = ("linear", "log")
@@ -34,22 +34,20 @@ def draw_head(page: Page, *, layer: int, head: int | None, scale: str, ax: Any =
 
     head: None is the mean of all. scale: "linear" or "log". What is masked is grey, NaN red.
     """
-    _check(page, layer, head, scale)
+    check(page, layer, head, scale)
     shown = page.layers[layer]
     made = shown.made.mean_heads() if head is None else shown.made
     weights, hidden = _weights(made, page.sample, head or 0)
     if ax is None:
-        ax = _figure((4.6, 4.2)).subplots()
+        ax = figure_of((4.6, 4.2)).subplots()
     _image(ax, weights, hidden, scale)
-    names = [page.sides[side].tokens for side in (shown.queries, shown.keys)]
+    names = tokens_of(page, layer)
     fonts = fonts_for("".join(token for side in names for token in side))
     for axis, side, length in zip((ax.yaxis, ax.xaxis), names, made.shape[2:], strict=True):
-        _label(axis, side, length, weights.shape[0 if axis is ax.yaxis else 1], fonts)
+        label(axis, side, length, weights.shape[0 if axis is ax.yaxis else 1], fonts)
     ax.tick_params(axis="x", rotation=90)
     what = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
-    ax.set_title(
-        f"{say('page.layer', lang=page.lang)} {layer} · {what}", fontfamily=fonts, parse_math=False, fontsize=10
-    )
+    ax.set_title(heading(page, layer, what), fontfamily=fonts_for(what), parse_math=False, fontsize=10)
     bar = ax.figure.colorbar(ax.images[0], ax=ax, shrink=0.8, pad=0.02)
     bar.set_label(say("picture.weight", lang=page.lang), fontfamily=fonts)
     bar.outline.set_visible(False)
@@ -58,10 +56,10 @@ def draw_head(page: Page, *, layer: int, head: int | None, scale: str, ax: Any =
 
 def draw_all(page: Page, *, scale: str) -> Any:
     """Every head of every layer as a small map: a matplotlib Figure."""
-    _check(page, 0, None, scale)
+    check(page, 0, None, scale)
     heads = max(layer.made.shape[1] for layer in page.layers)
     count = len(page.layers)
-    figure = _figure((0.62 * heads + 0.8, 0.62 * count + 0.7))
+    figure = figure_of((0.62 * heads + 0.8, 0.62 * count + 0.7))
     axes = figure.subplots(count, heads, squeeze=False)
     for n, (layer, row) in enumerate(zip(page.layers, axes, strict=True)):
         codes = thumbs(layer.made, page.sample)
@@ -78,7 +76,21 @@ def draw_all(page: Page, *, scale: str) -> Any:
     return figure
 
 
-def _check(page: Page, layer: int, head: int | None, scale: str) -> None:
+def heading(page: Page, layer: int, what: str) -> str:
+    """What a figure shows: the layer, its part, and the sample where there are several."""
+    several = page.layers[layer].made.shape[0] > 1
+    sample = f" · {say('page.sample', lang=page.lang)} {page.sample}" if several else ""
+    return f"{say('page.layer', lang=page.lang)} {layer} · {what}{sample}"
+
+
+def tokens_of(page: Page, layer: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens of the rows and columns of a layer, in the sample that is drawn."""
+    shown = page.layers[layer]
+    return page.sides[shown.queries].of(page.sample).tokens, page.sides[shown.keys].of(page.sample).tokens
+
+
+def check(page: Page, layer: int, head: int | None, scale: str) -> None:
+    """Refuse what cannot be drawn."""
     if not is_installed("matplotlib"):
         raise refusal("refuse.extra", package="matplotlib", extra="plot")
     if scale not in SCALES:
@@ -93,7 +105,8 @@ def _check(page: Page, layer: int, head: int | None, scale: str) -> None:
         raise refusal("refuse.head", layer=layer, last=heads - 1, count=heads, got=head)
 
 
-def _figure(size: tuple[float, float]) -> Any:
+def figure_of(size: tuple[float, float]) -> Any:
+    """A figure of its own, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -132,7 +145,8 @@ def _image(ax: Any, weights: Tensor, hidden: Tensor, scale: str) -> None:
     ax.spines[:].set_visible(False)
 
 
-def _label(axis: Any, names: Sequence[str], length: int, cells: int, fonts: Sequence[str]) -> None:
+def label(axis: Any, names: Sequence[str], length: int, cells: int, fonts: Sequence[str]) -> None:
+    """Name the tokens along an axis, as many as have room; cells: how many entries are drawn for them."""
     step = -(-length // MOST_LABELS)
     ticks = range(0, length, step)
     labels = [

@@ -109,20 +109,29 @@ class Page:
         write_whole(file, lambda unfinished: write_text(text, unfinished, tell), force=force)
         return file
 
-    def plot(self, *, layer: int = 0, head: int | None = None, scale: str = "linear", ax: Any = None) -> Any:
-        """One head as a heat map on matplotlib's `ax`, None: on axes of its own; those axes.
+    def plot(
+        self, *, view: str = "map", layer: int = 0, head: int | None = None, token: int | None = None,
+        scale: str = "linear", ax: Any = None,
+    ) -> Any:  # fmt: skip
+        """One view of a layer on matplotlib's `ax`, None: on axes of its own; those axes.
 
-        head: None is the mean of all heads. scale: "linear" or "log", how weights become colours.
+        view: "map", the heat map; "heads", lines between tokens; "row", what one token looks at; "entropy" of each
+        query; or "received", the weight that each key gets. head: None is the mean of all heads, and all of them as
+        lines. token: that of the row, None: the one that the page opens at; of lines, None: every one. scale: of a map
+        or a row, "linear" or "log".
         """
-        from headwise.pages.figures import draw_head
+        from headwise.pages.views import draw_view
 
-        return draw_head(self, layer=layer, head=head, scale=scale, ax=ax)
+        return draw_view(self, view, layer=layer, head=head, token=token, scale=scale, ax=ax)
 
-    def plot_all(self, *, scale: str = "log") -> Any:
-        """Every head of every layer as a small map: a matplotlib Figure."""
-        from headwise.pages.figures import draw_all
+    def plot_all(self, *, view: str = "overview", scale: str = "log") -> Any:
+        """Every head of every layer as a matplotlib Figure.
 
-        return draw_all(self, scale=scale)
+        view: "overview", a small map of each, or "statistics", the mean entropy and distance of each in tables.
+        """
+        from headwise.pages.views import draw_view_of_all
+
+        return draw_view_of_all(self, view, scale=scale)
 
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without what was said of the first."""

@@ -136,9 +136,12 @@ class Seen(Mapping[str, Any]):
             count[call.name] += 1
         save_maps(path, named, tokens=tokens, unseen=self._unseen)
 
-    def plot(self, *, sample: int = 0, scale: str = "log") -> Any:
-        """Every head of every call as a small map: a matplotlib Figure. scale: "log" or "linear"."""
-        return page_of(self).of_sample(sample).plot_all(scale=scale)
+    def plot(self, *, view: str = "overview", sample: int = 0, scale: str = "log") -> Any:
+        """Every head of every call as a small map: a matplotlib Figure. scale: "log" or "linear".
+
+        view: "overview", or "statistics": the mean entropy and distance of each head. One map has more views.
+        """
+        return page_of(self).of_sample(sample).plot_all(view=view, scale=scale)
 
     def _repr_html_(self) -> str:
         return picture_of(self)

@@ -119,6 +119,7 @@ PAGE: dict[str, str] = {
     "page.title": "Attention maps",
     "page.query": "query",
     "page.key": "key",
+    "picture.all": "all its heads",
     "picture.mean": "mean of its heads",
     # the commands, and what look prints
     "look.help": "Show which words every head of a pretrained model links in TEXT.",
@@ -168,6 +169,12 @@ PAGE: dict[str, str] = {
     "plot.help": "Draw maps from a file as a figure.",
     "plot.help.maps": "File of maps that headwise saved: .safetensors.",
     "plot.help.output": "The figure; its suffix chooses the form: {suffixes}.",
+    "plot.help.view": "What to draw: {views}; without it the overview, or of one layer its map, or a token's row.",
+    "plot.help.token": "Draw the row or the lines of this token, from 0.",
+    "plot.help.sample": "Draw this sample of the batch, from 0.",
+    "refuse.view": "A view must be one of {views}, but {got} came: choose one of these.",
+    "refuse.view_of_all": "The view {view} shows every head of every layer, but {given} came: leave it out, or choose "
+    "another view.",
     "plot.help.layer": "Draw this layer alone, from 0; without it and --head, all heads of all layers.",
     "plot.help.head": "Draw this head alone, from 0; without it, the mean of the layer's heads.",
     "plot.help.scale": "How weights become colours; linear for one head, log for all.",
