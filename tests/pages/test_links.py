@@ -97,3 +97,13 @@ def test_a_text_of_one_word_has_a_place_too(layers, heads, wanted):
     words, tokens = WORDS[1:2], (TOKENS[0], TOKENS[0], TOKENS[0], TOKENS[3])
     weights = {layer: torch.full((2, 4, 4), 0.25) for layer in range(3)}
     assert places(weights, words, words, tokens, layers=layers, heads=heads) == (wanted,)
+
+
+def test_a_head_that_gives_nan_is_no_link_and_hides_no_other_head():
+    weights = random_weights(7)
+    weights[0][1], weights[2][0, 3:] = float("nan"), float("nan")
+    best = strongest(weights)
+    assert not best.weight.isnan().any()
+    clean = {layer: heads.nan_to_num(nan=0.0) for layer, heads in weights.items()}
+    for word in WORDS:
+        assert list(links_of(word, best, WORDS, TOKENS).links) == by_definition(word, clean)

@@ -77,7 +77,7 @@ def test_a_pooled_page_shows_the_largest_of_each_block_and_says_so(open_page):
     assert torch.equal(torch.tensor(page.asked("window.headwise.row(0, 2, 299)")).float(), made[0, :, 299][2])
     page.view("map")
     assert f"largest of {block[0]} × {block[1]} weights" in page.text("#shown")
-    assert "1 chosen rows are carried exactly" in page.text("#shown")
+    assert "carried exactly, as float32: 1." in page.text("#shown")
 
 
 def test_what_is_said_of_a_row_is_its_entropy_and_its_sum(open_page):
@@ -113,14 +113,14 @@ def test_nan_is_shown_as_nan_and_never_as_zero(open_page):
     assert "the model itself gave numbers that are none" in page.text(".facts")
     kinds = page.asked("[...document.querySelectorAll('.text .piece')].map((each) => each.dataset.weight)")
     assert kinds == ["nan"] * 3 + ["masked"] * 3
-    assert "1 rows hold NaN" in page.text("#shown")
+    assert "Rows that hold NaN: 1." in page.text("#shown")
 
 
 def test_an_empty_row_is_shown_as_one(open_page):
     page = open_page(a_page(a_map(Lq=5, Lk=3, mask=hw.causal())), place="#view=row&token=1")
     assert "row that may attend to nothing" in page.text(".facts")
     assert "It looks at nothing." in page.text("#view")
-    assert "6 rows may attend to nothing." in page.text("#shown")
+    assert "Rows that may attend to nothing: 6." in page.text("#shown")
 
 
 def test_joined_words_share_out_the_same_weight(open_page, animal_page, animal):

@@ -54,7 +54,7 @@ def test_each_sample_is_chosen_and_has_its_own_numbers_tokens_and_facts(open_pag
         facts = page.text("#shown")
         assert f"Sample {sample}, counted from 0, of a batch of 3." in facts
         assert ("40.0 % of the pairs may not attend" in facts) == (sample == 1)
-        assert ("2 rows may attend to nothing" in facts) == (sample == 2)
+        assert ("Rows that may attend to nothing: 2." in facts) == (sample == 2)
 
 
 def test_samples_change_by_keyboard_and_are_in_the_address(open_page):

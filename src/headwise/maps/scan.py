@@ -71,6 +71,7 @@ def summarize(call: Call, sums: LogSum, peak: Tensor | None = None) -> Summary:
     received = base.new_zeros((B, Hq, Lk), dtype=torch.float64 if base.device.type == "cpu" else base.dtype)
     scores = TileScores(call, base)
     p = torch.empty_like(scores.buffer)
+    has_nan = bool(share.isnan().any())
     for tile in tiles(call):
         t = scores.of(tile)
         if tile.closed is not None:
@@ -80,7 +81,8 @@ def summarize(call: Call, sums: LogSum, peak: Tensor | None = None) -> Summary:
             torch.maximum(highest[place], t.amax(-1), out=highest[place])
         # weights are these times the row's share, which is left to the sums
         weights = torch.exp(t, out=p[: t.numel()].view(t.shape))
-        received[tile.samples, tile.heads, tile.columns] += _column_sums(weights, share[place])
+        own = _without_nan(weights, share[place], t) if has_nan else share[place]
+        received[tile.samples, tile.heads, tile.columns] += _column_sums(weights, own)
         mass[place] += weights.sum(-1)
         if tile.closed is not None or call.attn_bias is not None:
             # 0·(-inf) is NaN, and such a pair adds nothing
@@ -90,6 +92,16 @@ def summarize(call: Call, sums: LogSum, peak: Tensor | None = None) -> Summary:
     # -sum p (t - log), of which both terms are positive
     entropy.mul_(share).addcmul_(mass, sums.log)
     return Summary(entropy, highest.add_(base) if peak is None else peak, mass, received.to(base.dtype))
+
+
+def _without_nan(weights: Tensor, share: Tensor, scores: Tensor) -> Tensor:
+    """The shares (b, h, rows) with 1 for NaN, which goes into the weights (b, h, rows, columns) of the open pairs.
+
+    Times a share of NaN, a hidden key's weight of 0 would be NaN too.
+    """
+    broken = share.isnan()
+    weights.masked_fill_(broken[..., None] & ~scores.isneginf(), float("nan"))
+    return share.masked_fill(broken, 1.0)
 
 
 def _column_sums(weights: Tensor, share: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { NOTHING } from "../../../src/headwise/pages/assets/source/codes.js";
+import { bytesOfColour, inkOn } from "../../../src/headwise/pages/assets/source/colours.js";
 import { SvgPen, escaped } from "../../../src/headwise/pages/assets/source/pen.js";
 import { fitted, labels, shortened } from "../../../src/headwise/pages/assets/source/layout.js";
 import { headOf, number } from "../../../src/headwise/pages/assets/source/steps.js";
@@ -77,4 +78,16 @@ test("a sentence has its values filled in, once, and a language that is not ther
   words.lang = "zh";
   assert.equal(words.say("page.a", { x: 1, y: 2 }), "2 之 1");
   assert.throws(() => words.say("page.b"), /page\.b/);
+});
+
+test("ink on any colour can be read: WCAG asks for 4.5 to 1", () => {
+  const part = (byte) => (byte / 255 <= 0.04045 ? byte / 3294.6 : ((byte / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([red, green, blue]) => 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
+  let least = Infinity;
+  for (let red = 0; red < 256; red += 15) for (let green = 0; green < 256; green += 15) for (let blue = 0; blue < 256; blue += 15) {
+    const [a, b] = [light([red, green, blue]), light(bytesOfColour(inkOn([red, green, blue])))];
+    least = Math.min(least, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
+  }
+  assert.ok(least >= 4.5, String(least));
+  assert.deepEqual(bytesOfColour("#cc3311"), [204, 51, 17]);
 });

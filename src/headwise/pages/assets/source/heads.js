@@ -20,7 +20,7 @@ export function headView(app, root) {
   const spacer = el("div", { class: "spacer" });
   const scroller = el("div", { class: "scroller" }, el("div", { class: "sticky" }, canvas), spacer);
   const told = el("p", { class: "told" });
-  const about = el("p", { class: "hints" });
+  const about = el("p", { class: "fine" });
   root.append(chips, scroller, told, about);
   let shown = null;
   let hovered = null;
