@@ -2,7 +2,7 @@
 import js from "@eslint/js";
 
 const browser = [
-  "Blob", "DOMException", "DataView", "HTMLElement", "Path2D", "URL", "URLSearchParams", "atob", "clearInterval", "clearTimeout",
+  "Blob", "CSSStyleSheet", "DOMException", "DataView", "HTMLElement", "Path2D", "URL", "URLSearchParams", "atob", "clearInterval", "clearTimeout",
   "document", "getComputedStyle", "setInterval", "setTimeout", "window",
 ];
 

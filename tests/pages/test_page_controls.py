@@ -1,7 +1,6 @@
 """Every control of the page is used once, by mouse and by keyboard, and does what it says."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -169,23 +168,6 @@ def test_the_language_and_the_theme_are_switched(page):
         assert [sentence for sentence in left if sentence in shown] == []
     page.tab.click("#language")
     assert page.text("#tab-map") == "Map"
-
-
-@pytest.mark.parametrize("view", VIEWS[:5])
-def test_a_figure_is_saved_as_svg_and_png(page, view):
-    page.view(view)
-    for button, start in (("#save-svg", b"<svg xmlns"), ("#save-png", b"\x89PNG")):
-        with page.tab.expect_download() as waiting:
-            page.tab.click(button)
-        saved = waiting.value
-        assert saved.suggested_filename.startswith(f"all-MiniLM-L6-v2-{view}-L2H0.")
-        assert Path(saved.path()).read_bytes().startswith(start)
-
-
-def test_printing_asks_the_browser(page):
-    page.tab.evaluate("() => { window.print = () => { window.printed = true; }; }")
-    page.tab.click("#print")
-    assert page.asked("window.printed") is True
 
 
 def test_everything_goes_by_keyboard(page):

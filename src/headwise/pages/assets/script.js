@@ -530,6 +530,15 @@ class SvgPen {
   }
 }
 
+// the same pen, so many pixels further to the right and down
+function shifted(pen, right, down) {
+  return {
+    rect: (x, y, ...rest) => pen.rect(x + right, y + down, ...rest),
+    line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + right, y1 + down, x2 + right, y2 + down, ...rest),
+    text: (text, x, y, style) => pen.text(text, x + right, y + down, style),
+  };
+}
+
 function round(value) {
   return Math.round(value * 1000) / 1000;
 }
@@ -1507,8 +1516,11 @@ function rowView(app, root) {
     move(across, down) {
       app.step(across || down);
     },
-    size: () => ({ width: 720, height: TALL }),
-    figure: (pen) => draw(pen, 720),
+    size: () => ({ width: 720, height: TALL + 44 }),
+    figure(pen) {
+      pen.text(shortened(heading.textContent, 90), 12, 18, { size: 14, colour: app.colours.page("ink"), bold: true });
+      draw(shifted(pen, 12, 36), 696);
+    },
   };
 
   function isSame(layer) {
@@ -1526,7 +1538,7 @@ function sumOf(weights) {
 }
 
 // saving.js
-// Saving: the figure that is shown, as PNG and as SVG; the browser's own print makes PDF of it.
+// Saving: the figure that is shown, as PNG and as SVG, and alone on a page of its size that the browser prints as PDF.
 
 const SHARP = 3;
 
@@ -1555,6 +1567,44 @@ function savePng(app) {
   pen.rect(0, 0, found.width, found.height, app.colours.page("paper"));
   app.view.figure(pen);
   canvas.toBlob((blob) => blob && offer(blob, savedName(app.data.header, app.state, "png")), "image/png");
+}
+
+let printed = null;
+
+// the browser's own print makes a PDF of it, whose text is text in every language
+async function printFigure(app) {
+  forgetPrinted();
+  const found = figureOf(app);
+  if (!found) return;
+  const name = savedName(app.data.header, app.state, "pdf");
+  const pen = new SvgPen(found.width, found.height, app.colours.page("paper"), name);
+  app.view.figure(pen);
+  const image = document.createElement("img");
+  image.id = "printed";
+  image.alt = name;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(pen.svg)}`;
+  const sheet = new CSSStyleSheet();
+  const [width, height] = [Math.ceil(found.width), Math.ceil(found.height)];
+  sheet.replaceSync(`@page { size: ${width}px ${height}px; margin: 0; }`);
+  const { title } = document;
+  printed = { image, title };
+  await image.decode();
+  document.adoptedStyleSheets = [sheet];
+  document.body.append(image);
+  document.body.classList.add("printing");
+  document.title = name.replace(/\.pdf$/, "");
+  window.addEventListener("afterprint", forgetPrinted, { once: true });
+  window.print();
+}
+
+function forgetPrinted() {
+  if (!printed) return;
+  const { image, title } = printed;
+  printed = null;
+  document.adoptedStyleSheets = [];
+  document.body.classList.remove("printing");
+  document.title = title;
+  image.remove();
 }
 
 function figureOf(app) {
@@ -1701,14 +1751,14 @@ function statisticsView(app, root) {
       if (across) app.step(across);
       else app.set({ head: Math.max(0, Math.min(app.data.layers[app.state.layer].heads - 1, app.state.head + down)) });
     },
-    size: () => ({ width: 720, height: 2 * TALL + 60 }),
+    size: () => ({ width: 720, height: 2 * TALL + 84 }),
     figure(pen) {
       const { layer, head } = app.state;
       const { block } = app.data.layers[layer];
-      pen.text(app.say("page.entropy.each"), 2, 14, { size: 13, colour: app.colours.page("ink"), bold: true });
-      drawChart(app, shifted(pen, 28), 720, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
-      pen.text(app.say("page.received"), 2, TALL + 44, { size: 13, colour: app.colours.page("ink"), bold: true });
-      drawChart(app, shifted(pen, TALL + 58), 720, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
+      pen.text(`${app.say("page.statistics.head", { layer, head })} · ${app.say("page.entropy.each")}`, 12, 18, { size: 13, colour: app.colours.page("ink"), bold: true });
+      drawChart(app, shifted(pen, 12, 36), 696, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
+      pen.text(app.say("page.received"), 12, TALL + 56, { size: 13, colour: app.colours.page("ink"), bold: true });
+      drawChart(app, shifted(pen, 12, TALL + 74), 696, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
     },
   };
 }
@@ -1720,13 +1770,77 @@ function written(value) {
   return value.toFixed(Math.abs(value) < 10 ? 1 : 0).replace(/^-(?=[0.]*$)/, "");
 }
 
-// the same pen, so many pixels further down
-function shifted(pen, by) {
-  return {
-    rect: (x, y, ...rest) => pen.rect(x, y + by, ...rest),
-    line: (x1, y1, x2, y2, ...rest) => pen.line(x1, y1 + by, x2, y2 + by, ...rest),
-    text: (text, x, y, style) => pen.text(text, x, y + by, style),
-  };
+// stepfigure.js
+// Step figure: one step of a computation as a figure: its line of source, what goes in, and what comes out, in numbers.
+
+const CELL = { width: 50, height: 20, gap: 3 };
+const LETTER = 7;
+
+// what is drawn, and how large it is; part: { step, count, name, line, tensors: [[name, tensor], ...], made }
+function stepFigure(app, part, headOf, number) {
+  const drawn = [];
+  const text = (said, x, y, style) => drawn.push((pen) => pen.text(said, x, y, style));
+  const ink = { colour: app.colours.page("ink") };
+  const soft = { colour: app.colours.page("soft") };
+  let width = 360;
+  text(part.count, 16, 20, { size: 11, ...soft });
+  text(part.name, 16, 40, { size: 17, bold: true, ...ink });
+  const line = shortened(part.line.trim(), 96);
+  text(line, 16, 64, { size: 12, ...soft });
+  width = Math.max(width, 32 + line.length * LETTER);
+  let x = 16;
+  let y = 86;
+  let tallest = 0;
+  for (const [name, made] of part.tensors) {
+    const size = tensor(name, made, x, y);
+    if (x > 16 && x + size.width > 900) {
+      drawn.length -= size.count;
+      x = 16;
+      y += tallest + 18;
+      tallest = 0;
+      tensor(name, made, x, y);
+    }
+    tallest = Math.max(tallest, size.height);
+    width = Math.max(width, x + size.width + 16);
+    x += size.width + 26;
+  }
+  y += tallest + 30;
+  text("→", 16, y + 8, { size: 20, ...soft });
+  const size = tensor(...part.made, 46, y);
+  return { width: Math.max(width, 46 + size.width + 16), height: y + size.height + 16, draw: (pen) => drawn.forEach((run) => run(pen)) };
+
+  function tensor(name, made, left, top) {
+    const before = drawn.length;
+    const shape = `[${made.letters.join(", ")}] = [${made.sizes.join(", ")}]`;
+    text(name, left, top + 8, { size: 12, bold: true, ...ink });
+    text(shape, left, top + 25, { size: 11, ...soft });
+    const said = Math.max(name.length * 7.4, shape.length * 6.2);
+    if (!made.values) return { width: said, height: 34, count: drawn.length - before };
+    const rank = made.sizes.length;
+    const columns = rank ? made.sizes[rank - 1] : 1;
+    const rows = rank > 1 ? made.sizes[rank - 2] : 1;
+    const tables = Math.max(1, Math.round(made.values.length / (rows * columns)));
+    const wide = columns * (CELL.width + CELL.gap) + 10;
+    for (let n = 0; n < tables; n += 1) {
+      for (let i = 0; i < rows; i += 1) {
+        for (let j = 0; j < columns; j += 1) cell(made, (n * rows + i) * columns + j, left + n * wide + j * (CELL.width + CELL.gap), top + 38 + i * (CELL.height + CELL.gap));
+      }
+    }
+    return { width: Math.max(said, tables * wide - 10), height: 38 + rows * (CELL.height + CELL.gap), count: drawn.length - before };
+  }
+
+  function cell(made, place, left, top) {
+    const head = headOf(made.heads, made.sizes, place);
+    const fill = app.colours.page("tint");
+    drawn.push((pen) => {
+      pen.rect(left, top, CELL.width, CELL.height, fill);
+      if (head !== null) {
+        pen.rect(left, top, CELL.width, CELL.height, app.colours.head(head), 0.16);
+        pen.rect(left, top + CELL.height - 2, CELL.width, 2, app.colours.head(head));
+      }
+      pen.text(number(made.values[place]), left + CELL.width - 6, top + CELL.height / 2, { size: 11.5, align: "end", ...ink });
+    });
+  }
 }
 
 // steps.js
@@ -1866,12 +1980,26 @@ function stepsView(app, root) {
     return made;
   }
 
+  // the step that is shown, as a figure
+  function stepDrawn() {
+    const step = told.steps[at];
+    const { lines: all, first = 1 } = told.source;
+    const pair = (name) => [name, hasNumbers ? told.tensors[name] : { ...told.tensors[name], values: null }];
+    const count = app.say("page.steps.count", { at: at + 1, count: told.steps.length });
+    const part = { count, name: spoken(step.name), line: all[step.line - first] ?? "", tensors: step.inputs.map(pair), made: pair(step.output) };
+    return stepFigure(app, part, headOf, number);
+  }
+
   return {
     update: show,
     move: (across, down) => go(at + (across || down)),
     toggle,
     leave: stop,
-    size: () => null,
+    size() {
+      const { width, height } = stepDrawn();
+      return { width, height };
+    },
+    figure: (pen) => stepDrawn().draw(pen),
   };
 }
 
@@ -2107,7 +2235,7 @@ class App {
     });
     on("save-png", "click", () => savePng(this));
     on("save-svg", "click", () => saveSvg(this));
-    on("print", "click", () => window.print());
+    on("print", "click", () => printFigure(this));
     listen(this, this.views());
     window.addEventListener("resize", () => this.render());
     this.printLight();

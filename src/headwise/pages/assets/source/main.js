@@ -10,7 +10,7 @@ import { shortened } from "./layout.js";
 import { mapView } from "./map.js";
 import { overview } from "./overview.js";
 import { rowView } from "./row.js";
-import { savePng, saveSvg } from "./saving.js";
+import { printFigure, savePng, saveSvg } from "./saving.js";
 import { shownFacts } from "./shown.js";
 import { statisticsView } from "./statistics.js";
 import { stepsView } from "./steps.js";
@@ -229,7 +229,7 @@ class App {
     });
     on("save-png", "click", () => savePng(this));
     on("save-svg", "click", () => saveSvg(this));
-    on("print", "click", () => window.print());
+    on("print", "click", () => printFigure(this));
     listen(this, this.views());
     window.addEventListener("resize", () => this.render());
     this.printLight();

@@ -125,6 +125,15 @@ export class SvgPen {
   }
 }
 
+// the same pen, so many pixels further to the right and down
+export function shifted(pen, right, down) {
+  return {
+    rect: (x, y, ...rest) => pen.rect(x + right, y + down, ...rest),
+    line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + right, y1 + down, x2 + right, y2 + down, ...rest),
+    text: (text, x, y, style) => pen.text(text, x + right, y + down, style),
+  };
+}
+
 function round(value) {
   return Math.round(value * 1000) / 1000;
 }

@@ -1,8 +1,9 @@
 // Row: what one token looks at: the text tinted by its weights, the strongest keys, entropy, and the row as bars.
 import { EMPTY, MASKED, entropyOf, formatWeight, kindOf, placeOf } from "./codes.js";
 import { clear, el, sized } from "./elements.js";
-import { CanvasPen } from "./pen.js";
+import { CanvasPen, shifted } from "./pen.js";
 import { TALL, drawChart } from "./chart.js";
+import { shortened } from "./layout.js";
 import { legend } from "./legend.js";
 
 const MOST_TOKENS = 400;
@@ -152,8 +153,11 @@ export function rowView(app, root) {
     move(across, down) {
       app.step(across || down);
     },
-    size: () => ({ width: 720, height: TALL }),
-    figure: (pen) => draw(pen, 720),
+    size: () => ({ width: 720, height: TALL + 44 }),
+    figure(pen) {
+      pen.text(shortened(heading.textContent, 90), 12, 18, { size: 14, colour: app.colours.page("ink"), bold: true });
+      draw(shifted(pen, 12, 36), 696);
+    },
   };
 
   function isSame(layer) {

@@ -1,4 +1,4 @@
-// Saving: the figure that is shown, as PNG and as SVG; the browser's own print makes PDF of it.
+// Saving: the figure that is shown, as PNG and as SVG, and alone on a page of its size that the browser prints as PDF.
 import { CanvasPen, SvgPen } from "./pen.js";
 
 const SHARP = 3;
@@ -28,6 +28,44 @@ export function savePng(app) {
   pen.rect(0, 0, found.width, found.height, app.colours.page("paper"));
   app.view.figure(pen);
   canvas.toBlob((blob) => blob && offer(blob, savedName(app.data.header, app.state, "png")), "image/png");
+}
+
+let printed = null;
+
+// the browser's own print makes a PDF of it, whose text is text in every language
+export async function printFigure(app) {
+  forgetPrinted();
+  const found = figureOf(app);
+  if (!found) return;
+  const name = savedName(app.data.header, app.state, "pdf");
+  const pen = new SvgPen(found.width, found.height, app.colours.page("paper"), name);
+  app.view.figure(pen);
+  const image = document.createElement("img");
+  image.id = "printed";
+  image.alt = name;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(pen.svg)}`;
+  const sheet = new CSSStyleSheet();
+  const [width, height] = [Math.ceil(found.width), Math.ceil(found.height)];
+  sheet.replaceSync(`@page { size: ${width}px ${height}px; margin: 0; }`);
+  const { title } = document;
+  printed = { image, title };
+  await image.decode();
+  document.adoptedStyleSheets = [sheet];
+  document.body.append(image);
+  document.body.classList.add("printing");
+  document.title = name.replace(/\.pdf$/, "");
+  window.addEventListener("afterprint", forgetPrinted, { once: true });
+  window.print();
+}
+
+function forgetPrinted() {
+  if (!printed) return;
+  const { image, title } = printed;
+  printed = null;
+  document.adoptedStyleSheets = [];
+  document.body.classList.remove("printing");
+  document.title = title;
+  image.remove();
 }
 
 function figureOf(app) {

@@ -1,6 +1,6 @@
 // Statistics: every head by its entropy and distance, and the head chosen by what each token gives and gets.
 import { clear, el, place, sized } from "./elements.js";
-import { CanvasPen } from "./pen.js";
+import { CanvasPen, shifted } from "./pen.js";
 import { TALL, drawChart } from "./chart.js";
 import { NOTHING } from "./codes.js";
 
@@ -83,14 +83,14 @@ export function statisticsView(app, root) {
       if (across) app.step(across);
       else app.set({ head: Math.max(0, Math.min(app.data.layers[app.state.layer].heads - 1, app.state.head + down)) });
     },
-    size: () => ({ width: 720, height: 2 * TALL + 60 }),
+    size: () => ({ width: 720, height: 2 * TALL + 84 }),
     figure(pen) {
       const { layer, head } = app.state;
       const { block } = app.data.layers[layer];
-      pen.text(app.say("page.entropy.each"), 2, 14, { size: 13, colour: app.colours.page("ink"), bold: true });
-      drawChart(app, shifted(pen, 28), 720, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
-      pen.text(app.say("page.received"), 2, TALL + 44, { size: 13, colour: app.colours.page("ink"), bold: true });
-      drawChart(app, shifted(pen, TALL + 58), 720, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
+      pen.text(`${app.say("page.statistics.head", { layer, head })} · ${app.say("page.entropy.each")}`, 12, 18, { size: 13, colour: app.colours.page("ink"), bold: true });
+      drawChart(app, shifted(pen, 12, 36), 696, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
+      pen.text(app.say("page.received"), 12, TALL + 56, { size: 13, colour: app.colours.page("ink"), bold: true });
+      drawChart(app, shifted(pen, 12, TALL + 74), 696, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
     },
   };
 }
@@ -100,13 +100,4 @@ function written(value) {
   if (value === null) return "NaN";
   if (!Number.isFinite(value)) return "–";
   return value.toFixed(Math.abs(value) < 10 ? 1 : 0).replace(/^-(?=[0.]*$)/, "");
-}
-
-// the same pen, so many pixels further down
-function shifted(pen, by) {
-  return {
-    rect: (x, y, ...rest) => pen.rect(x, y + by, ...rest),
-    line: (x1, y1, x2, y2, ...rest) => pen.line(x1, y1 + by, x2, y2 + by, ...rest),
-    text: (text, x, y, style) => pen.text(text, x, y + by, style),
-  };
 }

@@ -1,5 +1,6 @@
 // Steps: a computation shown one operation at a time, with its source, its shapes by name, and its numbers on request.
 import { clear, el } from "./elements.js";
+import { stepFigure } from "./stepfigure.js";
 
 const PAUSE = 2400;
 
@@ -135,12 +136,26 @@ export function stepsView(app, root) {
     return made;
   }
 
+  // the step that is shown, as a figure
+  function stepDrawn() {
+    const step = told.steps[at];
+    const { lines: all, first = 1 } = told.source;
+    const pair = (name) => [name, hasNumbers ? told.tensors[name] : { ...told.tensors[name], values: null }];
+    const count = app.say("page.steps.count", { at: at + 1, count: told.steps.length });
+    const part = { count, name: spoken(step.name), line: all[step.line - first] ?? "", tensors: step.inputs.map(pair), made: pair(step.output) };
+    return stepFigure(app, part, headOf, number);
+  }
+
   return {
     update: show,
     move: (across, down) => go(at + (across || down)),
     toggle,
     leave: stop,
-    size: () => null,
+    size() {
+      const { width, height } = stepDrawn();
+      return { width, height };
+    },
+    figure: (pen) => stepDrawn().draw(pen),
   };
 }
 
