@@ -40,6 +40,9 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
         found = found or _operation(done, failure.operation, str(error), said)
         if found is not None:
             return found
+    turned = _turned_mask(done, failure.operation, exam)
+    if turned is not None:
+        return turned
     if _with_mask_only(done, exam):
         return Suspect("mask-raises", failure.span, said=said)
     if exam.is_published or not _is_certain(done, failure.operation):
@@ -52,6 +55,48 @@ def _is_certain(done: Run, operation: Operation | None) -> bool:
     if operation is None or not operation.inputs:
         return False
     return all(each.requires_grad or done.marks_at(each) is not None for each in operation.inputs)
+
+
+def _turned_mask(done: Run, operation: Operation | None, exam: Any) -> Suspect | None:
+    """A mask that would fit the scores if its last two axes changed places: it lies along the queries."""
+    if not done.plan.mask or operation is None:
+        return None
+    marks = [done.marks.get(each.number) for each in operation.inputs]
+    scores = next((at for at, each in enumerate(marks) if each is not None and each.kind == "pair"), None)
+    others = [at for at, each in enumerate(marks) if each is None and len(operation.inputs[at].shape) > 1]
+    if scores is None or len(others) != 1:
+        return None
+    shape, wanted = operation.inputs[others[0]].shape, operation.inputs[scores].shape
+    turned = (*shape[:-2], shape[-1], shape[-2])
+    if not _fits(turned, wanted) or _fits(shape, wanted):
+        return None
+    stand_ins = {site_of(operation): _with_turned(operation.function, shape)}
+    then = exam.run(stand_ins)
+    if then.record.failure is not None and then.record.failure.span == operation.span:
+        return None
+    said: dict[str, object] = {"error": ""}
+    return Suspect("mask-axis", operation.span, stand_ins, said=said, is_local=True)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape can be laid over another without making it larger."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(a in (1, b) for a, b in pairs)
+
+
+def _with_turned(name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
+    """An operation of torch whose operand of a shape has its last two axes in the other order."""
+    last = name.rpartition(".")[2]
+
+    def turned(value: Any) -> Any:
+        return value.transpose(-1, -2) if isinstance(value, Tensor) and tuple(value.shape) == shape else value
+
+    def right(*args: Any, **options: Any) -> Any:
+        first, *rest = (turned(each) for each in args)
+        function = getattr(first, last, None) or getattr(torch, last)
+        return function(*rest, **{key: turned(each) for key, each in options.items()})
+
+    return right
 
 
 def _with_mask_only(done: Run, exam: Any) -> bool:

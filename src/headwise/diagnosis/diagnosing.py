@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import linecache
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -12,15 +13,18 @@ from typing import Any
 from torch import nn
 
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
+from headwise.diagnosis.documents import comment_notes, docstring_notes
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.proving import goal_of, proved
 from headwise.diagnosis.remembering import remember
 from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
-from headwise.diagnosis.tried import told
+from headwise.diagnosis.tried import Missed, told
 from headwise.recording.calls import Plan
-from headwise.wording import say
+from headwise.recording.calls.callee import callee
+from headwise.recording.calls.roles import call_role
+from headwise.wording import said_in, say
 
 __all__ = ["diagnosed"]
 
@@ -51,6 +55,8 @@ def diagnosed(
     if not exams:
         return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]))
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
+    if not is_published:
+        suspects += _documented(exams, own, files)
     findings = tuple(
         sorted((_finding(each, files, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity))
     )
@@ -101,6 +107,18 @@ def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     exam.suspects = proved(exam, goal, left, laws)
 
 
+def _documented(exams: list[Examination], own: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
+    """What the documentation says otherwise; only what runs can say so."""
+    known = [exam for exam in exams if exam.is_understood]
+    if not known:
+        return []
+    exam = max(known, key=lambda each: (each.plan.setting == "cross", not each.plan.mask))
+    done = exam.run(plan=exam.free)
+    if done.record.failure is not None:
+        return []
+    return docstring_notes(done) + comment_notes(exam.free, own, files)
+
+
 def _merged(suspects: list[Suspect]) -> list[Suspect]:
     """Each thing once, that which is proved before that which is not."""
     out: dict[tuple[str, object], Suspect] = {}
@@ -141,7 +159,8 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
 
 def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
     names = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what", "segment")
-    return say(key, lang=lang, **{**dict.fromkeys(names, ""), **values})
+    filled = {name: said_in(value, lang) for name, value in values.items()}
+    return say(key, lang=lang, **{**dict.fromkeys(names, ""), **filled})
 
 
 def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
@@ -149,10 +168,22 @@ def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
     masks = [plan for plan in plans if plan.mask]
     said = masks[0].call.get("_mask") if masks else None
     means = said["means"] if isinstance(said, Mapping) else ""
-    return {
-        "self": any(plan.setting == "self" for plan in plans),
-        "cross": any(plan.setting == "cross" for plan in plans),
-        "mask": f"{masks[0].mask}: {means}" if masks else False,
-        **{name: told(value, lang=lang) for exam in exams for name, value in exam.examined.items()},
+    settings_seen = {plan.setting for plan in plans}
+    tried: dict[str, Any] = {
+        "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
+        "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
+        "mask": f"{masks[0].mask}: {means}" if masks else _no_mask(plans),
+        **{name: value for exam in exams for name, value in exam.examined.items()},
         "ideal": all(exam.examined.get("ideal") for exam in exams),
     }
+    return {name: told(value, lang=lang) for name, value in tried.items()}
+
+
+def _no_mask(plans: list[Plan]) -> Missed:
+    """Why there is no mask: there is no argument for one, or none was found that it takes."""
+    try:
+        names = list(inspect.signature(callee(plans[0].target)).parameters)
+    except (TypeError, ValueError):
+        names = []
+    name = next((each for each in names if call_role(each) == "mask"), "")
+    return Missed("doctor.missed.mask_unknown", {"name": name}) if name else Missed("doctor.missed.no_mask")

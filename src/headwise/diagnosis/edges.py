@@ -84,7 +84,7 @@ def half_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[lis
 
 def _largest(attention: Attention) -> float:
     """The largest score that a softmax was given."""
-    entry = attention.softmax
+    entry = attention.softmax or next((each for each in attention.path if each.last in ("exp", "exp_")), None)
     value = None if entry is None else entry.operation.inputs[0].value
     if value is None or value.dtype == torch.bool:
         return 0.0

@@ -15,6 +15,7 @@ from headwise.diagnosis.examining import Examination
 from headwise.diagnosis.inputs import ignored_inputs, shared_projections
 from headwise.diagnosis.keeping import changed_arguments, left_over
 from headwise.diagnosis.leaking import sample_leaks
+from headwise.diagnosis.order import wants_causal
 from headwise.diagnosis.parameters import (
     broken_backward,
     cut_gradients,
@@ -37,8 +38,12 @@ from headwise.recording.calls import Plan
 
 __all__ = ["law_suspects"]
 
+# as they are told where none could be tried
+LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
 # with these a step of training cannot be told from what is wrong already
-STOPS = frozenset({"gradient-cut", "parameters-unregistered", "dropout-in-eval", "dropout-before-softmax"})
+STOPS = frozenset({
+    "gradient-cut", "parameters-unregistered", "dropout-in-eval", "dropout-before-softmax", "left_over",
+})  # fmt: skip
 
 
 def law_suspects(exam: Examination) -> list[Suspect]:
@@ -55,7 +60,9 @@ def law_suspects(exam: Examination) -> list[Suspect]:
 
     done = free()
     if done.record.failure is not None or not attentions(done):
+        exam.examined |= dict.fromkeys(LAWS, Missed("doctor.missed.not_followed"))
         return []
+    exam.examined["causal"] = wants_causal(done) or Missed("doctor.missed.not_causal")
     out = ignored_inputs(done, free)
     out += dropping_suspects(exam.free, rerun)
     out += unregistered(done)
@@ -90,6 +97,7 @@ def _of_calls(
     found, tried["order of keys"] = permuting_suspects(done, free)
     out += [] if kinds else found
     tried["step of training"] = True
+    kinds |= {each.words or each.kind for each in out}
     if not kinds & STOPS and isinstance(done.target, nn.Module):
         out += step_suspects(exam.free, exam, rerun)
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")

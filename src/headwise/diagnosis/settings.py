@@ -65,7 +65,7 @@ def settings(
     elif out.plans and any(plan.mask for plan in out.plans):
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
     elif out.plans:
-        out.failures += _failing_masks(target, namespace, out.plans[0], own)
+        out.failures += _failing_masks(target, namespace, out, own)
     return out
 
 
@@ -123,8 +123,12 @@ def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Pla
     return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
 
 
-def _failing_masks(target: Any, namespace: Mapping[str, Any], plan: Plan, own: Sequence[str]) -> list[Plan]:
-    """A plan with the mask that comes furthest, where every mask that can be thought of raises at one place."""
+def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own: Sequence[str]) -> list[Plan]:
+    """A plan with the mask that comes furthest, where every mask that can be thought of raises at one place.
+
+    out: gets a plan with a mask that runs and leaves no number.
+    """
+    plan = out.plans[0]
     try:
         names = [name for name in mask_arguments(parameters(callee(target))) if name not in plan.call]
         names = [name for name in names if call_role(name) in ("mask", "lengths")]
@@ -143,9 +147,20 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], plan: Plan, own: S
             except (ValueError, KeyError, TypeError, RuntimeError):
                 continue
             if done.record.failure is None:
+                # rows that the mask leaves a key, and that become NaN all the same
+                if done.output is not None and bool(done.output.isnan().any()):
+                    out.plans.append(there)
                 return []
             tried.append((there, done))
-        spans = {None if done.record.failure is None else done.record.failure.span for _, done in tried}
+        met = [each for each in tried if _meets_scores(each[1])] or tried
+        spans = {None if done.record.failure is None else done.record.failure.span for _, done in met}
         if len(spans) == 1 and None not in spans:
-            return [max(tried, key=lambda each: len(each[1].seen))[0]]
+            return [max(met, key=lambda each: len(each[1].seen))[0]]
     return []
+
+
+def _meets_scores(done: Run) -> bool:
+    """Whether a run failed where a mask was laid over scores."""
+    operation = None if done.record.failure is None else done.record.failure.operation
+    marks = [] if operation is None else [done.marks.get(each.number) for each in operation.inputs]
+    return any(each is not None and each.kind == "pair" for each in marks)
