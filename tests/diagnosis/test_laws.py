@@ -121,8 +121,15 @@ def test_a_broken_law_is_told_with_its_line(law):
     pairs, kind, part = BROKEN[law]
     source = changed(*pairs)
     found, faults = told(source)
-    assert [(each.kind, each.line, each.proved) for each in faults] == [(kind, line_of(source, part), True)], str(found)
+    assert [(each.kind, each.line) for each in faults] == [(kind, line_of(source, part))], str(found)
+    # the others have no repair that a run could be repeated with
+    assert not (law in MENDED and not faults[0].proved), str(found)
 
+
+MENDED = (
+    "an argument changed by +=", "an argument changed through a view", "a weight that is a plain tensor",
+    "a random buffer that is not saved", "keys that are rounded", "a name that is missing in training",
+)  # fmt: skip
 
 # what looks like a broken law and is none
 KEPT = {

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.parameters import apart
+from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
@@ -36,8 +38,8 @@ def changed_arguments(run: Run) -> list[Suspect]:
         severity = "note" if name == run.plan.mask else "fault"
         out.append(
             Suspect(
-                "unknown", writer.operation.span, severity=severity, said={"name": name}, proved=True,
-                words="argument_changed",
+                "unknown", writer.operation.span, {site_of(writer.operation): apart(writer)}, severity=severity,
+                said={"name": name}, proved=True, words="argument_changed",
             )
         )  # fmt: skip
     return out

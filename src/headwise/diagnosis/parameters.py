@@ -15,7 +15,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 
-__all__ = ["cut_gradients", "holder_of", "unregistered", "unused_parameters", "without_gradient"]
+__all__ = ["apart", "cut_gradients", "holder_of", "unregistered", "unused_parameters", "without_gradient"]
 
 CUTS = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
 
@@ -224,8 +224,8 @@ def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[
         if not entry.operation.writes or not any(marks is not None for marks in entry.given):
             continue
         first = first or entry
-        together[site_of(entry.operation)] = _apart(entry)
-        for stand_ins, place in (({site_of(entry.operation): _apart(entry)}, entry), (together, first)):
+        together[site_of(entry.operation)] = apart(entry)
+        for stand_ins, place in (({site_of(entry.operation): apart(entry)}, entry), (together, first)):
             then = rerun(dict(stand_ins))
             if then.record.failure is None and not without_gradient(then)[1]:
                 return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), said={"error": error})]
@@ -253,7 +253,8 @@ def _kept(entry: Seen) -> Callable[..., Any]:
     return right
 
 
-def _apart(entry: Seen) -> Callable[..., Any]:
+def apart(entry: Seen) -> Callable[..., Any]:
+    """A stand-in that changes a copy, and not what it was given."""
     function = entry.function
 
     def right(*args: Any, **options: Any) -> Any:

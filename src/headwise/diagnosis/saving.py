@@ -12,7 +12,7 @@ from headwise.diagnosis.inputs import assigned
 from headwise.diagnosis.parameters import holder_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Change, Suspect
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import Plan
 
@@ -57,8 +57,25 @@ def saving_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[l
             span = assigned(module, [name]) or a.operation.span
             words = "unsaved" if name in module._buffers else ""
             said = {"name": name}
-            return [Suspect("parameters-unregistered", span, said=said, proved=True, words=words)], True
+            change = _registering(target, module, name)
+            return [Suspect("parameters-unregistered", span, said=said, proved=True, words=words, change=change)], True
     return [], True
+
+
+def _registering(target: nn.Module, module: nn.Module, name: str) -> Change | None:
+    """What makes a buffer of a tensor that is kept elsewhere; None: it is one of several."""
+    path = next(name for name, each in target.named_modules() if each is module)
+    if not isinstance(getattr(module, name), Tensor):
+        return None
+
+    def change(other: Any, _: dict[str, Any]) -> None:
+        place = other.get_submodule(path)
+        value = getattr(place, name)
+        if name not in place._buffers:
+            delattr(place, name)
+        place.register_buffer(name, value.detach())
+
+    return change
 
 
 def _state(target: nn.Module) -> dict[str, Tensor]:

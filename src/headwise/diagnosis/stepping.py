@@ -75,10 +75,13 @@ def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], 
     for entry in done.seen:
         if entry.last not in FLAT or not any(marks is not None for marks in entry.given):
             continue
-        then = rerun({site_of(entry.operation): lambda *args, **_: args[0]})
+        stand_ins: dict[Site, Callable[..., Any]] = {site_of(entry.operation): lambda *args, **_: args[0]}
+        then = rerun(stand_ins)
         if then.record.failure is None and not without_gradient(then)[1] and set(_zero(then)) < set(zero):
             said = {"name": ", ".join(zero[:3])}
-            return [Suspect("gradient-cut", entry.operation.span, said=said, proved=True, words="gradient_zero")]
+            return [
+                Suspect("gradient-cut", entry.operation.span, stand_ins, said=said, proved=True, words="gradient_zero")
+            ]
     return []
 
 
