@@ -7,18 +7,20 @@ import sys
 import pytest
 
 import headwise as package
+from headwise.cli import COMMANDS
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("command", [[], ["look"], ["convert"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
 def test_help_is_in_the_language_asked_for_wherever_it_is_asked(headwise, lang, command):
     before = headwise(*command, "--help", "--lang", lang)
     after = headwise(*command, "--lang", lang, "--help")
     assert (before.exit_code, before.stdout) == (0, after.stdout)
-    rows = before.stdout.partition("\n  --")[2]
+    rows = before.stdout.partition("\n  -")[2]
     assert bool(re.search("[\u4e00-\u9fff]", rows)) == (lang == "zh")
     # nothing is left that is still a key
-    assert not re.search(r"\b(cli|look|convert)\.[a-z]+", before.stdout)
+    names = "|".join(["cli", *COMMANDS])
+    assert not re.search(rf"\b({names})\.(help|[a-z]+\.)", before.stdout)
 
 
 def test_every_option_has_a_row_in_the_help(headwise):

@@ -142,3 +142,27 @@ def test_a_page_of_maps_is_written_in_the_form_of_the_suffix(seen, tmp_path, suf
     hw.look(seen, output=file, force=True)
     assert file.read_bytes() == first
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"layer": "layers.1"}, "by their numbers, from 0; got 'layers.1'"),
+        ({"head": [0, "1"]}, "by their numbers, from 0; got .0, '1'."),
+    ],
+)
+def test_a_layer_or_head_that_is_no_number_is_refused_in_one_sentence(given, said):
+    with pytest.raises(ArgumentError, match=said):
+        hw.look({"a": a_map()}, **given)
+
+
+@pytest.mark.parametrize("text", [("a", "b", "c"), ("a",), ("a", 3)])
+def test_a_tuple_that_is_no_pair_of_texts_is_refused_in_one_sentence(text):
+    with pytest.raises(ArgumentError, match="must be two texts"):
+        hw.look(text)
+
+
+@pytest.mark.parametrize("max_mb", ["3", None, 0, float("nan")])
+def test_a_limit_that_is_no_number_of_bytes_is_refused_in_one_sentence(max_mb):
+    with pytest.raises(ArgumentError, match="max_mb must be more than 0"):
+        hw.look({"a": a_map()}).html(max_mb=max_mb)

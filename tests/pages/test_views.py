@@ -123,3 +123,16 @@ def test_too_many_lines_and_pages_without_maps_are_refused():
     for draw in (empty.plot, empty.plot_all, lambda: empty.plot(view="row"), lambda: empty.plot_all(view="statistics")):
         with pytest.raises(ArgumentError, match="this page has none, only steps"):
             draw()
+
+
+def test_rows_that_may_attend_to_nothing_count_in_no_mean_and_are_no_bars_of_zero():
+    made = a_map(H=2, Lq=6, Lk=6, mask=hw.lengths(torch.tensor([[4, 0, 3, 0, 6, 6]])))
+    maps = {"some": made, "none": a_map(H=2, Lq=6, Lk=6, mask=hw.lengths(torch.tensor([0])))}
+    page = a_page(maps)
+    figure = page.plot_all(view="statistics")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    means = made.entropy()[0][:, [0, 2, 4, 5]].mean(-1)
+    assert texts == [*(f"{float(mean):.1f}" for mean in means), "–", "–"]
+    assert [text.get_text() for text in figure.axes[1].texts][2:] == ["–", "–"]
+    marks = page.plot(view="entropy", layer=0, head=1).collections
+    assert [mark.get_offsets()[:, 0].tolist() for mark in marks] == [[1.0, 3.0]]

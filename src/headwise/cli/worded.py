@@ -38,7 +38,12 @@ class WordedOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
-        return record and (record[0], say(record[1], lang=language(ctx), **self.fills))
+        if record is None:
+            return None
+        # click adds what it knows itself, as that an option is required, in words of its own
+        key = record[1].partition("  [")[0]
+        said = say(key, lang=language(ctx), **self.fills)
+        return record[0], said + say("cli.required", lang=language(ctx)) if self.required else said
 
 
 class WordedArgument(click.Argument):

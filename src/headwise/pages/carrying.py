@@ -14,7 +14,8 @@ from headwise.maps import AttentionMap, HeadMean
 from headwise.pages.codes import encoded, largest_of_blocks
 
 __all__ = [
-    "CLOSED", "NOTHING", "THUMB", "Carried", "bytes_needed", "carry", "closed", "fitting_block", "sums_of", "thumbs",
+    "CLOSED", "NOTHING", "THUMB", "Carried", "bytes_needed", "carry", "closed", "entropies", "fitting_block",
+    "mean_of_some", "sums_of", "thumbs",
 ]  # fmt: skip
 
 Map = AttentionMap | HeadMean
@@ -97,6 +98,30 @@ def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], sums: Sum
         empty=facts.empty,
         nan=facts.nan,
     )
+
+
+@torch.no_grad()
+def entropies(made: Map, sample: int) -> Tensor:
+    """The entropy of each row of one sample (H, Lq), NOTHING where it may attend to nothing."""
+    _, H, Lq, Lk = made.shape
+    hidden = (_strip(made, sample, rows)[1] for rows in _runs(H, Lq, Lk, 1))
+    lengths = (rows.stop - rows.start for rows in _runs(H, Lq, Lk, 1))
+    without = [
+        each.all(-1).cpu() if each is not None else torch.zeros(H, count, dtype=torch.bool)
+        for each, count in zip(hidden, lengths, strict=True)
+    ]
+    return made.entropy()[sample].float().cpu().masked_fill(torch.cat(without, dim=1), NOTHING)
+
+
+def mean_of_some(values: Tensor, axis: int) -> Tensor:
+    """The mean along an axis of the values that are there, NOTHING where none is.
+
+    >>> mean_of_some(torch.tensor([[1.0, NOTHING, 3.0], [NOTHING, NOTHING, NOTHING]]), 1)
+    tensor([ 2., -2.])
+    """
+    there = values != NOTHING
+    means = values.where(there, 0.0).sum(axis) / there.sum(axis).clamp(min=1)
+    return means.where(there.any(axis), NOTHING)
 
 
 @torch.no_grad()

@@ -189,6 +189,10 @@ def look(
         return _page(text, tokens, query, (_numbers(layer), _numbers(head)), file, force, lang, tell)
     if tokens is not None:
         raise ArgumentError("tokens are of maps; those of a text come from the model's tokenizer: leave them out")
+    if isinstance(text, tuple) and (len(text) != 2 or not all(isinstance(each, str) for each in text)):
+        raise ArgumentError(
+            f"a tuple to look at must be two texts, the second a pair to the first; got {len(text)} things"
+        )
     first, pair = (text, None) if isinstance(text, str) else text
     asked = Asked(first, pair, model, query, tuple(_numbers(layer)), tuple(_numbers(head)), lang=lang)
     result = looked(asked, tell)
@@ -280,7 +284,10 @@ def _check_places(name: str, weights: Mapping[int, Tensor], layers: list[int], h
 def _numbers(given: int | Sequence[int] | None) -> list[int]:
     if given is None:
         return []
-    return list(dict.fromkeys([given] if isinstance(given, int) else given))
+    several = [given] if isinstance(given, int) else given
+    if isinstance(several, str) or not all(isinstance(number, int) for number in several):
+        raise ArgumentError(f"layers and heads are told by their numbers, from 0; got {given!r}")
+    return list(dict.fromkeys(several))
 
 
 def _link(link: Link) -> dict[str, str | int | float]:

@@ -66,8 +66,8 @@ def _plan(page: Page, max_mb: float) -> tuple[tuple[int, ...], tuple[int, ...], 
 
     All samples where they fit without being pooled, else as many as do, the one that the page opens at among them.
     """
-    if not max_mb > 0:
-        raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb}")
+    if not isinstance(max_mb, int | float) or not max_mb > 0:
+        raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb!r}")
     max_mb = min(max_mb, MOST_MB)
     shapes = [tuple(layer.made.shape) for layer in page.layers]
     if not shapes:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
+from headwise.pages.carrying import NOTHING, entropies, mean_of_some
 from headwise.pages.colours import HEADS, deep
 from headwise.pages.figures import HIDDEN, NONE, check, draw_all, draw_head, figure_of, heading, label, tokens_of
 from headwise.pages.picture import fonts_for
@@ -27,7 +28,7 @@ VIEWS_OF_ALL = ("overview", "statistics")
 MOST_LINES, FAINTEST = 160, 0.01
 # of no more heads is the colour named
 MOST_NAMED = 16
-SOFT, BAR = "#6b6875", "#5b86b5"
+SOFT, BAR, EMPTY = "#6b6875", "#5b86b5", "#f0d6c4"
 
 
 def draw_view(
@@ -130,8 +131,8 @@ def draw_sums(page: Page, *, view: str, layer: int, head: int | None, ax: Any = 
     """
     check(page, layer, head, "linear")
     made = page.layers[layer].made
-    sums = (made.entropy() if view == "entropy" else made.received())[page.sample].float().cpu()
-    values = sums.mean(0) if head is None else sums[head]
+    sums = entropies(made, page.sample) if view == "entropy" else made.received()[page.sample].float().cpu()
+    values = mean_of_some(sums, 0) if head is None else sums[head]
     key = "page.entropy.each" if view == "entropy" else "page.received"
     ax = _bars(page, values, tokens_of(page, layer)[0 if view == "entropy" else 1], say(key, lang=page.lang), ax)
     what = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
@@ -143,8 +144,11 @@ def draw_sums(page: Page, *, view: str, layer: int, head: int | None, ax: Any = 
 def draw_statistics(page: Page) -> Any:
     """The mean entropy and the mean distance of every head, as two tables: a matplotlib Figure."""
     check(page, 0, None, "linear")
-    entropy = [layer.made.entropy()[page.sample].float().mean(-1).tolist() for layer in page.layers]
-    distance = [layer.made.distance()[page.sample].float().tolist() for layer in page.layers]
+    means = [mean_of_some(entropies(layer.made, page.sample), 1) for layer in page.layers]
+    distances = [layer.made.distance()[page.sample].float().cpu() for layer in page.layers]
+    # a head that looks at nothing has neither
+    entropy = [mean.where(mean != NOTHING, math.inf).tolist() for mean in means]
+    distance = [each.where(mean != NOTHING, math.inf).tolist() for each, mean in zip(distances, means, strict=True)]
     heads = max(map(len, entropy))
     figure = figure_of((2 * (0.36 * heads + 0.9), 0.26 * len(entropy) + 0.9))
     for ax, key, table in zip(figure.subplots(1, 2), ("entropy.mean", "distance"), (entropy, distance), strict=True):
@@ -159,12 +163,13 @@ def _table(ax: Any, table: Sequence[Sequence[float]], lengths: Sequence[int]) ->
     colours = ListedColormap([(r / 255, g / 255, b / 255) for r, g, b in deep()]).with_extremes(bad="white")
     finite = [value for row in table for value in row if math.isfinite(value)]
     low, high = min(0.0, *finite, 0.0), max(1e-9, *finite, 1e-9)
-    ax.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
+    shown = [[value if math.isfinite(value) else math.nan for value in row] for row in table]
+    ax.imshow(shown, cmap=colours, vmin=low, vmax=high, aspect="auto")
     for n, row in enumerate(table):
         for head, value in enumerate(row[: lengths[n]]):
             at = (value - low) / (high - low)
-            text = "NaN" if math.isnan(value) else f"{value:.1f}"
-            ink = NONE if math.isnan(value) else "black" if at < 0.42 else "white"
+            text = "NaN" if math.isnan(value) else "–" if math.isinf(value) else f"{value:.1f}"
+            ink = NONE if math.isnan(value) else "black" if math.isinf(value) or at < 0.42 else "white"
             ax.text(head, n, text, ha="center", va="center", fontsize=6, color=ink)
     ax.set_xticks(range(len(table[0])), [f"H{n}" for n in range(len(table[0]))], fontsize=6)
     ax.set_yticks(range(len(table)), [f"L{n}" for n in range(len(table))], fontsize=6)
@@ -175,10 +180,18 @@ def _table(ax: Any, table: Sequence[Sequence[float]], lengths: Sequence[int]) ->
 def _bars(page: Page, values: Tensor, names: Sequence[str], said: str, ax: Any) -> Any:
     count = len(values)
     ax = ax if ax is not None else figure_of((min(12.0, max(3.6, 0.2 * count + 1)), 2.8)).subplots()
-    none = values.isnan()
-    ax.bar(range(count), values.nan_to_num(0.0, 0.0, 0.0).tolist(), color=BAR, width=0.8 if count <= 200 else 1.0)
+    none, empty = values.isnan(), (values == NOTHING).nonzero().flatten().tolist()
+    ax.bar(
+        range(count),
+        values.nan_to_num(0.0, 0.0, 0.0).clamp(min=0.0).tolist(),
+        color=BAR,
+        width=0.8 if count <= 200 else 1.0,
+    )
     if bool(none.any()):
         ax.scatter(none.nonzero().flatten().tolist(), [0.0] * int(none.sum()), marker="x", color=NONE, s=14, zorder=3)
+    if empty:
+        # a row that may attend to nothing is no bar of 0
+        ax.scatter(empty, [0.0] * len(empty), marker="s", color=EMPTY, edgecolor=SOFT, s=14, linewidths=0.5, zorder=3)
     label(ax.xaxis, names, count, count, fonts_for("".join(names)))
     ax.tick_params(axis="x", rotation=90)
     ax.tick_params(axis="y", labelsize=7)

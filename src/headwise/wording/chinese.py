@@ -15,6 +15,7 @@ CHINESE: dict[str, str] = {
     "cli.help": "显示这段帮助。",
     "cli.version": "显示版本号。",
     "cli.lang": "用哪种语言说话：en 或 zh。",
+    "cli.required": "（必须给出）",
     "cli.missing": "必须给出 {what}：请看 `{command} --help`。",
     "cli.no_such_option": "没有 {what} 这个选项：请看 `{command} --help`。",
     "cli.no_such_command": "没有 {what} 这个命令；现有：{known}。",

@@ -15,6 +15,7 @@ ENGLISH: dict[str, str] = {
     "cli.help": "Show this message and exit.",
     "cli.version": "Show the version and exit.",
     "cli.lang": "The language of all that is said: en or zh.",
+    "cli.required": " (required)",
     "cli.missing": "{what} must be given: see `{command} --help`.",
     "cli.no_such_option": "There is no option {what}: see `{command} --help`.",
     "cli.no_such_command": "There is no command {what}; there are: {known}.",
