@@ -11,6 +11,7 @@ PAGE: dict[str, str] = {
     "page.controls": "显示什么",
     "page.layer": "层",
     "page.head": "头",
+    "page.figure.heads": "第 {layer} 层，头 {heads}",
     "page.sample": "样本",
     "page.token": "token 序号",
     "page.joined": "合并子词",

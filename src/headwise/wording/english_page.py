@@ -11,6 +11,7 @@ PAGE: dict[str, str] = {
     "page.controls": "What is shown",
     "page.layer": "Layer",
     "page.head": "Head",
+    "page.figure.heads": "Layer {layer}, heads {heads}",
     "page.sample": "Sample",
     "page.token": "Token",
     "page.joined": "Join sub-words",

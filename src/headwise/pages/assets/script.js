@@ -116,7 +116,9 @@ class Data {
   }
 
   name(layer, which, index) {
-    return this.side(layer, which).tokens[index] ?? String(index);
+    const token = this.side(layer, which).tokens[index] ?? String(index);
+    // the space before a word is no part of its name
+    return token.trim() || token;
   }
 
   codes(layer, head) {
@@ -406,6 +408,9 @@ function clamp(value, low, high) {
 // Two pens that draw the same figure: one on a canvas, one into SVG, for a paper.
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif';
 
+// how much room a figure has for what it is called
+const HEADING = 32;
+
 class CanvasPen {
   constructor(canvas, ratio) {
     this.context = canvas.getContext("2d");
@@ -534,6 +539,10 @@ class SvgPen {
 function shifted(pen, right, down) {
   return {
     rect: (x, y, ...rest) => pen.rect(x + right, y + down, ...rest),
+    frame: (x, y, ...rest) => pen.frame(x + right, y + down, ...rest),
+    image: (picture, x, y, ...rest) => pen.image(picture, x + right, y + down, ...rest),
+    inside: (x, y, ...rest) => pen.inside(x + right, y + down, ...rest),
+    curve: (x1, y1, ax, ay, bx, by, x2, y2, ...rest) => pen.curve(x1 + right, y1 + down, ax + right, ay + down, bx + right, by + down, x2 + right, y2 + down, ...rest),
     line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + right, y1 + down, x2 + right, y2 + down, ...rest),
     text: (text, x, y, style) => pen.text(text, x + right, y + down, style),
   };
@@ -565,7 +574,7 @@ function axis(data, layer, which, isJoined) {
   const first = [];
   for (let n = 0; n < length; n += step) first.push(n);
   const names = first.map((n) => {
-    const name = tokens[n] ?? String(n);
+    const name = tokens[n]?.trim() || tokens[n] || String(n);
     if (step === 1) return name;
     return name === String(n) ? `${n} …` : `${n} ${name} …`;
   });
@@ -855,8 +864,12 @@ function headView(app, root) {
     move(across, down) {
       if (down && shown) app.step(down, shown.queries);
     },
-    size: () => shown && { width: shown.width, height: Math.min(shown.tall, 6000) },
-    figure: (pen) => draw(pen, shown.width, Math.min(shown.tall, 6000), 0),
+    size: () => shown && { width: shown.width, height: Math.min(shown.tall, 6000) + HEADING },
+    figure(pen) {
+      const drawn = shown.matrices.map(({ head }) => head).join(", ");
+      pen.text(app.figureName(app.say("page.figure.heads", { layer: app.state.layer, heads: drawn })), 12, 16, { size: 14, colour: app.colours.page("ink"), bold: true });
+      draw(shifted(pen, 0, HEADING), shown.width, Math.min(shown.tall, 6000), 0);
+    },
   };
 
   function reveal() {
@@ -1226,8 +1239,12 @@ function mapView(app, root) {
       if (down) app.set({ token: shown.queries.first[cell.i] });
       else paint();
     },
-    size: () => shown && { width: shown.frame.width, height: shown.frame.height },
-    figure: (pen) => draw(pen, shown.frame, { zoom: 1, x: 0, y: 0 }),
+    size: () => shown && { width: shown.frame.width, height: shown.frame.height + HEADING },
+    figure(pen) {
+      const { layer, head } = app.state;
+      pen.text(app.figureName(app.say("page.statistics.head", { layer, head })), 12, 16, { size: 14, colour: app.colours.page("ink"), bold: true });
+      draw(shifted(pen, 0, HEADING), shown.frame, { zoom: 1, x: 0, y: 0 });
+    },
   };
 }
 
@@ -1311,17 +1328,18 @@ function overview(app, root) {
       buttons.get(`${layer} ${head}`).button.focus();
     },
     size() {
-      return { width: 60 + widest * 76, height: 44 + data.layers.length * 76 };
+      return { width: 60 + widest * 76, height: 62 + data.layers.length * 76 };
     },
     figure(pen) {
       const ink = app.colours.page("ink");
-      pen.text(data.header.title, 16, 20, { size: 14, colour: ink, bold: true });
+      pen.text(app.figureName(data.header.title), 16, 20, { size: 14, colour: ink, bold: true });
+      for (let head = 0; head < widest; head += 1) pen.text(`H${head}`, 84 + head * 76, 48, { size: 11, colour: app.colours.page("soft"), align: "center" });
       data.layers.forEach((layer, n) => {
-        pen.text(`L${n}`, 40, 44 + n * 76 + 34, { size: 12, colour: ink, align: "end" });
+        pen.text(`L${n}`, 40, 60 + n * 76 + 34, { size: 12, colour: ink, align: "end" });
         for (let head = 0; head < layer.heads; head += 1) {
           const { rows, columns, codes } = data.thumb(n, head);
           const picture = app.colours.picture(codes, rows, columns, app.state.scale);
-          pen.image(picture, 50 + head * 76, 44 + n * 76, 68, 68);
+          pen.image(picture, 50 + head * 76, 60 + n * 76, 68, 68);
         }
       });
     },
@@ -1518,7 +1536,7 @@ function rowView(app, root) {
     },
     size: () => ({ width: 720, height: TALL + 44 }),
     figure(pen) {
-      pen.text(shortened(heading.textContent, 90), 12, 18, { size: 14, colour: app.colours.page("ink"), bold: true });
+      pen.text(shortened(app.figureName(heading.textContent), 90), 12, 18, { size: 14, colour: app.colours.page("ink"), bold: true });
       draw(shifted(pen, 12, 36), 696);
     },
   };
@@ -1755,7 +1773,7 @@ function statisticsView(app, root) {
     figure(pen) {
       const { layer, head } = app.state;
       const { block } = app.data.layers[layer];
-      pen.text(`${app.say("page.statistics.head", { layer, head })} · ${app.say("page.entropy.each")}`, 12, 18, { size: 13, colour: app.colours.page("ink"), bold: true });
+      pen.text(`${app.figureName(app.say("page.statistics.head", { layer, head }))} · ${app.say("page.entropy.each")}`, 12, 18, { size: 13, colour: app.colours.page("ink"), bold: true });
       drawChart(app, shifted(pen, 12, 36), 696, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
       pen.text(app.say("page.received"), 12, TALL + 56, { size: 13, colour: app.colours.page("ink"), bold: true });
       drawChart(app, shifted(pen, 12, TALL + 74), 696, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
@@ -2091,6 +2109,11 @@ class App {
     return said ? `${n} · ${shortened(said, 28)}` : String(n);
   }
 
+  // what a figure is called: of a batch, the sample too
+  figureName(said) {
+    return this.data.header.samples > 1 ? `${said} · ${this.say("page.sample")} ${this.data.sampled}` : said;
+  }
+
   // a state within what there is
   allowed(state) {
     if (!this.hasMaps()) return { ...state, view: "steps", sample: 0, layer: 0, head: 0, token: 0 };
@@ -2186,6 +2209,7 @@ class App {
       tab.setAttribute("aria-selected", String(name === view));
       tab.tabIndex = name === view ? 0 : -1;
     }
+    reveal(document.getElementById("tabs"), document.getElementById(`tab-${view}`));
     if (this.hasMaps()) {
       const { carried } = header;
       document.getElementById("sampling").hidden = carried.length < 2;
@@ -2261,6 +2285,13 @@ function remember() {
   } catch {
     // a page within another may have no address of its own
   }
+}
+
+// scroll a row of tabs, where it is too narrow, to the one that is chosen
+function reveal(row, tab) {
+  const over = tab.offsetLeft - row.offsetLeft;
+  if (over < row.scrollLeft) row.scrollLeft = over;
+  if (over + tab.offsetWidth > row.scrollLeft + row.clientWidth) row.scrollLeft = over + tab.offsetWidth - row.clientWidth;
 }
 
 // what is shown, as the address says it

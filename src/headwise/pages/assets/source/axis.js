@@ -12,7 +12,7 @@ export function axis(data, layer, which, isJoined) {
   const first = [];
   for (let n = 0; n < length; n += step) first.push(n);
   const names = first.map((n) => {
-    const name = tokens[n] ?? String(n);
+    const name = tokens[n]?.trim() || tokens[n] || String(n);
     if (step === 1) return name;
     return name === String(n) ? `${n} …` : `${n} ${name} …`;
   });

@@ -50,7 +50,9 @@ export class Data {
   }
 
   name(layer, which, index) {
-    return this.side(layer, which).tokens[index] ?? String(index);
+    const token = this.side(layer, which).tokens[index] ?? String(index);
+    // the space before a word is no part of its name
+    return token.trim() || token;
   }
 
   codes(layer, head) {

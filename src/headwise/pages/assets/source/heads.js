@@ -1,5 +1,5 @@
 // Heads: lines from each token to those it looks at, for any set of heads.
-import { CanvasPen } from "./pen.js";
+import { CanvasPen, HEADING, shifted } from "./pen.js";
 import { axis, matrix } from "./axis.js";
 import { clamp, clear, el, place, sized } from "./elements.js";
 import { EMPTY, NAN, formatWeight } from "./codes.js";
@@ -176,8 +176,12 @@ export function headView(app, root) {
     move(across, down) {
       if (down && shown) app.step(down, shown.queries);
     },
-    size: () => shown && { width: shown.width, height: Math.min(shown.tall, 6000) },
-    figure: (pen) => draw(pen, shown.width, Math.min(shown.tall, 6000), 0),
+    size: () => shown && { width: shown.width, height: Math.min(shown.tall, 6000) + HEADING },
+    figure(pen) {
+      const drawn = shown.matrices.map(({ head }) => head).join(", ");
+      pen.text(app.figureName(app.say("page.figure.heads", { layer: app.state.layer, heads: drawn })), 12, 16, { size: 14, colour: app.colours.page("ink"), bold: true });
+      draw(shifted(pen, 0, HEADING), shown.width, Math.min(shown.tall, 6000), 0);
+    },
   };
 
   function reveal() {

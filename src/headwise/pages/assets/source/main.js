@@ -85,6 +85,11 @@ class App {
     return said ? `${n} · ${shortened(said, 28)}` : String(n);
   }
 
+  // what a figure is called: of a batch, the sample too
+  figureName(said) {
+    return this.data.header.samples > 1 ? `${said} · ${this.say("page.sample")} ${this.data.sampled}` : said;
+  }
+
   // a state within what there is
   allowed(state) {
     if (!this.hasMaps()) return { ...state, view: "steps", sample: 0, layer: 0, head: 0, token: 0 };
@@ -180,6 +185,7 @@ class App {
       tab.setAttribute("aria-selected", String(name === view));
       tab.tabIndex = name === view ? 0 : -1;
     }
+    reveal(document.getElementById("tabs"), document.getElementById(`tab-${view}`));
     if (this.hasMaps()) {
       const { carried } = header;
       document.getElementById("sampling").hidden = carried.length < 2;
@@ -255,6 +261,13 @@ function remember() {
   } catch {
     // a page within another may have no address of its own
   }
+}
+
+// scroll a row of tabs, where it is too narrow, to the one that is chosen
+function reveal(row, tab) {
+  const over = tab.offsetLeft - row.offsetLeft;
+  if (over < row.scrollLeft) row.scrollLeft = over;
+  if (over + tab.offsetWidth > row.scrollLeft + row.clientWidth) row.scrollLeft = over + tab.offsetWidth - row.clientWidth;
 }
 
 // what is shown, as the address says it

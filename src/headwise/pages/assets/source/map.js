@@ -1,6 +1,6 @@
 // Map: one head as a heat map that is zoomed, moved and read cell by cell.
 import { EMPTY, NAN, ZERO, formatWeight, kindOf, placeOf } from "./codes.js";
-import { CanvasPen } from "./pen.js";
+import { CanvasPen, HEADING, shifted } from "./pen.js";
 import { axis, matrix } from "./axis.js";
 import { clamp, clear, el, place, sized } from "./elements.js";
 import { fitted, labels, shortened } from "./layout.js";
@@ -243,8 +243,12 @@ export function mapView(app, root) {
       if (down) app.set({ token: shown.queries.first[cell.i] });
       else paint();
     },
-    size: () => shown && { width: shown.frame.width, height: shown.frame.height },
-    figure: (pen) => draw(pen, shown.frame, { zoom: 1, x: 0, y: 0 }),
+    size: () => shown && { width: shown.frame.width, height: shown.frame.height + HEADING },
+    figure(pen) {
+      const { layer, head } = app.state;
+      pen.text(app.figureName(app.say("page.statistics.head", { layer, head })), 12, 16, { size: 14, colour: app.colours.page("ink"), bold: true });
+      draw(shifted(pen, 0, HEADING), shown.frame, { zoom: 1, x: 0, y: 0 });
+    },
   };
 }
 

@@ -76,17 +76,18 @@ export function overview(app, root) {
       buttons.get(`${layer} ${head}`).button.focus();
     },
     size() {
-      return { width: 60 + widest * 76, height: 44 + data.layers.length * 76 };
+      return { width: 60 + widest * 76, height: 62 + data.layers.length * 76 };
     },
     figure(pen) {
       const ink = app.colours.page("ink");
-      pen.text(data.header.title, 16, 20, { size: 14, colour: ink, bold: true });
+      pen.text(app.figureName(data.header.title), 16, 20, { size: 14, colour: ink, bold: true });
+      for (let head = 0; head < widest; head += 1) pen.text(`H${head}`, 84 + head * 76, 48, { size: 11, colour: app.colours.page("soft"), align: "center" });
       data.layers.forEach((layer, n) => {
-        pen.text(`L${n}`, 40, 44 + n * 76 + 34, { size: 12, colour: ink, align: "end" });
+        pen.text(`L${n}`, 40, 60 + n * 76 + 34, { size: 12, colour: ink, align: "end" });
         for (let head = 0; head < layer.heads; head += 1) {
           const { rows, columns, codes } = data.thumb(n, head);
           const picture = app.colours.picture(codes, rows, columns, app.state.scale);
-          pen.image(picture, 50 + head * 76, 44 + n * 76, 68, 68);
+          pen.image(picture, 50 + head * 76, 60 + n * 76, 68, 68);
         }
       });
     },

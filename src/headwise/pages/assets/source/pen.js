@@ -1,6 +1,9 @@
 // Two pens that draw the same figure: one on a canvas, one into SVG, for a paper.
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif';
 
+// how much room a figure has for what it is called
+export const HEADING = 32;
+
 export class CanvasPen {
   constructor(canvas, ratio) {
     this.context = canvas.getContext("2d");
@@ -129,6 +132,10 @@ export class SvgPen {
 export function shifted(pen, right, down) {
   return {
     rect: (x, y, ...rest) => pen.rect(x + right, y + down, ...rest),
+    frame: (x, y, ...rest) => pen.frame(x + right, y + down, ...rest),
+    image: (picture, x, y, ...rest) => pen.image(picture, x + right, y + down, ...rest),
+    inside: (x, y, ...rest) => pen.inside(x + right, y + down, ...rest),
+    curve: (x1, y1, ax, ay, bx, by, x2, y2, ...rest) => pen.curve(x1 + right, y1 + down, ax + right, ay + down, bx + right, by + down, x2 + right, y2 + down, ...rest),
     line: (x1, y1, x2, y2, ...rest) => pen.line(x1 + right, y1 + down, x2 + right, y2 + down, ...rest),
     text: (text, x, y, style) => pen.text(text, x + right, y + down, style),
   };

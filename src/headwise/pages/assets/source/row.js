@@ -155,7 +155,7 @@ export function rowView(app, root) {
     },
     size: () => ({ width: 720, height: TALL + 44 }),
     figure(pen) {
-      pen.text(shortened(heading.textContent, 90), 12, 18, { size: 14, colour: app.colours.page("ink"), bold: true });
+      pen.text(shortened(app.figureName(heading.textContent), 90), 12, 18, { size: 14, colour: app.colours.page("ink"), bold: true });
       draw(shifted(pen, 12, 36), 696);
     },
   };

@@ -87,7 +87,7 @@ export function statisticsView(app, root) {
     figure(pen) {
       const { layer, head } = app.state;
       const { block } = app.data.layers[layer];
-      pen.text(`${app.say("page.statistics.head", { layer, head })} · ${app.say("page.entropy.each")}`, 12, 18, { size: 13, colour: app.colours.page("ink"), bold: true });
+      pen.text(`${app.figureName(app.say("page.statistics.head", { layer, head }))} · ${app.say("page.entropy.each")}`, 12, 18, { size: 13, colour: app.colours.page("ink"), bold: true });
       drawChart(app, shifted(pen, 12, 36), 696, app.data.sums("entropy", layer, head), app.data.side(layer, "queries").tokens, block[0], -1);
       pen.text(app.say("page.received"), 12, TALL + 56, { size: 13, colour: app.colours.page("ink"), bold: true });
       drawChart(app, shifted(pen, 12, TALL + 74), 696, app.data.sums("received", layer, head), app.data.side(layer, "keys").tokens, block[1], -1);
