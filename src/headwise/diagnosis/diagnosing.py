@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import linecache
-import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from headwise.diagnosis.tried import Missed, told
 from headwise.recording.calls import Plan
 from headwise.recording.calls.callee import callee
 from headwise.recording.calls.roles import call_role
+from headwise.recording.libraries import is_installed
 from headwise.wording import said_in, say
 
 __all__ = ["diagnosed"]
@@ -50,7 +50,7 @@ def diagnosed(
         # it stays as it is
         target = copy.deepcopy(target)
     found = settings(target, namespace=namespace, init=init, call=call, own=own)
-    is_published = bool(own) and all(each.startswith(sysconfig.get_paths()["purelib"]) for each in own)
+    is_published = bool(own) and all(is_installed(each) for each in own)
     exams = _examinations(found, own, is_published=is_published)
     if not exams:
         return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]))

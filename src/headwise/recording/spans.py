@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import linecache
-import sysconfig
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,19 +13,12 @@ from types import CodeType, FrameType
 import torch
 from torch.nn.modules import lazy
 
+from headwise.recording.libraries import is_library
+
 __all__ = ["Own", "Span", "sign_at", "span_of"]
 
 UNARY = {"UNARY_INVERT": "~", "UNARY_NEGATIVE": "-"}
-LIBRARIES = tuple(
-    f"{Path(folder).resolve()}/"
-    for folder in dict.fromkeys(
-        [
-            *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-            str(Path(torch.__file__).parent),
-            str(Path(__file__).parents[1]),
-        ]
-    )
-)
+LIBRARIES = tuple(f"{folder.resolve()}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 
 
 HEADWISE = f"{Path(__file__).resolve().parents[1]}/"
@@ -147,4 +139,5 @@ def _is_library(file: str) -> bool:
         return file.startswith(("<frozen", "<__array_function__"))
     path = Path(file)
     # torch, einops and dataclasses compile code under names of their own
-    return str(path.resolve() if path.is_absolute() else path).startswith(LIBRARIES)
+    full = str(path.resolve() if path.is_absolute() else path)
+    return full.startswith(LIBRARIES) or is_library(full)

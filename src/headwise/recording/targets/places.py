@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
 import re
 import sys
 import sysconfig
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from headwise.recording.child.start import started_in
+from headwise.recording.libraries import is_library
 from headwise.recording.targets.pieces import OPENING
 from headwise.recording.targets.source import Source, parsed
 from headwise.recording.targets.target import Target
@@ -82,7 +81,7 @@ def own_modules(folders: Sequence[Path], *, is_absolute: bool = False) -> dict[s
     found = {}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_libraries()):
+        if not isinstance(file, str) or not file.endswith(".py") or is_library(file):
             continue
         if any(Path(file).is_relative_to(folder) for folder in folders):
             is_here = not is_absolute and Path(file).is_relative_to(here)
@@ -126,9 +125,3 @@ def _name(file: Path) -> str:
 def _packages() -> set[str]:
     paths = sysconfig.get_paths()
     return {paths["purelib"], paths["platlib"]}
-
-
-@lru_cache(maxsize=1)
-def _libraries() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")})

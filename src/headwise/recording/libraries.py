@@ -1,0 +1,34 @@
+"""Libraries: whether a file was installed, or is a person's own."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["is_installed", "is_library"]
+
+# in whatever environment: a person's folder may hold one, and the home folder holds the user's
+PACKAGES = ("site-packages", "dist-packages")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file lies among installed packages.
+
+    >>> is_installed("/me/.venv/lib/python3.11/site-packages/torch/overrides.py"), is_installed("/me/own.py")
+    (True, False)
+    """
+    return file.startswith(_folders(("purelib", "platlib"))) or any(part in PACKAGES for part in Path(file).parts)
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's own, or lies among installed packages."""
+    return file.startswith(_folders(("stdlib", "platstdlib"))) or is_installed(file)
+
+
+@lru_cache(maxsize=2)
+def _folders(names: tuple[str, ...]) -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = dict.fromkeys(folder for name in names for folder in (paths[name], str(Path(paths[name]).resolve())))
+    return tuple(f"{folder}{os.sep}" for folder in found)
