@@ -45,7 +45,7 @@ def test_the_pixels_are_the_weights():
     q = torch.zeros(1, 1, 2, 4)
     rows = pixels(picture_of(hw.attention_map(q, q, mask=hw.causal())._repr_html_()))
     assert rows[6][6] == deep()[255 - 4]
-    assert rows[6][40] == (226, 223, 217)
+    assert rows[6][40] == (200, 193, 172)
     # a half, three powers of ten below 1 being the lowest
     assert rows[40][6] == rows[40][40]
     assert rows[40][6] not in (rows[6][6], rows[6][40])

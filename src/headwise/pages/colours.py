@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-__all__ = ["COUNT", "HEADS", "Colour", "bright", "deep"]
+__all__ = ["COUNT", "HEADS", "OUTSIDE", "Colour", "bright", "deep"]
 
 Colour = tuple[int, int, int]
 COUNT = 256
@@ -20,6 +20,13 @@ HEADS = (
 # blue to yellow, which every common kind of colour blindness tells apart
 BRIGHT = ((0.20, 0.045, 285.0), (0.375, 0.115, 270.0), (0.55, 0.105, 220.0), (0.725, 0.125, 165.0), (0.93, 0.17, 108.0))
 DEEP = ((0.985, 0.006, 200.0), (0.82, 0.085, 180.0), (0.64, 0.105, 225.0), (0.455, 0.13, 268.0), (0.265, 0.115, 292.0))
+
+
+# what has no place on a scale, on light pages and on dark ones; every kind of eye tells them from it
+OUTSIDE: dict[str, dict[str, Colour]] = {
+    "light": {"masked": (200, 193, 172), "empty": (240, 214, 196), "nan": (205, 60, 20)},
+    "dark": {"masked": (49, 47, 57), "empty": (92, 60, 42), "nan": (255, 106, 61)},
+}
 
 
 @cache

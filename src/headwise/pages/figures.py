@@ -12,7 +12,7 @@ from headwise.errors import ArgumentError
 from headwise.maps import HeadMean
 from headwise.pages.carrying import Map, closed, thumbs
 from headwise.pages.codes import MASKED, decoded
-from headwise.pages.colours import deep
+from headwise.pages.colours import OUTSIDE, deep
 from headwise.pages.models import is_installed
 from headwise.pages.picture import fonts_for
 from headwise.wording import refusal, say
@@ -26,7 +26,7 @@ __all__ = ["SCALES", "check", "draw_all", "draw_head", "figure_of", "heading", "
 SCALES = ("linear", "log")
 LEAST = 1e-3
 MOST_CELLS, MOST_LABELS, LONGEST_LABEL = 1024, 48, 16
-HIDDEN, NONE = "#e2dfd9", "#cd3c14"
+HIDDEN, NONE, EMPTY = ("#{:02x}{:02x}{:02x}".format(*OUTSIDE["light"][kind]) for kind in ("masked", "nan", "empty"))
 
 
 def draw_head(page: Page, *, layer: int, head: int | None, scale: str, ax: Any = None) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwise.pages.carrying import thumbs
 from headwise.pages.codes import EMPTY, FIRST, MASKED, NAN, ZERO, decoded
-from headwise.pages.colours import Colour, deep
+from headwise.pages.colours import OUTSIDE, Colour, deep
 from headwise.pages.png import as_data, png
 from headwise.wording import say
 
@@ -24,7 +24,7 @@ __all__ = ["Frame", "picture"]
 MOST_WEIGHTS = 1 << 28
 SIDE, GAP = 40, 4
 # colours beside the scale: white between the maps, masked, rows that see nothing, NaN
-BESIDE: tuple[Colour, ...] = ((255, 255, 255), (226, 223, 217), (240, 214, 196), (205, 60, 20))
+BESIDE: tuple[Colour, ...] = ((255, 255, 255), *OUTSIDE["light"].values())
 BLANK, HIDDEN, NOTHING, NONE = range(4)
 
 

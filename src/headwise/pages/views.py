@@ -12,7 +12,7 @@ from torch import Tensor
 from headwise.errors import ArgumentError
 from headwise.pages.carrying import NOTHING, entropies, mean_of_some
 from headwise.pages.colours import HEADS, deep
-from headwise.pages.figures import HIDDEN, NONE, check, draw_all, draw_head, figure_of, heading, label, tokens_of
+from headwise.pages.figures import EMPTY, HIDDEN, NONE, check, draw_all, draw_head, figure_of, heading, label, tokens_of
 from headwise.pages.picture import fonts_for
 from headwise.wording import say
 
@@ -28,7 +28,7 @@ VIEWS_OF_ALL = ("overview", "statistics")
 MOST_LINES, FAINTEST = 160, 0.01
 # of no more heads is the colour named
 MOST_NAMED = 16
-SOFT, BAR, EMPTY = "#6b6875", "#5b86b5", "#f0d6c4"
+SOFT, BAR = "#6b6875", "#5b86b5"
 
 
 def draw_view(

@@ -249,8 +249,9 @@ const HEADS = [
   "#33a5d6", "#d1568f", "#5d8a2a", "#7a5230", "#4457c9", "#6f7580",
 ];
 
+// the same as in colours.py
 const OUTSIDE = {
-  light: { masked: [226, 223, 217], empty: [240, 214, 196], nan: [205, 60, 20] },
+  light: { masked: [200, 193, 172], empty: [240, 214, 196], nan: [205, 60, 20] },
   dark: { masked: [49, 47, 57], empty: [92, 60, 42], nan: [255, 106, 61] },
 };
 
