@@ -185,7 +185,7 @@ def _rooms(plan: Plan, names: tuple[str, ...], sizes: Mapping[str, int], dtype: 
                 return dict(zip(names, pair, strict=True)) if len(names) == len(pair) else {names[0]: pair}
 
             for pick in (-1, "pair", 1) if count == 0 else (None, -1, "pair"):
-                yield Way(names[0], plan, start=made, names=names[:2], pick=pick)
+                yield Way(names[0], plan, start=made, names=names[:2], pick=pick, is_own=False)
 
 
 def _kept(

@@ -114,7 +114,7 @@ def _is_handed_on(way: Way, step: Decoded) -> bool:
 
 
 def _holds_tokens(value: Any) -> bool:
-    """Whether what was handed on may be keys and values: one or two tensors with an axis of tokens."""
+    """Whether what was handed on may be keys and values: tensors with an axis of tokens, and no scores."""
     held = value if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else [value]
     if not held or not all(isinstance(each, Tensor) for each in held):
         return False

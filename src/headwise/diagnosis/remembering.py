@@ -80,7 +80,7 @@ def _weighed(suspect: Suspect, breach: Breach) -> Suspect:
     """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them."""
     if not breach.is_chunk or suspect.said.get("made") == "rectangle":
         return suspect
-    return replace(suspect, severity="warning")
+    return replace(suspect, severity="warning", words=suspect.words or "cache_chunk")
 
 
 def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
@@ -175,7 +175,7 @@ def _transplanted(decoder: Decoder, breach: Breach, done: Decoded, attention: At
         for entries in combinations(roots, count):
             stand_ins = transplants.stand_ins(entries)
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                return _distinct([_named(done.run, each, breach, stand_ins, transplants) for each in entries])
+                return _distinct([_named(decoder, done.run, each, breach, transplants) for each in entries])
     return []
 
 
@@ -185,14 +185,17 @@ def _distinct(suspects: list[Suspect]) -> list[Suspect]:
     return list(reversed(lines.values()))
 
 
-def _named(run: Run, entry: Seen, breach: Breach, stand_ins: StandIns, transplants: Transplants) -> Suspect:
+def _named(decoder: Decoder, run: Run, entry: Seen, breach: Breach, transplants: Transplants) -> Suspect:
     """What an operation that is wrong with a cache is called, by what it reaches."""
+    stand_ins = transplants.stand_ins([entry])
     what, evidence, span = _reaches(run, entry), _far(breach), entry.operation.span
     kind, words, said = "unknown", "", {}
     joined = _joined_by(run, entry, transplants)
-    if joined is not None:
+    if what == "fused" and _is_mask_alone(decoder, breach, entry):
+        kind = "causal-cache"
+    elif joined is not None:
         kind, span, words = "causal-cache", joined.operation.span, "cache_lost"
-    elif (what == "pair" and _hides(run, entry)) or (what == "fused" and _is_square_causal(entry)):
+    elif what == "pair" and _hides(run, entry):
         kind, said = "causal-cache", {"made": "rectangle" if _is_rectangle(entry) else ""}
     elif what == "token" and entry.joint is None:
         kind, span, words = "rotary-wrong", called(entry), "rotary_cache"
@@ -250,10 +253,19 @@ def _reaches(run: Run, entry: Seen) -> str:
     return ""
 
 
-def _is_square_causal(entry: Seen) -> bool:
-    """Whether torch was asked for a causal mask although there are more keys than queries."""
-    asked = entry.options.get("is_causal") or (len(entry.args) > 5 and entry.args[5])
-    return bool(asked) and entry.tensors[0].shape[-2] != entry.tensors[1].shape[-2]
+def _is_mask_alone(decoder: Decoder, breach: Breach, entry: Seen) -> bool:
+    """Whether the law holds with the mask of torch's attention alone put right: counted from the last key."""
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        kept_as = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
+        rows, columns = args[0].shape[-2], args[1].shape[-2]
+        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        return function(*args[:3], attn_mask=seen, **kept_as)
+
+    if len(entry.args) < len("qkv"):
+        return False
+    return breach_of(decoder, breach.way, breach.cuts, stand_ins={site_of(entry.operation): right}) is None
 
 
 def _is_rectangle(entry: Seen) -> bool:

@@ -26,6 +26,8 @@ JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", 
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
+# the second tensor only says of which kind the first is to be
+LIKENED = frozenset({"to", "type_as"})
 # their result is new in every entry: what it holds of which token is found by its places alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
 Replaced = Callable[..., Any]
@@ -142,6 +144,10 @@ class Shadow:
         function = change or entry.function
         if last in ATTENTIONS:
             return (self._attention(given, operation),)
+        if last in ("view_as_complex", "view_as_real"):
+            return (_as_complex(given[0]) if last == "view_as_complex" else _as_real(given[0]),)
+        if last in LIKENED and len(given) > 1:
+            return given[:1]
         if last in LAYERS:
             return (fresh_features(given[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last in FRESH:
@@ -166,6 +172,21 @@ class Shadow:
         heads = q.arrays["f"][..., :1] * 10_000
         width = torch.arange(shape[-1])
         return Marks("token", {"t": q.arrays["t"][..., :1].expand(shape), "f": (heads + width).expand(shape)})
+
+
+def _as_complex(marks: Marks | None) -> Marks:
+    """Of numbers two of which become one: the token that they are of, and the first of their features."""
+    if marks is None or marks.kind != "token" or not is_constant(marks.arrays["t"], marks.arrays["t"].ndim - 1):
+        return LOST
+    return marks.through(lambda each: each[..., 0])
+
+
+def _as_real(marks: Marks | None) -> Marks:
+    """Of complex numbers that become two each: one after the other, of the same token."""
+    if marks is None or marks.kind != "token":
+        return LOST
+    t, f = (marks.arrays[each].unsqueeze(-1).expand(*marks.shape, 2) for each in "tf")
+    return Marks("token", {"t": t, "f": f * 2 + torch.arange(2)})
 
 
 def _unknown(*_: Any, **__: Any) -> Any:
@@ -194,6 +215,8 @@ def _moved(function: Replaced, entry: Seen, own: list[Tensor]) -> tuple[Marks | 
 def _written(entry: Seen, own: list[Tensor]) -> Marks:
     """The marks of a tensor into which others were written."""
     known = next(each for each in entry.given[1:] if each is not None)
+    if entry.given[0] is not None and entry.given[0].kind != known.kind:
+        return LOST
     arrays = {}
     for name in known.arrays:
         args, options = _stood_in(entry, own, name)
