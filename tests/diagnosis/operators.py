@@ -83,6 +83,17 @@ SIMPLE = {
     "rotary on keys only": ("rotate_q", "pass", ("rotary-wrong",)),
     "mask repeated as tiles": ("mask_repeat", "{mask_tiled}", ("mask-repeat-order",)),
     "keys of query length": ("k_length", "{q_length}", ("key-uses-query-length",)),
+    "cache mask without offset": ("cache_mask", "{cache_mask_dropped}", ("causal-cache",)),
+    "causal flag for a step": ("cache_call", "{cache_call_causal}", ("causal-cache",)),
+    "cache angle without offset": ("cache_angle", "{cache_angle_dropped}", ("rotary-wrong",)),
+    "cache key angle without offset": ("cache_angle_k", "{cache_angle_k_dropped}", ("rotary-wrong",)),
+    "cache joined in front": ("cache_join", "{cache_join_turned}", ("causal-cache",)),
+    "cache joined on another axis": ("cache_join", "{cache_join_axis}", ("causal-cache",)),
+    "cache without values": ("cache_values", "{no_cache_values}", ("causal-cache",)),
+    "cache of new tokens alone": ("cache_kept", "{cache_new}", ("causal-cache",)),
+    "cache written at the start": ("cache_slot", "{cache_slot_dropped}", ("causal-cache",)),
+    "cached values written at the start": ("cache_slot_v", "{cache_slot_v_dropped}", ("causal-cache",)),
+    "cache not emptied": ("cache_reset", "{cache_stale}", ("causal-cache",)),
 }  # fmt: skip
 
 
@@ -117,6 +128,7 @@ NEARBY = {
     "output projection unused": 2,
     "mask discarded": 1,
     "rotary on keys only": 1,
+    "cache without values": 1,
 }
 
 

@@ -20,6 +20,13 @@ SAMPLE = {
     "second.py": ("mask inverted",),
     "crossed.py": ("value from query input",),
     "vision.py": ("scale by model width",),
+    "past.py": ("cache mask without offset", "cache of new tokens alone", "cache without values"),
+    "started.py": ("cache angle without offset", "cache written at the start"),
+    "owned.py": ("cache key angle without offset", "cache joined in front"),
+    "kept.py": ("cache not emptied", "cache joined on another axis"),
+    "named.py": ("causal flag for a step", "cache mask without offset"),
+    "slotted.py": ("cache mask without offset", "cached values written at the start"),
+    "flagged.py": ("cache of new tokens alone", "cache joined in front"),
 }
 
 

@@ -1,0 +1,127 @@
+"""A cache: found by its form, driven in parts, and held against all tokens at once."""
+
+import importlib
+
+import pytest
+import torch
+from torch import nn
+
+from headwise.diagnosis.diagnosed import doctor
+from tests.diagnosis.decoding import USES
+from tests.diagnosis.mutants import Oracle, diagnosis, judged
+from tests.diagnosis.operators import HOSTS, mutants
+
+CACHED = [host for host in HOSTS if host.file in USES]
+DECODERS = (
+    "llama:LlamaAttention", "gpt2:GPT2Attention", "gpt_neox:GPTNeoXAttention", "qwen2:Qwen2Attention",
+    "mistral:MistralAttention", "phi:PhiAttention",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("host", CACHED, ids=lambda host: host.file)
+def test_a_cache_of_each_form_is_driven_and_found_right(host):
+    oracle = Oracle(host)
+    found = diagnosis(host, oracle.source)
+    assert oracle.parts is not None
+    assert found.examined["cache"] is True
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize("host", CACHED, ids=lambda host: host.file)
+def test_every_cache_fault_of_a_host_is_found_named_and_located(host):
+    oracle = Oracle(host)
+    ready = [each for each in mutants(host, oracle.source) if "cache" in each.operator or "step" in each.operator]
+    assert len(ready) >= 3
+    for mutant in ready:
+        assert oracle.differs(mutant), mutant.operator
+        detected, kind, line, _, said, _ = judged(mutant)
+        assert (detected, kind, line) == (True, True, True), (mutant.operator, said)
+
+
+def test_there_are_at_least_6_forms_of_a_cache():
+    assert len(CACHED) >= 6
+
+
+@pytest.mark.needs("transformers")
+@pytest.mark.parametrize("family", DECODERS)
+def test_an_installed_decoder_with_its_cache_has_no_fault_of_it(family):
+    name, _, kind = family.partition(":")
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    found = doctor(getattr(module, kind))
+    assert found.examined["cache"] is True
+    assert [each for each in found.findings if each.kind in ("causal-cache", "rotary-wrong", "unknown")] == []
+
+
+class Prompted(nn.Module):
+    """Torch's own causal flag for a prompt, and no mask for steps: several tokens after a cache see each other."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=past is None)
+        return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
+class Strange(nn.Module):
+    """Its cache is an object of a form that nothing in its file tells of."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, kv_cache=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if kv_cache is not None:
+            k, v = kv_cache.exchanged("a word", k, v)
+        y = (q @ k.mT / (d // self.heads) ** 0.5).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).reshape(b, n, d))
+
+
+class Weighing(nn.Module):
+    """What it returns beside its output are weights, and its cache is for keys of another input."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x, memory=None, cache=None):
+        b, n, d = x.shape
+        source = x if memory is None else memory
+        k, v = (cache["k"], cache["v"]) if cache and memory is not None else (self.k(source), self.v(source))
+        q, k, v = (each.view(b, -1, self.heads, d // self.heads).transpose(1, 2) for each in (self.q(x), k, v))
+        w = (q @ k.mT / (d // self.heads) ** 0.5).softmax(-1)
+        return self.out((w @ v).transpose(1, 2).reshape(b, n, d)), w
+
+
+def test_several_tokens_after_a_cache_are_a_warning_where_single_steps_are_right():
+    found = doctor(Prompted)
+    assert [(each.kind, each.severity, each.proved) for each in found.findings if each.kind == "causal-cache"] == [
+        ("causal-cache", "warning", True)
+    ]
+    assert found.verdict == "sound"
+
+
+@pytest.mark.parametrize("kind", [Strange, Weighing])
+def test_a_cache_that_cannot_be_driven_is_named_and_no_fault(kind):
+    found = doctor(kind)
+    assert found.faults == ()
+    assert str(found.examined["cache"]).startswith("no: ")
+    assert "cache" in str(found.examined["cache"])
+
+
+def test_an_attention_without_a_cache_says_so():
+    class Plain(Prompted):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    assert str(doctor(Plain).examined["cache"]).startswith("no: ")
