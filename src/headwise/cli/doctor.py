@@ -38,7 +38,8 @@ def doctor(
 ) -> None:
     """Examine what a person names."""
     lang = language(ctx)
-    request = {"target": target, "init": json_object("--init", init), "call": json_object("--call", call), "lang": lang}
+    said = {"init": json_object("--init", init), "call": json_object("--call", call)}
+    request = {"target": target, **said, "lang": lang, "fix": fix}
     copy = _copy_of(target) if fix else None
     if copy is not None:
         check_place(copy, force=force)

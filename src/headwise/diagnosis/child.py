@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import linecache
 import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.diagnosis import Diagnosis
+from headwise.diagnosis.mending import Again, mended
+from headwise.diagnosis.sources import Edit, applied
 from headwise.errors import InputError
-from headwise.recording.targets import load, parse, read
+from headwise.recording.targets import Loaded, Source, Target, load, parse, read
 from headwise.wording import Refusal
 
 __all__ = ["answer"]
+
+# after so many seconds of trying no more patches are tried; where the mended file is asked for
+SHORTEST, LONGEST = 2.0, 30.0
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -22,15 +31,47 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         loaded = load(target, source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = diagnosed(
-                loaded.object,
-                title=f"{target.path}:{target.name}",
-                namespace=loaded.namespace,
-                files=loaded.spoken,
-                init=request.get("init"),
-                call=request.get("call"),
-                lang=lang,
-            )
+            found = _diagnosis(target, loaded, request, lang)
+            again = _again(target, source, request, lang)
+            seconds = LONGEST if request.get("fix") else SHORTEST
+            found = mended(found, loaded.source.texts, again, seconds=seconds, lang=lang)
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}
     return {"diagnosis": found.to_dict(), "texts": dict(source.texts)}
+
+
+def _diagnosis(target: Target, loaded: Loaded, request: Mapping[str, Any], lang: str) -> Diagnosis:
+    return diagnosed(
+        loaded.object,
+        title=f"{target.path}:{target.name}",
+        namespace=loaded.namespace,
+        files=loaded.spoken,
+        init=request.get("init"),
+        call=request.get("call"),
+        lang=lang,
+    )
+
+
+def _again(target: Target, source: Source, request: Mapping[str, Any], lang: str) -> Again:
+    """Loads a target's source in memory, with edits in it, and examines it again."""
+
+    def again(edits: Mapping[str, Sequence[Edit]]) -> Diagnosis | None:
+        if target.kind == "module" or not set(edits) <= {each.file for each in source.cells}:
+            return None
+        cells = tuple(replace(each, code=_edited(each.code, edits.get(each.file, ()))) for each in source.cells)
+        lines = dict(linecache.cache)
+        try:
+            loaded = load(target, replace(source, cells=cells))
+            return _diagnosis(target, loaded, request, lang)
+        except Exception:  # noqa: BLE001  whatever the mended source raises, it does not help
+            return None
+        finally:
+            linecache.cache.update(lines)
+
+    return again
+
+
+def _edited(code: str, edits: Sequence[Edit]) -> str:
+    """The code of a cell with those edits that are in it: its lines stand at their places, and the others are empty."""
+    lines = code.split("\n")
+    return applied(code, [each for each in edits if each.line <= len(lines) and lines[each.line - 1].strip()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -125,10 +124,8 @@ def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> 
             if type(each).__qualname__ == kind.__qualname__ and hasattr(each, right):
                 each.__dict__[name] = getattr(each, right)
 
-    source = failure.span.source if failure.span is not None else ""
-    patch = re.sub(rf"\bself\.{re.escape(name)}\b", f"self.{right}", source)
     return Suspect(
-        "wrong-attribute", failure.span, severity="fault", patch=patch if patch != source else "",
+        "wrong-attribute", failure.span,
         said={**said, "name": name, "near": right}, change=change,
     )  # fmt: skip
 
@@ -227,7 +224,7 @@ def _product(done: Run, operation: Operation, exam: Any, said: dict[str, object]
     then = exam.run({site_of(operation): turned})
     if then.record.failure is not None and then.record.failure.span == operation.span:
         return None
-    return Suspect("key-not-transposed", operation.span, {site_of(operation): turned}, said=said)
+    return Suspect("key-not-transposed", operation.span, {site_of(operation): turned}, said={**said, "_product": True})
 
 
 def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
@@ -244,9 +241,7 @@ def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) 
                 else args[0].reshape(given[0].shape)
             )
 
-        before, dot, after = operation.span.source.rpartition(".view(")
-        patch = f"{before}.contiguous().view({after}" if dot else ""
-        return Suspect("view-noncontiguous", operation.span, {site_of(operation): reshaped}, said=said, patch=patch)
+        return Suspect("view-noncontiguous", operation.span, {site_of(operation): reshaped}, said=said)
     queries, keys = done.sizes.get("L"), done.sizes.get("S")
     if queries is None or keys is None or not asked:
         return None
@@ -257,7 +252,7 @@ def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) 
         if prod(changed) == count or (-1 in changed and count % -prod(changed) == 0):
             return Suspect(
                 "key-uses-query-length", operation.span,
-                {site_of(operation): _resized(place)}, said=said,
+                {site_of(operation): _resized(place)}, said={**said, "_place": place},
             )  # fmt: skip
     return None
 

@@ -15,6 +15,7 @@ from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.documents import comment_notes, docstring_notes
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.patching import candidates
 from headwise.diagnosis.proving import goal_of, proved
 from headwise.diagnosis.remembering import remember
 from headwise.diagnosis.settings import Settings, settings
@@ -137,8 +138,6 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
         each: _said(f"doctor.{suspect.words or suspect.kind.replace('-', '_')}.{each}", lang, said)
         for each in ("what", "why", "fix")
     }
-    if suspect.patch:
-        words["fix"] = say("doctor.patch", lang=lang, fix=words["fix"], patch=suspect.patch)
     evidence = suspect.evidence
     if evidence and suspect.proved:
         is_number = evidence[:1].isdigit() or evidence == "inf"
@@ -153,7 +152,7 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
         source=source, proved=bool(suspect.proved), evidence=evidence,
         file="" if span is None else files.get(span.file, span.file),
         end_column=None if span is None else span.end_column, code="" if span is None else span.source,
-        patch=suspect.patch, **words,
+        what=words["what"], why=words["why"], fix=words["fix"], candidates=candidates(suspect),
     )  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from headwise.diagnosis.sources import Edit, Edits
 from headwise.diagnosis.tried import is_tried
 
 __all__ = ["SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
@@ -22,6 +23,8 @@ class Finding:
     kind: a word of the doctor's list ("softmax-axis"). severity: "fault", "warning" or "note". line, end_line from 1,
     column from 0, None: not known. source: the line; code: the operation itself. what, why, fix: a sentence each.
     proved: a run in which that alone was put right meets what it should. evidence: what was measured. file: as said.
+    patch: lines as they should be written, edits: how they come about; only where that was tried and helps.
+    candidates: edits that may help.
     """
 
     kind: str
@@ -39,6 +42,8 @@ class Finding:
     end_column: int | None = None
     code: str = ""
     patch: str = ""
+    edits: Edits = ()
+    candidates: tuple[Edits, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line is not None else self.file
@@ -85,12 +90,22 @@ class Diagnosis:
         """Plain data, of which `from_dict` makes the same diagnosis again."""
         return {
             "schema": SCHEMA, "target": self.target, "verdict": self.verdict,
-            "findings": [asdict(each) for each in self.findings], "examined": dict(self.examined),
+            "findings": [_plain(each) for each in self.findings], "examined": dict(self.examined),
             "reason": self.reason,
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Diagnosis:
         """The diagnosis that `to_dict` was taken of."""
-        findings = tuple(Finding(**each) for each in data["findings"])
+        findings = tuple(
+            Finding(**{**each, "edits": tuple(Edit(**one) for one in each.get("edits", ()))})
+            for each in data["findings"]
+        )
         return cls(data["target"], data["verdict"], findings, data["examined"], data.get("reason", ""))
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data, without what was only thought of."""
+    out = asdict(replace(finding, candidates=()))
+    del out["candidates"]
+    return {**out, "edits": list(out["edits"])}

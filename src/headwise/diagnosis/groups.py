@@ -66,9 +66,10 @@ def _weights_heads(attention: Attention) -> Tensor | None:
 def _suspect(run: Run, side: Side, group: int) -> Suspect:
     copies = [each for each in chain_of(run, side.entry, side.operand) if each.last in COPIES]
     entry = copies[-1] if copies else side.entry
-    return Suspect(
-        "groups-tiled", entry.operation.span, {site_of(entry.operation): _blocks(entry, group)} if copies else {}
-    )
+    before, after = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
+    axis = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
+    stand_ins = {site_of(entry.operation): _blocks(entry, group)} if copies else {}
+    return Suspect("groups-tiled", entry.operation.span, stand_ins, said={"_axis": axis})
 
 
 def _blocks(entry: Seen, group: int) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from headwise.diagnosis.anatomy import Attention, attentions, chain_of
 from headwise.diagnosis.inputs import makings, redirected
 from headwise.diagnosis.layout import Breach, Side, breaches, leaving, sides
-from headwise.diagnosis.repairs import rearrangements, turns
+from headwise.diagnosis.repairs import Rearrangement, rearrangements, turns
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
@@ -20,7 +20,6 @@ __all__ = ["Rerun", "layout_suspects"]
 Rerun = Callable[[dict[Site, Callable[..., Any]]], Run]
 # trials of one examination: each is a run
 MOST = 60
-RESHAPES = frozenset({"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"})
 
 
 def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
@@ -77,7 +76,7 @@ def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
                     kind,
                     entry.operation.span,
                     {**together, **stand_ins},
-                    patch=_patch(entry, change.order, change.cuts),
+                    said={"_move": _move(entry, change)},
                     is_local=True,
                 )
     for entry in reversed(moves):
@@ -85,7 +84,7 @@ def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
             stand_ins = {site_of(entry.operation): _then(entry, order)}
             if _is_mended(rerun(stand_ins), number, breach):
                 kind = "key-not-transposed" if breach.side == "k" else "split-without-transpose"
-                return Suspect(kind, entry.operation.span, stand_ins)
+                return Suspect(kind, entry.operation.span, stand_ins, said={"_then": order})
     return None
 
 
@@ -166,7 +165,7 @@ def _turned(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
         "split-without-transpose",
         first.operation.span,
         stand_ins,
-        patch=f"{first.operation.span.source}.transpose(1, 2)",
+        said={"_turned": tuple(dict.fromkeys(span for _, span, _ in stand_ins))},
     )
 
 
@@ -179,7 +178,7 @@ def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect
         if found and done.record.failure is None and not leaving(done, found[-1]):
             return Suspect(
                 _outward_kind(run, entry, what), entry.operation.span, stand_ins,
-                patch=_patch(entry, change.order, change.cuts), is_local=True,
+                said={"_move": _move(entry, change)}, is_local=True,
             )  # fmt: skip
     for entry in after:
         for order in turns(entry):
@@ -187,7 +186,7 @@ def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect
             done = rerun(stand_ins)
             found = attentions(done)
             if found and done.record.failure is None and not leaving(done, found[-1]):
-                return Suspect("merge-without-transpose", entry.operation.span, stand_ins)
+                return Suspect("merge-without-transpose", entry.operation.span, stand_ins, said={"_then": order})
     return None
 
 
@@ -210,17 +209,7 @@ def _outward_kind(run: Run, entry: Seen, what: str) -> str:
     return "merge-without-transpose"
 
 
-def _patch(entry: Seen, order: tuple[int, ...], cuts: tuple[int, ...]) -> str:
-    """The call as it should be written; "": it is not known how."""
-    del order, cuts
-    before, dot, after = entry.operation.span.source.rpartition(f".{entry.last}(")
-    given = [each.strip() for each in after.removesuffix(")").split(",")]
-    if (
-        entry.last in RESHAPES
-        and dot
-        and len(given) == 4
-        and not any(sign in after.removesuffix(")") for sign in "()*[")
-    ):
-        # (samples, heads, tokens, width) of (samples, tokens, heads · width)
-        return f"{before}.{entry.last}({given[0]}, {given[2]}, {given[1]}, {given[3]}).transpose(1, 2)"
-    return ""
+def _move(entry: Seen, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
+    """How a movement should go, for those who write it."""
+    before = tuple(entry.operation.inputs[0].shape)
+    return before, change.parts, change.order, change.shape, change.cuts

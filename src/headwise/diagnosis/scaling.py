@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from math import isclose, sqrt
 from typing import Any
 
+from torch import nn
+
 from headwise.diagnosis.anatomy import chain_of
 from headwise.diagnosis.factors import Factor, Scale
 from headwise.diagnosis.layout import sides
@@ -30,6 +32,7 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
     if isclose(total, wanted, rel_tol=NEAR):
         return [_after(each, wanted) for each in late[:1]]
     named = _named(total, scale.width, run.sizes)
+    about = _about(run, scale)
     given = _given(run)
     if is_published or any(
         isclose(total, each, rel_tol=NEAR) for value in given if value > 0 for each in (value, 1 / value, value**-0.5)
@@ -37,7 +40,7 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
         return []
     twice = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
     if len(twice) >= 2 and isclose(total, wanted ** len(twice), rel_tol=NEAR):
-        return [_wrong("scale-twice", twice[-1], wanted / total, total, wanted)]
+        return [_wrong("scale-twice", twice[-1], wanted / total, total, wanted, said=about)]
     if named == "none":
         return _without(run, scale, wanted)
     if named == "mup":
@@ -47,7 +50,19 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
-    return [_wrong(kind, most, wanted / total, total, wanted, said={"what": named})]
+    return [_wrong(kind, most, wanted / total, total, wanted, said={"what": named, **about})]
+
+
+def _about(run: Run, scale: Scale) -> dict[str, object]:
+    """What a patch may say: where the scores are made, and what the class calls the head width."""
+    scores = scale.attention.scores
+    out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
+    name = (scores or scale.attention.context).operation.module
+    owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
+    widths = (
+        [each for each, value in vars(owner).items() if value == scale.width and type(value) is int] if owner else []
+    )
+    return {**out, "_widths": tuple(widths)}
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
@@ -128,7 +143,7 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     if scores is None or _is_bucketed(run, scale) or _is_convolved(run, scale):
         return []
     stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
-    said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1"}
+    said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     late = next((each for each in scale.after if abs(each.value - 1) > NEAR), None)
     if late is not None:
         stand_ins[site_of(late.entry.operation)] = _times(late.entry.function, 1 / late.value)
@@ -170,6 +185,4 @@ def _floored(entry: Seen) -> Suspect:
             return values[0] / values[1]
         return values[0]
 
-    source = entry.operation.span.source
-    patch = source.replace("//", "/", 1) if source.count("//") == 1 else ""
-    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right}, patch=patch)
+    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right})

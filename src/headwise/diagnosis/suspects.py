@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.diagnosis.replacing import Site
 from headwise.recording import Operation, Span
 
-__all__ = ["Change", "Edit", "Edits", "Scaled", "Suspect", "both"]
+__all__ = ["Change", "Scaled", "Suspect", "both"]
 
 Change = Callable[[Any, dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A text that is to stand in place of a span of source."""
-
-    span: Span
-    text: str
-
-
-Edits = tuple[Edit, ...]
 
 
 def both(first: Change | None, second: Change) -> Change:
@@ -51,24 +40,21 @@ class Scaled:
 class Suspect:
     """One thing that is wrong, or odd. span: where. stand_ins: what would put it right, by site; {}: not known.
 
-    patch: the source that would stand in place of the span, "": none is known. said: values for its sentences.
+    said: values for its sentences, and what a patch needs to know, by names that begin with "_".
     is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
-    its kind. change: what would put it right in the target itself, before it is called. edits: how its file would be
-    written, the first that helps.
+    its kind. change: what would put it right in the target itself, before it is called.
     """
 
     kind: str
     span: Span | None
     stand_ins: Mapping[Site, Callable[..., Any]] = field(default_factory=dict)
     severity: str = "fault"
-    patch: str = ""
     said: Mapping[str, object] = field(default_factory=dict)
     evidence: str = ""
     proved: bool | None = None
     is_local: bool = False
     words: str = ""
     change: Change | None = None
-    edits: Sequence[Edits] = ()
 
     @property
     def is_mendable(self) -> bool:

@@ -1,0 +1,60 @@
+"""A patch is offered only where the source with it, loaded and examined again, has lost the fault."""
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from headwise.diagnosis.child import answer
+from headwise.diagnosis.diagnosis import Diagnosis, Finding
+from headwise.diagnosis.fixing import fixed
+from headwise.diagnosis.mending import mended
+from headwise.diagnosis.sources import Edit, applied
+from tests.diagnosis.mutants import HERE
+from tests.diagnosis.operators import HOSTS, mutants
+
+PLAIN = next(each for each in HOSTS if each.file == "plain.py")
+SOURCE = (HERE / "hosts" / PLAIN.file).read_text(encoding="utf-8")
+MENDED = (
+    "drop scale", "floor division", "softmax over queries", "split keys by view", "merge without transpose",
+    "mask inverted", "mask discarded", "plain list", "undefined name",
+)  # fmt: skip
+
+
+def examined(folder, text, call=None):
+    (folder / "own.py").write_text(text, encoding="utf-8")
+    said = answer({"target": f"{folder / 'own.py'}:{PLAIN.name}", "call": call, "fix": True})
+    return Diagnosis.from_dict(said["diagnosis"])
+
+
+@pytest.mark.parametrize("operator", MENDED)
+def test_the_patched_file_is_sound_and_else_the_persons_own(tmp_path, operator):
+    mutant = next(each for each in mutants(PLAIN, SOURCE) if each.operator == operator)
+    found = examined(tmp_path, mutant.source, PLAIN.call)
+    assert any(each.patch and each.proved for each in found.faults)
+    after = fixed(mutant.source, found.findings)
+    edited = {line for each in found.findings for edit in each.edits for line in range(edit.line, edit.end_line + 1)}
+    before, then = mutant.source.splitlines(), after.splitlines()
+    assert len(before) == len(then)
+    assert {at for at, (a, b) in enumerate(zip(before, then, strict=True), 1) if a != b} == edited
+    ast.parse(after)
+    assert examined(tmp_path, after, PLAIN.call).faults == ()
+
+
+def test_a_patch_is_offered_only_where_the_fault_has_gone_and_none_has_come():
+    edits = (Edit(1, 4, 1, 5, "2"),)
+    fault = Finding("scale-wrong", "fault", 1, 1, 4, "x = 1", "", "", "", False, "", "own.py", candidates=(edits,))
+    found = Diagnosis("own.py:x", "faulty", (fault,))
+    other = replace(found, findings=(replace(fault, kind="softmax-axis"),))
+    sound = Diagnosis("own.py:x", "sound", ())
+
+    def patched(then):
+        return mended(found, {"own.py": "x = 1\n"}, lambda _: then, seconds=1.0, lang="en").findings[0]
+
+    assert [patched(each).patch for each in (found, other, None, Diagnosis("own.py:x", "not examined", ()))] == [""] * 4
+    assert (patched(sound).patch, patched(sound).edits, patched(sound).proved) == ("x = 2", edits, True)
+
+
+def test_edits_keep_every_other_character_and_count_columns_in_characters():
+    text = "x = 'é'; y = 1 // 2\nz = 3\n"
+    assert applied(text, [Edit(1, 13, 1, 19, "1 / 2"), Edit(2, 4, 2, 5, "4")]) == "x = 'é'; y = 1 / 2\nz = 4\n"
