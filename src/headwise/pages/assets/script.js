@@ -867,8 +867,9 @@ function headView(app, root) {
     },
     size: () => shown && { width: shown.width, height: Math.min(shown.tall, 6000) + HEADING },
     figure(pen) {
-      const drawn = shown.matrices.map(({ head }) => head).join(", ");
-      pen.text(app.figureName(app.say("page.figure.heads", { layer: app.state.layer, heads: drawn })), 12, 16, { size: 14, colour: app.colours.page("ink"), bold: true });
+      const [drawn, { layer }] = [shown.matrices.map(({ head }) => head), app.state];
+      const said = drawn.length === 1 ? app.say("page.statistics.head", { layer, head: drawn[0] }) : app.say("page.figure.heads", { layer, heads: drawn.join(", ") });
+      pen.text(app.figureName(said), 12, 16, { size: 14, colour: app.colours.page("ink"), bold: true });
       draw(shifted(pen, 0, HEADING), shown.width, Math.min(shown.tall, 6000), 0);
     },
   };
