@@ -20,7 +20,7 @@ __all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "rows_of"]
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
 TOKENS = 5
 NEAR = 1e-6
-# seconds that are spent on finding out how a cache is handed on
+# seconds of work that are spent on finding out how a cache is handed on
 LONGEST = 3.0
 # and on another way, once one does not give what it should
 LONGEST_AFTER = 0.7
@@ -68,11 +68,11 @@ def kept(decoder: Decoder) -> Kept:
         found = list(ways(plan, decoder.sizes, decoder.dtype))
     except (TypeError, ValueError, OSError, KeyError):
         return Kept()
-    end = time.monotonic() + LONGEST
+    end = time.thread_time() + LONGEST
     working: list[tuple[Way, list[Breach], bool]] = []
     raising: list[Breach] = []
     for way in found:
-        if time.monotonic() > end:
+        if time.thread_time() > end:
             break
         step = decoder.parts(way, (3, 1))
         if step.error is not None:
@@ -87,7 +87,7 @@ def kept(decoder: Decoder) -> Kept:
         if not breaches:
             return Kept(way, (), names, chunks)
         working.append((way, breaches, chunks))
-        end = min(end, time.monotonic() + LONGEST_AFTER)
+        end = min(end, time.thread_time() + LONGEST_AFTER)
     if working:
         way, breaches, chunks = min(working, key=lambda each: (len(each[1]), not each[0].is_own))
         return Kept(way, tuple(breaches), names, chunks)

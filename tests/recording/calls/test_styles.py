@@ -27,9 +27,9 @@ SECONDS = 4.5
 
 @pytest.mark.parametrize(("target", "namespace"), TARGETS)
 def test_a_call_is_found_that_runs_with_other_sizes_in_each_probe(target, namespace):
-    start = time.monotonic()
+    start = time.thread_time()
     found = find(target, namespace=namespace)
-    assert time.monotonic() - start < SECONDS
+    assert time.thread_time() - start < SECONDS
     assert found.plans
     for plan in found.plans:
         for probe in range(2):
