@@ -69,6 +69,22 @@ class Prompted(nn.Module):
         return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
 
 
+class Flagged(Prompted):
+    """It looks back only when it is told to, and then counts positions from 0 with a cache too."""
+
+    def __init__(self, dim, heads, causal=False):
+        super().__init__(dim, heads)
+        self.causal = causal
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
 class Strange(nn.Module):
     """Its cache is an object of a form that nothing in its file tells of."""
 
@@ -109,6 +125,12 @@ def test_several_tokens_after_a_cache_are_a_warning_where_single_steps_are_right
         ("causal-cache", "warning", True)
     ]
     assert found.verdict == "sound"
+
+
+def test_a_cache_is_also_driven_with_the_flag_by_which_a_class_looks_back():
+    found = doctor(Flagged)
+    assert [(each.kind, each.proved) for each in found.faults] == [("causal-cache", True)]
+    assert "scaled_dot_product_attention" in found.faults[0].source
 
 
 @pytest.mark.parametrize("kind", [Strange, Weighing])

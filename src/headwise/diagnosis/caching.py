@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +13,12 @@ from torch import Tensor
 
 from headwise.diagnosis.caches import Way, seen_names, ways
 from headwise.diagnosis.decoding import Decoded, Decoder
+from headwise.recording.calls import Plan
+from headwise.recording.calls.callee import callee
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.identity import tensors
 
-__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "rows_of"]
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "rows_of"]
 
 # one after the other; a prompt, then one after the other; in two parts
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
@@ -93,6 +97,19 @@ def kept(decoder: Decoder) -> Kept:
         return Kept(way, tuple(breaches), names, chunks)
     raising.sort(key=lambda each: each.error is not None)
     return Kept(None, tuple(raising[:1]), names)
+
+
+def looking_back(plan: Plan) -> Plan | None:
+    """The plan with the flag on by which a target looks back only; None: it has none that is off."""
+
+    def off(own: list[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            each.name: True for each in own if "causal" in each.name and given.get(each.name, each.default) is False
+        }
+
+    built = parameters(plan.target) if isinstance(plan.target, type) else []
+    init, call = off(built, plan.init), off(parameters(callee(plan.target)), plan.call)
+    return replace(plan, init={**plan.init, **init}, call={**plan.call, **call}) if init or call else None
 
 
 def _placed(decoder: Decoder) -> Any:

@@ -11,7 +11,7 @@ import torch
 
 from headwise.diagnosis.anatomy import Attention, attentions, chain_of
 from headwise.diagnosis.breaking import in_call, joins, raised_suspects
-from headwise.diagnosis.caching import TOKENS, Breach, Kept, breach_of, kept
+from headwise.diagnosis.caching import TOKENS, Breach, Kept, breach_of, kept, looking_back
 from headwise.diagnosis.decoding import Decoded, Decoder
 from headwise.diagnosis.examining import Examination
 from headwise.diagnosis.losing import lost_suspects
@@ -51,13 +51,20 @@ def remember(exams: Sequence[Examination]) -> None:
         # what puts them right is made for one length, and what they are wrong in is wrong with a cache too
         exam.examined["cache"] = Missed("doctor.missed.faults_first")
         return
-    decoder = Decoder(plan, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
-    found = kept(decoder)
-    exam.suspects += cache_suspects(decoder, found, is_published=exam.is_published)
-    if found.way is not None or found.breaches:
-        exam.examined["cache"] = True
-    elif found.names:
-        exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(found.names)})
+    for each in (plan, looking_back(plan)):
+        if each is None:
+            continue
+        decoder = Decoder(each, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
+        found = kept(decoder)
+        suspects = cache_suspects(decoder, found, is_published=exam.is_published)
+        exam.suspects += suspects
+        if found.way is not None or found.breaches:
+            exam.examined["cache"] = True
+        elif found.names and each is plan:
+            exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(found.names)})
+        if suspects or exam.examined["cache"] is not True:
+            # what is wrong without a flag is wrong with it
+            return
 
 
 def cache_suspects(decoder: Decoder, found: Kept, *, is_published: bool) -> list[Suspect]:
