@@ -17,6 +17,7 @@ from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
+from headwise.recording.calls.trying import is_of_code
 
 __all__ = ["crash_suspect"]
 
@@ -30,7 +31,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     said: dict[str, object] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     if isinstance(error, NameError):
         return Suspect("undefined-name", failure.span, said={**said, "name": error.name or ""})
-    if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module):
+    if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
         return _attribute(error, failure, said)
     if failure.operation is not None:
         found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
@@ -51,6 +52,9 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
 
 def _is_certain(done: Run, operation: Operation | None) -> bool:
     """Whether an operation failed on what the code itself computed, and not on what it was called with."""
+    error = None if done.record.failure is None else done.record.failure.error
+    if isinstance(error, Exception) and is_of_code(error):
+        return True
     if operation is None or not operation.inputs:
         return False
     return all(each.requires_grad or done.marks_at(each) is not None for each in operation.inputs)
@@ -104,6 +108,10 @@ def _with_mask_only(done: Run, exam: Any) -> bool:
 
 def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> Suspect:
     module, name = error.obj, str(error.name)
+    if isinstance(module, Tensor):
+        known = [each for each in dir(Tensor) if not each.startswith("_")]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
     if not isinstance(module, nn.Module):
         return Suspect("wrong-attribute", failure.span, said={**said, "name": name})
     own = [

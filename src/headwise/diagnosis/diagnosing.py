@@ -31,6 +31,11 @@ __all__ = ["diagnosed"]
 
 # faults first, notes last
 SEVERITIES = ("fault", "warning", "note")
+# kinds of what is wrong with the layout
+LAYOUT = frozenset({
+    "split-without-transpose", "merge-without-transpose", "heads-batch-swapped", "key-not-transposed", "input-ignored",
+    "key-uses-query-length", "batch-length-confused",
+})  # fmt: skip
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -71,7 +76,7 @@ def diagnosed(
 def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) -> list[Examination]:
     plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
     out: list[Examination] = []
-    has_cross = any(plan.setting == "cross" for plan in plans)
+    has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
     for plan in found.failures:
         if plan.setting == "cross" and has_cross and not plan.mask:
             continue
@@ -128,11 +133,27 @@ def _merged(suspects: list[Suspect]) -> list[Suspect]:
         key = (each.kind, span if each.severity == "fault" or span is None else (span.file, span.line))
         if key not in out or (each.proved and not out[key].proved):
             out[key] = each
-    return list(out.values())
+    return _plain(list(out.values()))
+
+
+def _plain(suspects: list[Suspect]) -> list[Suspect]:
+    """Without what is only another sign of a fault that is proved: at its own line, or of the layout without a name."""
+    proved = [each for each in suspects if each.severity == "fault" and each.proved]
+    lines = {(each.span.file, each.span.line) for each in proved if each.span is not None}
+    has_layout = any(each.kind in LAYOUT for each in proved)
+
+    def is_sign(each: Suspect) -> bool:
+        if each.severity != "fault" or each.proved:
+            return False
+        return (each.span is not None and (each.span.file, each.span.line) in lines) or (
+            each.kind == "unknown" and has_layout
+        )
+
+    return [each for each in suspects if not is_sign(each)]
 
 
 def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
-    span = suspect.span
+    span = suspect.span if suspect.home is None else suspect.home
     said = dict(suspect.said)
     words = {
         each: _said(f"doctor.{suspect.words or suspect.kind.replace('-', '_')}.{each}", lang, said)

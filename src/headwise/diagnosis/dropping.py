@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from headwise.diagnosis.anatomy import attentions
-from headwise.diagnosis.replacing import site_of
+from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 from headwise.tracing.movement import is_movement
 
-__all__ = ["dropping_suspects", "random_operation", "with_dropout"]
+__all__ = ["dropping_suspects", "is_dropping", "kept", "random_operation", "with_dropout"]
 
 SHARE = 0.4
 
@@ -36,6 +36,10 @@ def dropping(target: Any, _: dict[str, Any]) -> None:
     for each in target.modules() if isinstance(target, nn.Module) else ():
         if isinstance(each, nn.Dropout) and each.p == 0.0:
             each.p = SHARE
+        for name, value in vars(each).items():
+            # a share that is handed to torch's functions
+            if "drop" in name.lower() and isinstance(value, float) and value == 0.0:
+                setattr(each, name, SHARE)
 
 
 def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -46,9 +50,8 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         return []
     stand_ins: dict[Any, Any]
     random = random_operation(first, again)
-    if random is not None and ("drop" in random.last or "bernoulli" in random.last):
-        stand_ins = {site_of(random.operation): lambda *args, **_: args[0]}
-        return [Suspect("dropout-in-eval", random.operation.span, stand_ins)]
+    if random is not None and is_dropping(random):
+        return [Suspect("dropout-in-eval", random.operation.span, kept(random))]
     trained = rerun(plan=there, more_change=dropping, training=True)
     out = []
     for attention in attentions(trained) if trained.record.failure is None else ():
@@ -78,6 +81,24 @@ def _twice(trained: Run) -> list[Suspect]:
 
 def _is_dropout(entry: Seen) -> bool:
     return "dropout" in entry.last and bool(entry.operation.inputs) and bool(entry.operation.outputs)
+
+
+def is_dropping(entry: Seen) -> bool:
+    """Whether what an operation draws is what it drops."""
+    return any(each in entry.last for each in ("drop", "bernoulli", "scaled_dot_product_attention"))
+
+
+def kept(entry: Seen) -> dict[Site, Callable[..., Any]]:
+    """What stands in for an operation that drops, and drops nothing."""
+    function = entry.function
+    if entry.last != "scaled_dot_product_attention":
+        return {site_of(entry.operation): lambda *args, **_: args[0]}
+
+    def right(*args: Any, **options: Any) -> Any:
+        given = args if len(args) < 5 else (*args[:4], 0.0, *args[5:])
+        return function(*given, **{name: 0.0 if name == "dropout_p" else each for name, each in options.items()})
+
+    return {site_of(entry.operation): right}
 
 
 def random_operation(first: Run, again: Run) -> Seen | None:

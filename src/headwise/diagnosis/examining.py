@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import attentions
 from headwise.diagnosis.crashes import crash_suspect
-from headwise.diagnosis.dropping import random_operation
+from headwise.diagnosis.dropping import is_dropping, kept, random_operation
 from headwise.diagnosis.factors import scales
 from headwise.diagnosis.groups import groups_suspects
 from headwise.diagnosis.masking import masking_suspects
 from headwise.diagnosis.order import order_suspects
 from headwise.diagnosis.rearranging import layout_suspects
-from headwise.diagnosis.replacing import Site, site_of
+from headwise.diagnosis.replacing import Site
 from headwise.diagnosis.running import Run, run
 from headwise.diagnosis.scaling import scaling_suspects
 from headwise.diagnosis.sharing import sharing_suspects
@@ -186,12 +186,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
     again = exam.run(luck=99)
     if done.output is not None and again.output is not None and not same(done.output, again.output):
         random = random_operation(done, again)
-        if random is not None and "drop" in random.last:
-            return [
-                Suspect(
-                    "dropout-in-eval", random.operation.span, {site_of(random.operation): lambda *args, **_: args[0]}
-                )
-            ]
+        if random is not None and is_dropping(random):
+            return [Suspect("dropout-in-eval", random.operation.span, kept(random))]
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
         found = sharing_suspects(free) or groups_suspects(free) or order_suspects(free)

@@ -19,6 +19,7 @@ __all__ = ["Factor", "Scale", "scales"]
 
 # some turn scores into float32 on the way
 EXACT = 1e-3
+NEAR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def _scale(first: Run, second: Run, a: Attention, b: Attention) -> Scale:
             if mine is a.softmax:
                 break
             value = _product_factor(mine, other) if mine is a.scores else _factor(mine, other)
+            if value is None and _is_shift(mine):
+                continue
             if value is None and _is_whole(mine):
                 floored = floored or mine
             elif value is None:
@@ -219,6 +222,20 @@ def _keeps_length(entry: Seen) -> bool:
         "layer_norm", "rms_norm", "normalize", "div", "__truediv__", "norm", "rsqrt", "group_norm", "vector_norm",
         "mean", "true_divide", "__idiv__", "div_", "batch_norm", "softmax",
     )  # fmt: skip
+
+
+def _is_shift(entry: Seen) -> bool:
+    """Whether an operation moves all scores of a row alike, as what is taken off before an exponential does; or is
+    what finds by how much.
+    """
+    made = _made(entry)
+    before = next((t.value for t, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None)
+    if before is None or not made.is_floating_point() or not before.is_floating_point():
+        return False
+    if made.shape != before.shape:
+        return made.ndim == before.ndim and made.shape[-1] == 1 < before.shape[-1]
+    far = (made - before).nan_to_num(nan=float("inf"))
+    return bool(((far - far[..., :1]).abs() < NEAR).all())
 
 
 def _is_whole(entry: Seen) -> bool:

@@ -58,8 +58,11 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
     has_wrong = wrong.any(dim=-1, keepdim=True)
     if bool(((seen == wrong) | ~has_wrong).all()):
         return "mask-inverted"
-    if _is_of_another(masked, allowed, before):
-        return "mask-repeat-order"
+    if bool((seen == before).all()):
+        # nothing is hidden: whole queries are made alike, or what should be nothing is too much
+        return "mask-axis" if _levels_rows(masked, free, before) else "mask-weak-fill"
+    if another := _of_another(masked, allowed, before):
+        return another
     if _is_of_rows(masked, allowed, before):
         return "mask-axis"
     if bool(((seen | ~before) | ~has_some).all()):
@@ -71,8 +74,21 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
     return "mask-broadcast" if bool((hidden & wanted).any()) else "unknown"
 
 
-def _is_of_another(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
-    """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own."""
+def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:
+    """Whether a mask changes some queries only, and lets these see all keys alike: it is on their axis."""
+    weights, was = masked.weights.nan_to_num(), free.weights.nan_to_num()
+    changed = ((weights - was).abs() > CLEAR).any(dim=-1)
+    count = before.sum(dim=-1, keepdim=True).clamp(min=1)
+    mean = (weights * before).sum(dim=-1, keepdim=True) / count
+    is_level = (((weights - mean).abs() < TOLERANCE) | ~before).all(dim=-1)
+    return bool(changed.any()) and not bool(changed.all()) and bool(is_level[changed].all())
+
+
+def _of_another(masked: Sight, allowed: Tensor, before: Tensor) -> str:
+    """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own: from one
+    and the same, or from others.
+    """
+    every = torch.ones(allowed.shape[0], dtype=torch.bool)
     for problem in range(masked.weights.shape[0]):
         rows, columns = masked.row[problem], masked.column[problem]
         seen = masked.visible[problem] & before[problem]
@@ -82,8 +98,9 @@ def _is_of_another(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
             for sample in range(allowed.shape[0])
         ]  # fmt: skip
         if not any(fits):
-            return False
-    return True
+            return ""
+        every &= torch.tensor(fits)
+    return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
 
 
 def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:

@@ -13,9 +13,11 @@ from headwise.diagnosis.anatomy import Attention, attentions, makers
 from headwise.diagnosis.marks import place_of
 from headwise.diagnosis.replacing import Recalled, Site, site_of
 from headwise.diagnosis.running import Run
-from headwise.diagnosis.seeing import Sight, sight_of
+from headwise.diagnosis.seeing import NOTHING, Sight, sight_of
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.written import written_in
+from headwise.recording import Span
 
 __all__ = ["order_suspects", "pattern_of", "wants_causal"]
 
@@ -30,11 +32,18 @@ def order_suspects(run: Run) -> list[Suspect]:
         if seen is None:
             continue
         kind = _kind(seen, wants=wants_causal(run))
+        if not kind and sight.weights.shape[-1] > 1:
+            late = _hidden_late(attention, sight)
+            if late is not None:
+                return [Suspect("mask-after-softmax", late.operation.span, _stand_ins(attention), is_local=True)]
         if kind:
-            entry = _closer(attention)
+            entry, home = _closer(attention), None
             if kind != "causal-missing":
-                entry = _made_by(run, entry) or entry
-            return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True)]
+                maker = _made_by(run, entry)
+                home = _home(run, entry, kind) if maker is None else None
+                if maker is not None and not (kind == "causal-inverted" and _is_usual(_value(maker))):
+                    entry = maker
+            return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
     return []
 
 
@@ -42,6 +51,23 @@ def pattern_of(attention: Attention) -> Tensor | None:
     """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
     sight = sight_of(attention)
     return None if sight is None else _pattern(sight)
+
+
+def _hidden_late(attention: Attention, sight: Sight) -> Seen | None:
+    """What takes away the weights of later keys when they have had their share; None: no row lost any."""
+    softmax = attention.softmax
+    value = None if softmax is None else softmax.operation.outputs[0].value
+    marks = None if softmax is None or not softmax.made else softmax.made[0]
+    if softmax is None or value is None or marks is None or marks.kind != "pair":
+        return None
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    later = (y > x) & (x >= 0) & (y >= 0)
+    total = sight.weights.sum(dim=-1)
+    future = sight.column > sight.row
+    if not bool((value.abs() > NOTHING)[later].any()) or bool((sight.weights.abs() > NOTHING)[future].any()):
+        return None
+    after = [each for each in attention.path if each.at > softmax.at]
+    return after[0] if after and bool(((total - 1).abs() > 1e-3).any()) else None
 
 
 def _pattern(sight: Sight) -> Tensor | None:
@@ -88,6 +114,9 @@ def wants_causal(run: Run) -> bool:
     if any(re.search(r"causal", name) and value is True for name, value in flags.items()):
         return True
     if isinstance(run.target, nn.Module):
+        modules = list(run.target.modules())
+        if any("causal" in name and value is True for each in modules for name, value in vars(each).items()):
+            return True
         return any(_is_triangle(each) for each in run.target.buffers())
     return False
 
@@ -140,6 +169,30 @@ def _made_by(run: Run, entry: Seen) -> Seen | None:
                 return maker
             ahead += [(maker.at, each.number) for each in maker.operation.inputs]
     return None
+
+
+def _home(run: Run, entry: Seen, kind: str) -> Span | None:
+    """Where a triangle that was made before the run was made; None: what is done with it is wrong."""
+
+    def is_it(value: Any) -> bool:
+        if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[-1] != value.shape[-2]:
+            return False
+        return not (kind == "causal-inverted" and _is_usual(value))
+
+    return written_in(run.target, entry.operation.span, is_it)
+
+
+def _value(entry: Seen) -> Tensor | None:
+    return entry.operation.outputs[0].value if entry.operation.outputs else None
+
+
+def _is_usual(t: Tensor | None) -> bool:
+    """Whether a square marks what may be seen, or what may not, as people write it: with the diagonal in the first."""
+    if t is None or t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.is_complex():
+        return False
+    held = t.reshape(-1, *t.shape[-2:])[0] != 0
+    every = torch.ones_like(held)
+    return bool(torch.equal(held, every.tril()) or torch.equal(held, every.triu(1)))
 
 
 def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:

@@ -68,7 +68,7 @@ def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
     moves = _moves(run, side)
     for entry in moves:
         for change in rearrangements(run, entry):
-            stand_ins = {site_of(entry.operation): change.instead()}
+            stand_ins = {site_of(entry.operation): change.instead(entry)}
             if _is_mended(rerun(stand_ins), number, breach):
                 together = _same_span(run, rerun, number, entry)
                 kind = _inward_kind(entry, breach)
@@ -121,7 +121,7 @@ def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, C
                 if other.operation.span != entry.operation.span or other.at == entry.at:
                     continue
                 for change in rearrangements(run, other):
-                    stand_ins = {site_of(other.operation): change.instead()}
+                    stand_ins = {site_of(other.operation): change.instead(other)}
                     if _is_mended(rerun(stand_ins), number, breach):
                         out |= stand_ins
                         break
@@ -172,7 +172,7 @@ def _turned(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
 def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect | None:
     after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
     for entry, change in _changes(run, after):
-        stand_ins = {site_of(entry.operation): change.instead()}
+        stand_ins = {site_of(entry.operation): change.instead(entry)}
         done = rerun(stand_ins)
         found = attentions(done)
         if found and done.record.failure is None and not leaving(done, found[-1]):

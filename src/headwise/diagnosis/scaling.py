@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import isclose, sqrt
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import chain_of
 from headwise.diagnosis.factors import Factor, Scale
@@ -15,6 +16,8 @@ from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import FRESH, Seen
 from headwise.diagnosis.suspects import Scaled, Suspect
+from headwise.diagnosis.written import written_in
+from headwise.recording import Span
 
 __all__ = ["scaling_suspects"]
 
@@ -28,7 +31,7 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
     if scale.bent or scale.normed or is_learned:
         return []
     wanted, total = 1 / sqrt(scale.width), scale.total
-    late = [each for each in scale.after if each.entry in scale.attention.path]
+    late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
     if isclose(total, wanted, rel_tol=NEAR):
         return [_after(each, wanted) for each in late[:1]]
     named = _named(total, scale.width, run.sizes)
@@ -38,9 +41,9 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
         isclose(total, each, rel_tol=NEAR) for value in given if value > 0 for each in (value, 1 / value, value**-0.5)
     ):
         return []
-    twice = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
-    if len(twice) >= 2 and isclose(total, wanted ** len(twice), rel_tol=NEAR):
-        return [_wrong("scale-twice", twice[-1], wanted / total, total, wanted, said=about)]
+    twice = _twice(scale, wanted)
+    if twice is not None:
+        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
     if named == "none":
         return _without(run, scale, wanted)
     if named == "mup":
@@ -50,7 +53,8 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
-    return [_wrong(kind, most, wanted / total, total, wanted, said={"what": named, **about})]
+    suspect = _wrong(kind, most, wanted / total, total, wanted, said={"what": named, **about})
+    return [replace(suspect, home=_home(run, most, kind))]
 
 
 def _about(run: Run, scale: Scale) -> dict[str, object]:
@@ -63,6 +67,33 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
         [each for each, value in vars(owner).items() if value == scale.width and type(value) is int] if owner else []
     )
     return {**out, "_widths": tuple(widths)}
+
+
+def _home(run: Run, factor: Factor, kind: str) -> Span | None:
+    """Where the number was made by which an operation multiplies or divides; None: what it does with it is wrong."""
+    entry = factor.entry
+
+    def is_it(value: Any) -> bool:
+        if isinstance(value, Tensor):
+            if value.numel() != 1 or value.is_complex():
+                return False
+            value = value.item()
+        if not isinstance(value, int | float) or isinstance(value, bool) or value == 0:
+            return False
+        if kind == "scale-inverted" and value < 1:
+            # the right number, by which it divides
+            return False
+        return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
+
+    return written_in(run.target, entry.operation.span, is_it, is_number=True)
+
+
+def _twice(scale: Scale, wanted: float) -> Factor | None:
+    """What scales what is scaled already: a factor without which the rest is right, the last that is written out."""
+    if len(scale.factors) < 2 or not isclose(scale.total, wanted * wanted, rel_tol=NEAR):
+        return None
+    found = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
+    return next((each for each in reversed(found) if each.entry is not scale.attention.context), None)
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
@@ -140,11 +171,11 @@ def _after(factor: Factor, wanted: float) -> Suspect:
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.scores
-    if scores is None or _is_bucketed(run, scale) or _is_convolved(run, scale):
+    late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value), None)
+    if scores is None or _is_bucketed(run, scale) or (_is_convolved(run, scale) and late is None):
         return []
     stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
-    late = next((each for each in scale.after if abs(each.value - 1) > NEAR), None)
     if late is not None:
         stand_ins[site_of(late.entry.operation)] = _times(late.entry.function, 1 / late.value)
         return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]

@@ -118,6 +118,11 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
     elif means == "additive":
         attend = mask > -1
     meanings = {each.name: each.meaning for each in run.plan.symbols}
+    if len(shape) > 1 and meanings.get(shape[-1]) == "batch" and attend.ndim < 4:
+        # samples last, as what holds lengths first has them
+        attend, shape = attend.movedim(-1, 0), [shape[-1], *shape[:-1]]
+    elif shape and shape[-1] == "1" and attend.ndim == 3 and columns > 1:
+        attend = attend.squeeze(-1)
     first = shape and meanings.get(shape[0]) == "batch"
     if attend.ndim > 2 and not first and attend.shape[0] == 1:
         attend = attend.squeeze(0)

@@ -66,7 +66,21 @@ def settings(
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
     elif out.plans:
         out.failures += _failing_masks(target, namespace, out, own)
+    out.plans += _with_flags(out.plans, target, own)
     return out
+
+
+def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
+    """A plan that asks to look back only, where that can be asked for and is not by default."""
+    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
+    if free is None:
+        return []
+    built = parameters(target) if isinstance(target, type) else []
+    asked = [each.name for each in built if "causal" in each.name and each.default is False]
+    called = [each.name for each in parameters(callee(target)) if "causal" in each.name and each.default is False]
+    ways = [replace(free, init={**free.init, name: True}) for name in asked]
+    ways += [replace(free, call={**free.call, name: True}) for name in called]
+    return [each for each in ways if run(each, sizes=small(each), own=tuple(own)).record.failure is None][:1]
 
 
 def _found(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import Attention, attentions, operand_marks, value_of
 from headwise.diagnosis.contractions import is_constant
@@ -14,6 +14,7 @@ from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.written import written_in
 from headwise.tracing.movement import is_movement
 
 __all__ = ["TOLERANCE", "key_axis", "sharing_suspects", "weights_of"]
@@ -34,7 +35,7 @@ def sharing_suspects(run: Run) -> list[Suspect]:
             continue
         softmax = attention.softmax
         if softmax is not None:
-            out += _wrong_axis(attention, softmax)
+            out += _wrong_axis(run, attention, softmax)
         elif _shared_elsewhere(attention, run):
             out += _divided(attention)
         elif not any(each.last in OTHERS for each in attention.path) and attention.scores is not None:
@@ -68,7 +69,7 @@ def key_axis(marks: Marks, attention: Attention) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _wrong_axis(attention: Attention, softmax: Seen) -> list[Suspect]:
+def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
     marks = softmax.made[0]
     if marks is None or marks.kind != "pair":
         return []
@@ -94,6 +95,7 @@ def _wrong_axis(attention: Attention, softmax: Seen) -> list[Suspect]:
         Suspect(
             "softmax-axis", softmax.operation.span, {site_of(softmax.operation): right},
             said={"axis": place, "was": str(_goes_over(softmax))},
+            home=written_in(run.target, softmax.operation.span, lambda each: isinstance(each, nn.Module)),
         )
     ]  # fmt: skip
 

@@ -42,7 +42,8 @@ class Suspect:
 
     said: values for its sentences, and what a patch needs to know, by names that begin with "_".
     is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
-    its kind. change: what would put it right in the target itself, before it is called.
+    its kind. change: what would put it right in the target itself, before it is called. home: where what the operation
+    takes was made wrong, None: the operation is wrong.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Suspect:
     is_local: bool = False
     words: str = ""
     change: Change | None = None
+    home: Span | None = None
 
     @property
     def is_mendable(self) -> bool:

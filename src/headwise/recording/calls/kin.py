@@ -10,7 +10,7 @@ from headwise.recording.calls.given import pinned
 from headwise.recording.calls.plan import Plan
 from headwise.recording.calls.symbols import LEGEND, alike
 
-__all__ = ["crossed", "pinned_to"]
+__all__ = ["crossed", "has_queries", "pinned_to"]
 
 
 def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
@@ -22,6 +22,11 @@ def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
         if {name: alike(value) for name, value in each.call.items() if name in ran.call}.items() <= ran.call.items()
     )
     return next(same, next(iter(own), None))
+
+
+def has_queries(plan: Plan) -> bool:
+    """Whether a plan has as many queries as one likes, not one alone."""
+    return any(each.name == "L" for each in plan.symbols)
 
 
 def pinned_to(draft: Draft, numbers: Mapping[str, int]) -> Draft:

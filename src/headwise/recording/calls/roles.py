@@ -43,7 +43,7 @@ INIT_PARTS = (
 CALL_PARTS = (
     (r"^(is|use|return|need|output|has)_|_is_", "flag"),
     (r"mask", "mask"),
-    (r"(valid|seq|src|key)_?len", "lengths"),
+    (r"(valid|seq|src|key)_?len|(^|_)len(gth)?s$", "lengths"),
     (r"cache|past", "cache"),
     (r"bias", "bias"),
     (r"freq|rotary|rope", "frequencies"),

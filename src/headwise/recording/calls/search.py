@@ -23,18 +23,19 @@ from headwise.recording.calls.candidates import (
 from headwise.recording.calls.configs import config_drafts, config_parameter
 from headwise.recording.calls.drafts import Draft, drafts, evened, parameters
 from headwise.recording.calls.images import image_sizes
-from headwise.recording.calls.kin import crossed, pinned_to
+from headwise.recording.calls.kin import crossed, has_queries, pinned_to
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS, alike, named, spoken
-from headwise.recording.calls.trying import Clock, Tried, attempted, furthest, mended, tried
+from headwise.recording.calls.trying import Clock, Tried, attempted, furthest, is_of_code, mended, runs, tried
 
 __all__ = ["Search"]
 
-PROBES = 4
 DEEPEST = 4
+# masks that change nothing, of which one is looked for that runs in every probe
+SPARE = 6
 
 
 class Search:
@@ -51,12 +52,12 @@ class Search:
         seconds: float,
     ) -> None:
         self.target, self.namespace, self.reading, self.wish, self.own = target, namespace, reading, wish, own
-        self.clock = Clock(seconds)
-        function = callee(target)
+        self.clock, function = Clock(seconds), callee(target)
         masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
         self.called = [each for each in parameters(function) or starred(function) if each.name != masked]
         self.what = wanted(self.called)
         self.missed: list[Plan] = []
+        self.telling: list[Plan] = []
         self.why = ""
         self.drafts = [each for each in self._drafts() if self._is_built(each)]
         self.built = self._built()
@@ -71,10 +72,9 @@ class Search:
         for plan in self._settings(base):
             masked = self._masked(plan)
             plans += [each for each in (masked, plan) if each is not None]
-        failures = []
-        if missed is not None and not any(each.setting == missed.setting for each in plans):
-            failures = [each for each in (tried(missed, self.own)[0],) if each is not None]
-        return Found(tuple(plans), tuple(failures))
+        is_new = not any(missed and each.setting == missed.setting and has_queries(each) for each in plans)
+        failed = tried(missed, self.own)[0] if missed is not None and is_new else None
+        return Found(tuple(plans), () if failed is None else (failed,))
 
     def _drafts(self) -> list[Draft]:
         given = self.wish.known
@@ -123,7 +123,8 @@ class Search:
                 if ran is not None:
                     beside = crossed(ran, missed)
                     if beside is not None and ran.setting == "self":
-                        return self._one_query(draft) or ran, beside
+                        one = self._one_query(draft)
+                        return (ran, beside) if one is None else (one, self._with_more(one) or beside)
                     return ran, beside
                 self.missed.append(plan)
                 if is_cross:
@@ -131,7 +132,13 @@ class Search:
                 if self.clock.is_over:
                     return None, None
         found = next((one for one in map(self._one_query, self.drafts) if one is not None), None)
-        return found, None
+        return found, None if found is None else self._with_more(found)
+
+    def _with_more(self, one: Plan) -> Plan | None:
+        """The plan with many queries that comes furthest: what runs with one query alone may be wrong with more."""
+        names = {each.name for each in one.symbols} | {"L"}
+        many = [plan for plan in self.missed if names <= {each.name for each in plan.symbols}]
+        return next((each.plan for each in furthest(many, self.own)), None)
 
     def _layouts(self) -> list[Family]:
         init = self.drafts[0].init if self.drafts else {}
@@ -214,10 +221,11 @@ class Search:
                 continue
             seen.append(each)
             done = attempted(each)
-            if depth == 0:
-                self.why = f"{type(done.error).__name__}: {done.error}"
+            self.why = f"{self.why if depth else ''} {type(done.error).__name__}: {done.error}"
+            if done.error is not None and is_of_code(done.error):
+                self.telling.append(each)
             if done.error is None:
-                if _runs(each):
+                if runs(each):
                     return each
             elif depth < DEEPEST:
                 waiting[:0] = [(self._renamed(one), depth + 1) for one in mended(each, done.error)]
@@ -229,7 +237,7 @@ class Search:
         if not isinstance(shape, list) or self.what.value in self.wish.call or "dv" in [s.name for s in plan.symbols]:
             return plan
         freed = self._renamed(replace(plan, call={**plan.call, self.what.value: [*shape[:-1], "dv"]}))
-        return freed if attempted(freed).error is None and _runs(freed) else plan
+        return freed if attempted(freed).error is None and runs(freed) else plan
 
     def _renamed(self, plan: Plan) -> Plan:
         """A plan with the symbols that its call uses now; a number of the file's own is a symbol too."""
@@ -259,7 +267,7 @@ class Search:
         """
         if plan.mask:
             return None
-        plain, spare = attempted(plan), None
+        plain, spare = attempted(plan), list[Plan]()
         for name in mask_arguments(self.called):
             for mask in masks(name, self.reading, keys="S" if plan.setting == "cross" else "L"):
                 if self.clock.is_over:
@@ -270,19 +278,16 @@ class Search:
                 if done.error is not None or done.shapes[:1] != plain.shapes[:1]:
                     continue
                 if done.sum == plain.sum:
-                    spare = spare or each
-                elif _runs(each):
+                    spare.append(each)
+                elif runs(each):
                     return each
-        return spare if spare is not None and _runs(spare) else None
+        return next((each for each in spare[:SPARE] if runs(each)), None)
 
     def _is_built(self, draft: Draft) -> bool:
-        if not isinstance(self.target, type):
-            return True
         plan = self._plan(draft, {}, is_cross=False)
-        done = attempted(plan)
-        if not done.is_built:
-            self.missed.append(plan)
-        return done.is_built
+        is_built = not isinstance(self.target, type) or attempted(plan).is_built
+        self.missed += [] if is_built else [plan]
+        return is_built
 
     def _built(self) -> Any:
         if not self.drafts:
@@ -291,10 +296,5 @@ class Search:
         return plan.build(plan.sizes(-1))
 
     def _failures(self) -> tuple[Tried, ...]:
-        """Of what was tried first, what came furthest."""
-        return furthest([plan for plan in self.missed if plan.call] or self.missed, self.own)
-
-
-def _runs(plan: Plan) -> bool:
-    """Whether a plan runs with the sizes of every probe."""
-    return all(attempted(plan, probe).error is None for probe in range(PROBES))
+        """Of what was tried first, what came furthest; before all what no other call lets pass."""
+        return furthest(self.telling or [plan for plan in self.missed if plan.call] or self.missed, self.own)

@@ -20,14 +20,16 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = ["Attempt", "Clock", "Tried", "attempted", "furthest", "mended", "tried"]
+__all__ = ["Attempt", "Clock", "Tried", "attempted", "furthest", "is_of_code", "mended", "runs", "tried"]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
+PROBES = 4
 LONGEST_LOOK = 1.0
 LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
 NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
+NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 
 
@@ -97,6 +99,22 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
     if done.failure is None or not isinstance(done.failure.error, Exception):
         return None, len(done.operations)
     return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
+
+
+def runs(plan: Plan) -> bool:
+    """Whether a plan runs with the sizes of every probe."""
+    return all(attempted(plan, probe).error is None for probe in range(PROBES))
+
+
+def is_of_code(error: Exception) -> bool:
+    """Whether code that raised this would raise it however it is called: a name that is nowhere, an attribute that a
+    module or a tensor has not, a number where torch takes tensors.
+    """
+    if isinstance(error, NameError):
+        return True
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, nn.Module | Tensor)
+    return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None
 
 
 def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
