@@ -271,7 +271,7 @@ class Search:
         for name in mask_arguments(self.called):
             for mask in masks(name, self.reading, keys="S" if plan.setting == "cross" else "L"):
                 if self.clock.is_over:
-                    return None
+                    return next((each for each in spare[:SPARE] if runs(each)), None)
                 call = {**{k: v for k, v in plan.call.items() if k != name}, "_mask": mask}
                 each = self._renamed(replace(plan, call=call, mask=name))
                 done = attempted(each)
