@@ -102,14 +102,22 @@ def test_no_other_part_renames_files_by_itself():
     assert own == ["written.py"]
 
 
-@pytest.mark.parametrize("length", [300, 251], ids=["the file's", "that of the unfinished one"])
-def test_a_name_that_is_too_long_is_refused_in_one_sentence(tmp_path, length):
-    file = tmp_path / ("a" * (length - 4) + ".txt")
+def test_a_name_that_is_too_long_is_refused_in_one_sentence_and_the_longest_is_not(tmp_path):
     with pytest.raises(Refusal, match=r"a\.txt could not be written \(File name too long\)"):
-        write_whole(file, lambda unfinished: unfinished.write_text("all"), force=False)
+        write_whole(tmp_path / ("a" * 296 + ".txt"), lambda unfinished: unfinished.write_text("all"), force=False)
     assert names(tmp_path) == []
+    longest = tmp_path / ("a" * 251 + ".txt")
+    write_whole(longest, lambda unfinished: unfinished.write_text("all"), force=False)
+    assert longest.read_text() == "all"
 
 
+def test_what_lies_beside_the_file_comes_with_it(tmp_path):
+    def fill(unfinished):
+        unfinished.write_text("names a.data")
+        unfinished.with_name("a.data").write_text("weights")
+
+    write_whole(tmp_path / "a.txt", fill, force=False)
+    assert names(tmp_path) == ["a.data", "a.txt"]
 def test_a_folder_in_which_nothing_can_even_be_removed_is_refused_in_one_sentence(tmp_path, monkeypatch):
     import errno
     from pathlib import Path

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from headwise.wording import Refusal, refusal
 
@@ -29,7 +28,7 @@ def check_place(file: Path, *, force: bool) -> Path:
 
 
 def write_whole(file: Path, fill: Callable[[Path], None], *, force: bool) -> None:
-    """Let `fill` write another file in the same folder, then give that this one's name.
+    """Let `fill` write a file of this name in a hidden folder beside it, then move that here, after what lies with it.
 
     The place is checked before and after, and a Refusal raised where it cannot be written; what `fill` raises beside
     OSError is raised as it is. Nothing unfinished is left behind.
@@ -42,18 +41,16 @@ def write_whole(file: Path, fill: Callable[[Path], None], *, force: bool) -> Non
     ['a.txt']
     """
     check_place(file, force=force)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        fill(unfinished)
-        # it may have come to be in the meantime
-        check_place(file, force=force)
-        unfinished.replace(file)
+        with TemporaryDirectory(dir=file.parent, prefix=".headwise.", ignore_cleanup_errors=True) as folder:
+            fill(Path(folder, file.name))
+            # it may have come to be in the meantime
+            check_place(file, force=force)
+            # such as weights, which the file names: they are there before it is
+            for made in sorted(Path(folder).iterdir(), key=lambda made: made.name == file.name):
+                made.replace(file.with_name(made.name))
     except OSError as error:
         raise _unwritable(file, error) from error
-    finally:
-        # where it could not be made, it may not even be removed
-        with suppress(OSError):
-            unfinished.unlink()
 
 
 def _unwritable(file: Path, error: OSError) -> Refusal:

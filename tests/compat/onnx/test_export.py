@@ -15,7 +15,7 @@ from torch.export import Dim
 import headwise as hw
 from headwise.compat.onnx import export
 from headwise.compat.onnx.quiet import LOGGED
-from headwise.errors import ArgumentError
+from headwise.errors import ArgumentError, InputError
 from headwise.testing import assert_within_budget
 
 pytestmark = pytest.mark.needs("onnx", "onnxruntime", "onnxscript")
@@ -265,7 +265,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         raise OSError("the disk is full")
 
     monkeypatch.setattr(torch.onnx.ONNXProgram, "save", halfway)
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(InputError, match=r"layer\.onnx could not be written"):
         export(model, inputs(3, 7), file)
     assert [each.name for each in tmp_path.iterdir()] == ["layer.onnx"]
     assert file.read_bytes() == before

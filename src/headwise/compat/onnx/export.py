@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from headwise.errors import ArgumentError
 from headwise.masks.leaves import Causal
 from headwise.ops import attention
 from headwise.ops.call import Call, cast_by_autocast, checked
+from headwise.written import write_whole
 
 __all__ = ["export"]
 
@@ -70,16 +70,8 @@ def export(
             f"torch.onnx.export must write opset {opset}, but gave {made}: give one that this version of torch writes, "
             f"such as {FIRST_OPSET}"
         )
-    _save(written, Path(path))
-
-
-def _save(written: Any, file: Path) -> None:
-    """Write the program whole or not at all; a large one has its weights in a file beside it, which names it."""
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder:
-        written.save(Path(folder, file.name))
-        # the weights first: the file that names them appears when they are there
-        for made in sorted(Path(folder).iterdir(), key=lambda made: made.name == file.name):
-            made.replace(file.with_name(made.name))
+    # a large one has its weights in a file beside it
+    write_whole(Path(path), written.save, force=True)
 
 
 def _check(model: Any, args: Any, path: Any, opset: Any) -> None:
