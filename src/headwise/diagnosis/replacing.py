@@ -11,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from headwise.recording import Operation, Span
+from headwise.recording.calls import check_lengths
 from headwise.recording.naming import is_question, name_of
 from headwise.recording.spans import Own, sign_at, span_of
 
@@ -56,7 +57,7 @@ class Replacing(TorchFunctionMode):
     ) -> Any:
         options = dict(kwargs or {})
         if func is torch.nn.functional.scaled_dot_product_attention:
-            _check_lengths(*args, **options)
+            check_lengths(*args, **options)
         if is_question(func) or not self._stand_ins:
             return func(*args, **options)
         frames = list(self._own.frames(sys._getframe(1)))
@@ -69,9 +70,3 @@ class Replacing(TorchFunctionMode):
             if span == here and asked == name and (not chain or callers[-len(chain) :] == chain):
                 return stand_in(*args, **options)
         return func(*args, **options)
-
-
-def _check_lengths(_query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
-    """Torch's fused kernel does not look whether there are as many values as keys, and reads what is not there."""
-    if key.shape[-2] != value.shape[-2]:
-        raise RuntimeError(f"there must be as many values as keys, but there are {value.shape[-2]} and {key.shape[-2]}")

@@ -3,6 +3,6 @@
 from headwise.recording.calls.asked import Found
 from headwise.recording.calls.finding import find
 from headwise.recording.calls.plan import Named, Plan
-from headwise.recording.calls.trying import Tried
+from headwise.recording.calls.trying import Tried, check_lengths
 
-__all__ = ["Found", "Named", "Plan", "Tried", "find"]
+__all__ = ["Found", "Named", "Plan", "Tried", "check_lengths", "find"]

@@ -23,7 +23,8 @@ class Found:
 @dataclass(frozen=True)
 class Wish:
     """What the person said. init, call: what stands; known: what its symbols mean; ranks: how many axes an input has;
-    cross: whether keys may, must or must not have a length of their own. lengths: that a built module may insist on."""
+    cross: whether keys may, must or must not have a length of their own. lengths: that a built module may insist on.
+    finite: whether a call that gives NaN has failed."""
 
     init: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
@@ -31,3 +32,4 @@ class Wish:
     ranks: Mapping[str, int] = field(default_factory=dict)
     cross: bool | None = None
     lengths: tuple[int, ...] = ()
+    finite: bool = True

@@ -38,13 +38,14 @@ def find(
     call: Mapping[str, Any] | None = None,
     cross: bool | None = None,
     own: Collection[str] = (),
+    finite: bool = True,
 ) -> Found:
     """How a target is built and called.
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
     of it, as `--init` and `--call`; the rest is found. A number of heads or a width in them is first tried as a size
     that may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
-    (False); None: both are tried. own: files that are the person's own.
+    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure.
 
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
@@ -69,7 +70,7 @@ def find(
             tried_on,
             namespace,
             reading,
-            replace(wish, known=known, lengths=_lengths(target)),
+            replace(wish, known=known, lengths=_lengths(target), finite=finite),
             own=tuple(own),
             seconds=LONGEST,
         )

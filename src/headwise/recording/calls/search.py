@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -53,6 +54,7 @@ class Search:
     ) -> None:
         self.target, self.namespace, self.reading, self.wish, self.own = target, namespace, reading, wish, own
         self.clock, function = Clock(seconds), callee(target)
+        self._ran, self._runs = partial(attempted, finite=wish.finite), partial(runs, finite=wish.finite)
         masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
         self.called = [each for each in parameters(function) or starred(function) if each.name != masked]
         self.what = wanted(self.called)
@@ -220,12 +222,12 @@ class Search:
             if each in seen:
                 continue
             seen.append(each)
-            done = attempted(each)
+            done = self._ran(each)
             self.why = f"{self.why if depth else ''} {type(done.error).__name__}: {done.error}"
             if done.error is not None and is_of_code(done.error):
                 self.telling.append(each)
             if done.error is None:
-                if runs(each):
+                if self._runs(each):
                     return each
             elif depth < DEEPEST:
                 waiting[:0] = [(self._renamed(one), depth + 1) for one in mended(each, done.error)]
@@ -237,7 +239,7 @@ class Search:
         if not isinstance(shape, list) or self.what.value in self.wish.call or "dv" in [s.name for s in plan.symbols]:
             return plan
         freed = self._renamed(replace(plan, call={**plan.call, self.what.value: [*shape[:-1], "dv"]}))
-        return freed if attempted(freed).error is None and runs(freed) else plan
+        return freed if self._ran(freed).error is None and self._runs(freed) else plan
 
     def _renamed(self, plan: Plan) -> Plan:
         """A plan with the symbols that its call uses now; a number of the file's own is a symbol too."""
@@ -258,7 +260,7 @@ class Search:
             return [base]
         call = {name: alike(value) for name, value in base.call.items()}
         short = self._renamed(replace(base, setting="self", call=call))
-        return [base, short] if "L" in str(base.call) and attempted(short).error is None else [base]
+        return [base, short] if "L" in str(base.call) and self._ran(short).error is None else [base]
 
     def _masked(self, plan: Plan) -> Plan | None:
         """The plan with a mask that runs and leaves the shape of what comes out; None: there is none.
@@ -267,33 +269,31 @@ class Search:
         """
         if plan.mask:
             return None
-        plain, spare = attempted(plan), list[Plan]()
+        plain, spare = self._ran(plan), list[Plan]()
         for name in mask_arguments(self.called):
             for mask in masks(name, self.reading, keys="S" if plan.setting == "cross" else "L"):
                 if self.clock.is_over:
-                    return next((each for each in spare[:SPARE] if runs(each)), None)
+                    return next((each for each in spare[:SPARE] if self._runs(each)), None)
                 call = {**{k: v for k, v in plan.call.items() if k != name}, "_mask": mask}
                 each = self._renamed(replace(plan, call=call, mask=name))
-                done = attempted(each)
+                done = self._ran(each)
                 if done.error is not None or done.shapes[:1] != plain.shapes[:1]:
                     continue
                 if done.sum == plain.sum:
                     spare.append(each)
-                elif runs(each):
+                elif self._runs(each):
                     return each
-        return next((each for each in spare[:SPARE] if runs(each)), None)
+        return next((each for each in spare[:SPARE] if self._runs(each)), None)
 
     def _is_built(self, draft: Draft) -> bool:
         plan = self._plan(draft, {}, is_cross=False)
-        is_built = not isinstance(self.target, type) or attempted(plan).is_built
+        is_built = not isinstance(self.target, type) or self._ran(plan).is_built
         self.missed += [] if is_built else [plan]
         return is_built
 
     def _built(self) -> Any:
-        if not self.drafts:
-            return None
-        plan = self._plan(self.drafts[0], {}, is_cross=False)
-        return plan.build(plan.sizes(-1))
+        plan = self._plan(self.drafts[0], {}, is_cross=False) if self.drafts else None
+        return None if plan is None else plan.build(plan.sizes(-1))
 
     def _failures(self) -> tuple[Tried, ...]:
         """Of what was tried first, what came furthest; before all what no other call lets pass."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.symbols import spoken
@@ -20,7 +21,18 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = ["Attempt", "Clock", "Tried", "attempted", "furthest", "is_of_code", "mended", "runs", "tried"]
+__all__ = [
+    "Attempt",
+    "Clock",
+    "Tried",
+    "attempted",
+    "check_lengths",
+    "furthest",
+    "is_of_code",
+    "mended",
+    "runs",
+    "tried",
+]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
@@ -64,8 +76,8 @@ class Clock:
         return time.thread_time() > self._end
 
 
-def attempted(plan: Plan, probe: int = -1) -> Attempt:
-    """Build and call a plan with the sizes of one probe; -1: small ones."""
+def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
+    """Build and call a plan with the sizes of one probe; -1: small ones. finite: whether NaN is a failure."""
     is_built = False
     with _quiet():
         try:
@@ -80,7 +92,7 @@ def attempted(plan: Plan, probe: int = -1) -> Attempt:
     shapes = tuple(tuple(each.shape) for each in tensors)
     if not any(each.is_floating_point() or each.is_complex() for each in tensors):
         return Attempt(TypeError("the call gave no tensor of real numbers"), shapes)
-    if not all(bool(torch.isfinite(each).all()) for each in tensors[:1]):
+    if finite and not all(bool(torch.isfinite(each).all()) for each in tensors[:1]):
         return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
     return Attempt(None, shapes, float(tensors[0].abs().sum()))
 
@@ -101,9 +113,9 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
     return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
 
 
-def runs(plan: Plan) -> bool:
+def runs(plan: Plan, *, finite: bool = True) -> bool:
     """Whether a plan runs with the sizes of every probe."""
-    return all(attempted(plan, probe).error is None for probe in range(PROBES))
+    return all(attempted(plan, probe, finite=finite).error is None for probe in range(PROBES))
 
 
 def is_of_code(error: Exception) -> bool:
@@ -147,7 +159,25 @@ def _quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         around.enter_context(torch.no_grad())
         around.enter_context(torch.random.fork_rng(devices=()))
+        around.enter_context(_Guarded())
         yield
+
+
+class _Guarded(TorchFunctionMode):
+    """A block in which torch's attention, which does not look itself, is given as many values as keys."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            check_lengths(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def check_lengths(_query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
+    """Raise where there are not as many values as keys: torch's fused kernel would read what is not there."""
+    if key.shape[-2] != value.shape[-2]:
+        raise RuntimeError(f"there must be as many values as keys, but there are {value.shape[-2]} and {key.shape[-2]}")
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
