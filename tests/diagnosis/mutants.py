@@ -100,7 +100,17 @@ def outcome(plan, name):
     trained = run(plan, sizes=sizes, own=(name,), training=True, luck=5)
     again = run(plan, sizes=sizes, own=(name,), luck=6)
     shaken = [None if each.record.failure is not None else each.output for each in (trained, again)]
-    return {"": done.output.detach(), "training": shaken[0], "again": shaken[1], **gradients}
+    # after another call, of another instance with the same weights, and what was given
+    second = run(plan, sizes=sizes, own=(name,), earlier=17).output
+    state = {key: each.detach() for key, each in done.target.state_dict().items()}
+
+    def load(target, _):
+        target.load_state_dict(state, strict=False)
+
+    other = run(plan, sizes=sizes, own=(name,), instance=23, change=load).output
+    given = {f"given {key}": each.detach() for key, each in done.named.items()}
+    shown = {"": done.output.detach(), "training": shaken[0], "again": shaken[1], "second": second, "other": other}
+    return {**shown, **given, **gradients}
 
 
 def same(a, b):

@@ -1,6 +1,7 @@
 """Operators: how faults are written into the hosts' sources, and what the doctor should call each."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,19 @@ class Mutant:
     lines: frozenset
 
 
-# operator: (the words it changes, what to; {x} stands for another word of the host), kinds
+def returned(text):
+    """What a word that is a return statement gives back."""
+    return text.removeprefix("return ")
+
+
+def plain_weight(words):
+    """A projection whose weight is taken from the parameters and kept as a tensor."""
+    name = words["init_k"].partition(" =")[0]
+    return f"{words['init_k']}; kept = {name}.weight.detach().clone(); del {name}.weight; {name}.weight = kept"
+
+
+DROP = "torch.nn.functional.dropout"
+# operator: (the words it changes, what to; {x} stands for another word of the host; or a function of its words), kinds
 SIMPLE = {
     "drop scale": ("scaled", "{product}", ("scale-missing",)),
     "scale by model width": ("scaled", "{product} / ({D}) ** 0.5", ("scale-wrong",)),
@@ -94,6 +107,21 @@ SIMPLE = {
     "cache written at the start": ("cache_slot", "{cache_slot_dropped}", ("causal-cache",)),
     "cached values written at the start": ("cache_slot_v", "{cache_slot_v_dropped}", ("causal-cache",)),
     "cache not emptied": ("cache_reset", "{cache_stale}", ("causal-cache",)),
+    "input changed in place": ("make_k", lambda words: re.sub(r"\((\w+)\)$", r"(\1.mul_(1.5))", words["make_k"]),
+                               ("unknown",)),
+    "samples mixed by a mean": ("make_k", "({make_k} + {make_k}.mean(0, keepdim=True))", ("sample-leak",)),
+    "rounded keys": ("make_k", "(torch.round({make_k} * 8) / 8)", ("gradient-cut", "scale-floor-division")),
+    "plain tensor for a weight": ("init_k", plain_weight, ("parameters-unregistered",)),
+    "output piled up": ("out", lambda words: f"self.mix = {returned(words['out'])} + 0.5 * getattr(self, 'mix', 0.0)"
+                        "; return self.mix", ("unknown",)),
+    "dropout twice": ("out", lambda words: f"return {DROP}({DROP}({returned(words['out'])}, 0.2, self.training), 0.2, "
+                      "self.training)", ("unknown",)),
+    "mask turned": ("fill", lambda words: words["fill"].replace("mask == 0", "mask.transpose(-2, -1) == 0"),
+                    ("mask-axis",)),
+    "mask added after softmax": ("softmax", "({softmax} + attn_mask.clamp(min=-1.0)).clamp(min=0.0)",
+                                 ("mask-after-softmax", "mask-weak-fill")),
+    "added mask dropped": ("add_mask", "pass", ("mask-ignored",)),
+    "values tiled": ("repeat_v", "{tiled_v}", ("groups-tiled",)),
 }  # fmt: skip
 
 
@@ -104,7 +132,7 @@ def mutants(host, source):
         if old is None:
             continue
         try:
-            text = new.format(**host.words)
+            text = new(host.words) if callable(new) else new.format(**host.words)
         except KeyError:
             continue
         if text == old or source.count(old) != 1:
@@ -129,6 +157,7 @@ NEARBY = {
     "mask discarded": 1,
     "rotary on keys only": 1,
     "cache without values": 1,
+    "added mask dropped": 1,
 }
 
 

@@ -27,6 +27,8 @@ SAMPLE = {
     "named.py": ("causal flag for a step", "cache mask without offset"),
     "slotted.py": ("cache mask without offset", "cached values written at the start"),
     "flagged.py": ("cache of new tokens alone", "cache joined in front"),
+    "neighbours.py": ("groups tiled",),
+    "padded.py": ("mask inverted",),
 }
 
 

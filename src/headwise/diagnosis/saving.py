@@ -14,6 +14,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 from headwise.diagnosis.tried import Missed, Tried
+from headwise.recording import Span
 from headwise.recording.calls import Plan
 
 __all__ = ["saving_suspects"]
@@ -54,12 +55,24 @@ def saving_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[l
         found = _foreign(a, b, made, target)
         if found is not None:
             module, name = found
-            span = assigned(module, [name]) or a.operation.span
+            span = _assigned(target, module, name) or a.operation.span
             words = "unsaved" if name in module._buffers else ""
             said = {"name": name}
             change = _registering(target, module, name)
             return [Suspect("parameters-unregistered", span, said=said, proved=True, words=words, change=change)], True
     return [], True
+
+
+def _assigned(target: nn.Module, module: nn.Module, name: str) -> Span | None:
+    """Where a person's own code put a tensor, or the module of torch's that holds it, into a module."""
+    full = f"{next(path for path, each in target.named_modules() if each is module)}.{name}".lstrip(".")
+    parts = full.split(".")
+    for count in range(len(parts) - 1, -1, -1):
+        owner = target.get_submodule(".".join(parts[:count]))
+        found = None if type(owner).__module__.startswith("torch.") else assigned(owner, [parts[count]])
+        if found is not None:
+            return found
+    return None
 
 
 def _registering(target: nn.Module, module: nn.Module, name: str) -> Change | None:
