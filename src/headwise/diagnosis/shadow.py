@@ -232,7 +232,7 @@ def _stood_in(entry: Seen, own: list[Tensor], name: str) -> tuple[list[Any], dic
     def instead(value: Any) -> Any:
         if isinstance(value, Tensor):
             marks = by_id.get(id(value))
-            if marks is not None:
+            if marks is not None and name in marks.arrays:
                 return marks.arrays[name].clone()
             return torch.full(value.shape, -1) if value.is_floating_point() else value
         if isinstance(value, tuple | list) and not hasattr(value, "_fields"):

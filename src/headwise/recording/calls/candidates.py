@@ -95,6 +95,9 @@ class Wanted:
 def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     """What each parameter of a call is for, by its name and its place."""
     roles = {each.name: call_role(each.name) for each in own}
+    if "columns" in roles.values():
+        # beside a width, h is a height
+        roles |= {name: "rows" for name in roles if name in ("h", "H")}
     optional = frozenset(each.name for each in own if each.default is not EMPTY)
     needed = [each.name for each in own if each.name not in optional]
     taken: dict[str, str] = {}
@@ -275,6 +278,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "vector": (["D"],),
     "rows": ("h",),
     "columns": ("w",),
+    "grid": ({"_tuple": ["h", "w"]},),
     "start": (0,),
     "slopes": (["H"], ["B"], ["H", "1", "1"]),
     "flag": (False,),
@@ -286,6 +290,7 @@ EXTRA = ("cosine_sine", "cosine", "sine", "frequencies", "positions")
 
 
 def extras(what: Wanted) -> list[tuple[str, ...]]:
-    """Which arguments with a default may be needed all the same: none, or those for positions."""
+    """Which arguments with a default may be needed all the same: none, those for positions, or a mask."""
     found = tuple(name for name, role in what.rest.items() if role in EXTRA and name in what.optional)
-    return [(), found] if found else [()]
+    masked = tuple(name for name, role in what.rest.items() if role == "mask" and name in what.optional)
+    return [(), *([found] if found else []), *([masked] if masked else [])]

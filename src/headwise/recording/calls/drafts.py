@@ -30,6 +30,7 @@ SIZES = ("length", "window", "image", "patch", "vocabulary")
 PLAIN: Mapping[str, Any] = {
     "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "number": 0.5, "none": None, "text": "",
     "device": "cpu", "kernel": 3, "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
+    "activation": {"_expr": "torch.nn.GELU"}, "norm": {"_expr": "torch.nn.LayerNorm"},
 }  # fmt: skip
 
 

@@ -80,7 +80,9 @@ INIT: Mapping[str, str] = {
     ),
     "rotary": "rotary_dim rot_dim rope_dim rotary_ndims",
     "chunk": "chunk_size_feed_forward",
-    "device": "device",
+    "device": "device dev",
+    "activation": "act_layer act activation act_fn activation_layer nonlinearity",
+    "norm": "norm_layer norm norm_cls",
     "dtype": "dtype param_dtype",
     "classes": "num_classes n_classes n_class num_labels n_cls num_outputs n_out",
     "feed_forward": (
@@ -184,6 +186,7 @@ CALL: Mapping[str, str] = {
     ),
     "scale": "scale scaling temperature temp scale_factor scaling_factor sm_scale softmax_scale",
     "slopes": "slopes slope alibi_slopes m_slopes",
-    "rows": "height num_rows n_rows img_h h_size",
-    "columns": "num_cols n_cols img_w w_size",
+    "rows": "height num_rows n_rows img_h h_size rows",
+    "columns": "width num_cols n_cols img_w w_size w cols columns",
+    "grid": "size hw hw_shape spatial_shape spatial_size x_size input_size feat_size grid_size resolution hw_size",
 }

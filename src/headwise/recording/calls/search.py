@@ -203,6 +203,9 @@ class Search:
         sized = {name: Named(name, "parameter", name) for name, value in call.items() if value == name}
         # an argument that is called as a symbol is no size of that name
         known = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.known}
+        if {"rows", "grid"} & {self.what.rest.get(name) for name in call}:
+            # tokens of an image whose sides are given are as many as its places
+            known.setdefault("L", replace(LEGEND["L"], equals="h*w"))
         return Plan(
             self.target,
             "cross" if is_cross else "self",
