@@ -6,18 +6,19 @@ import pytest
 from torch import nn
 
 import headwise.diagnosis.diagnosed as doctors
-from tests.diagnosis.correct import heads, scores, weights
+from tests.diagnosis.correct import heads, scores, strangers, weights
 from tests.diagnosis.mutants import Oracle, diagnosis
 from tests.diagnosis.operators import HOSTS
 
 VARIANTS = [
     each
-    for module in (scores, weights, heads)
+    for module in (scores, weights, heads, strangers)
     for each in vars(module).values()
     if inspect.isclass(each) and issubclass(each, nn.Module) and each.__module__ == module.__name__
+    and "forward" in vars(each)
 ]
-# these are no softmax of keys, and are said to be none
-OTHERS = {"Linear", "Efficient", "Channels", "Perceiver"}
+# these are no softmax of keys, and are said to be none; of the first it is not known how to call it
+OTHERS = {"WithPositions", "Linear", "Efficient", "Channels", "Perceiver"}
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.file)

@@ -13,13 +13,18 @@ from torch import Tensor, nn
 from headwise.diagnosis.anatomy import chain_of, operand_marks
 from headwise.diagnosis.inputs import redirected
 from headwise.diagnosis.marks import Marks, source_of
+from headwise.diagnosis.refusing import is_refusal
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
+from headwise.recording.calls.roles import call_role
 from headwise.recording.calls.trying import is_of_code
 
 __all__ = ["crash_suspect"]
+
+# arguments whose shape their names tell
+INPUTS = frozenset({"query", "key", "value"})
 
 
 def crash_suspect(done: Run, exam: Any) -> Suspect | None:
@@ -43,6 +48,8 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     turned = _turned_mask(done, failure.operation, exam)
     if turned is not None:
         return turned
+    if is_refusal(failure):
+        return None
     if _with_mask_only(done, exam):
         return Suspect("mask-raises", failure.span, said=said)
     if exam.is_published or not _is_certain(done, failure.operation):
@@ -56,6 +63,10 @@ def _is_certain(done: Run, operation: Operation | None) -> bool:
     if isinstance(error, Exception) and is_of_code(error):
         return True
     if operation is None or not operation.inputs:
+        return False
+    others = [name for name in done.named if name != done.plan.mask][1:]
+    if any(call_role(name.partition(".")[0]) not in INPUTS for name in others):
+        # nothing says what shape such an argument has
         return False
     return all(each.requires_grad or done.marks_at(each) is not None for each in operation.inputs)
 
@@ -150,6 +161,10 @@ def _swapped_input(done: Run, failed: Operation) -> Suspect | None:
     if "S" not in done.sizes or len(done.known) < 2:
         return None
     queries, *others = done.known
+    # an argument whose name does not say what it is for may be anything
+    others = [name for name in others if call_role(name)]
+    if not others:
+        return None
     mine = done.sources[queries]
     candidates: list[tuple[str, int, int]] = []
     for entry in done.seen:

@@ -211,6 +211,9 @@ def _ratio(before: Tensor, after: Tensor) -> float | None:
     if before.numel() == 0 or float(before.abs().max()) == 0:
         return None
     steady = before.abs() > 1e-3 * before.abs().max()
+    if not bool(steady.any()):
+        # with a NaN nothing is steady
+        return None
     ratios = after[steady] / before[steady]
     middle = float(ratios.median())
     return middle if float((ratios - middle).abs().max()) <= EXACT * max(1.0, abs(middle)) else None

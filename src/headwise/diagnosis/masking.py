@@ -30,6 +30,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         with_mask, without = sight_of(a), sight_of(b)
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
+        if not bool(without.weights.isfinite().all()):
+            # what holds NaN with no mask tells nothing of one
+            continue
         samples = int(with_mask.sample.max()) + 1
         rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
         allowed = allowed_by(masked, samples, rows, columns)
@@ -37,7 +40,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             continue
         wanted = allowed[with_mask.sample, with_mask.row, with_mask.column]
         kind = _kind(with_mask, without, allowed, wanted)
-        if kind:
+        if kind and not _is_flag(masked, a, with_mask):
             return [_suspect(masked, a, kind, wanted, with_mask)]
     return []
 
@@ -46,7 +49,7 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
     # what is nearly nothing without the mask tells nothing of it
     before = free.weights.nan_to_num() > CLEAR
     right = before & wanted
-    has_some = right.any(dim=-1, keepdim=True)
+    has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
     seen = masked.visible & before
     if bool(((seen == right) | ~has_some).all()):
         total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
@@ -72,6 +75,22 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
         # it hides only what it should, but not everywhere
         return "mask-broadcast"
     return "mask-broadcast" if bool((hidden & wanted).any()) else "unknown"
+
+
+def _padded(masked: Sight, allowed: Tensor) -> Tensor:
+    """Rows of tokens that the mask itself hides, which see nothing, or all alike: nobody reads them."""
+    if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
+        return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
+    hidden = ~allowed[masked.sample[..., :1], 0, masked.row[..., :1]]
+    return hidden & ~masked.seeing
+
+
+def _is_flag(run: Run, attention: Attention, masked: Sight) -> bool:
+    """Whether a mask's numbers reach nothing, and that there is one makes each query see what is not behind it."""
+    reached = _reached(run)
+    if any(_uses(each, reached) for each in (*attention.path, attention.context)):
+        return False
+    return bool((masked.visible == (masked.column <= masked.row)).all())
 
 
 def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:

@@ -13,6 +13,7 @@ from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls.roles import call_role
 from headwise.tracing.movement import is_movement
 
 __all__ = ["Rerun", "layout_suspects"]
@@ -44,7 +45,7 @@ def _from_queries(run: Run, attention: Attention) -> Suspect | None:
     sources = {name: each.source for name, each in made.items()}
     for name, other in (("k", "v"), ("v", "k")):
         entry = made[name].projection
-        if sources[name] == sources["q"] != sources[other] and sources[other] is not None and entry is not None:
+        if sources[name] == sources["q"] != sources[other] and call_role(sources[other] or "") and entry is not None:
             return redirected(run, entry, sources[other] or "", sources["q"] or "")
     return None
 

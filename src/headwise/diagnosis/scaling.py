@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import chain_of
 from headwise.diagnosis.factors import Factor, Scale
+from headwise.diagnosis.inputs import makings
 from headwise.diagnosis.layout import sides
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
@@ -168,11 +169,24 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     )  # fmt: skip
 
 
+def _is_bilinear(run: Run, scale: Scale) -> bool:
+    """Whether a memory is looked at as it is, its own keys and values, as Luong does, who scales nothing."""
+    made = makings(run, scale.attention)
+    if not {"k", "v"} <= made.keys():
+        return False
+    k, v = made["k"], made["v"]
+    return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
+
+
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.scores
     late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value), None)
-    if scores is None or _is_bucketed(run, scale) or (_is_convolved(run, scale) and late is None):
+    if (
+        scores is None
+        or _is_bucketed(run, scale)
+        or ((_is_convolved(run, scale) or _is_bilinear(run, scale)) and late is None)
+    ):
         return []
     stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}

@@ -22,18 +22,9 @@ WAYS = 24
 MOST = 8
 # what two languages are called
 SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
-COUNTS = (
-    "batch",
-    "batch_size",
-    "bsz",
-    "seq_len",
-    "window",
-    "window_size",
-    "stride",
-    "block_size",
-    "chunk_size",
-    "groups",
-)
+COUNTS = frozenset({
+    "batch", "batch_size", "bsz", "seq_len", "window", "window_size", "stride", "block_size", "chunk_size", "groups",
+})  # fmt: skip
 LOOKED_AT = 4096
 
 
@@ -147,11 +138,20 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
     if any(isinstance(each, nn.Conv3d) for each in layers):
         order.insert(0, VIDEO)
     order += [ONE_STEP, VECTOR]
-    rank = reading.rank(what.query)
+    rank, batch = reading.rank(what.query), reading.batch_axis(what.query)
+    if rank == len(STACKED.query) and 0 < batch < rank - 1:
+        order.insert(0, _stacked(batch))
     # token numbers have no axis of features
     if rank and (what.is_ids or (rank == len(ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))):
         rank += 1
     return sorted(order, key=lambda each: len(each.query) != rank) if rank else order
+
+
+def _stacked(batch: int) -> Family:
+    """Rows of tokens whose batch is another axis than the first."""
+    axes = [[each for each in own if each != "B"] for own in (STACKED.query, STACKED.key)]
+    query, key = ([*own[:batch], "B", *own[batch:]] for own in axes)
+    return Family("".join(query), tuple(query), tuple(key), tuple(key))
 
 
 def built_of(built: Any) -> list[nn.Module]:

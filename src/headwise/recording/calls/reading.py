@@ -75,6 +75,11 @@ class Reading:
         order = self._order(name)
         return len(order) > 1 and (order[0] in BATCH or (order[1] in LENGTH and order[0] not in LENGTH))
 
+    def batch_axis(self, name: str) -> int:
+        """The axis of an argument that the code calls its batch; -1: it calls none so, or more than one."""
+        found = [at for at, each in enumerate(self.orders.get(name, ())) if each.lower() in BATCH]
+        return found[0] if len(found) == 1 else -1
+
     def _order(self, name: str) -> list[str]:
         """What the first axes of an argument are called, in lower case."""
         places = self.places.get(name, {})

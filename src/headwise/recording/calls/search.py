@@ -34,9 +34,8 @@ from headwise.recording.calls.trying import Clock, Tried, attempted, furthest, i
 
 __all__ = ["Search"]
 
-DEEPEST = 4
-# masks that change nothing, of which one is looked for that runs in every probe
-SPARE = 6
+# SPARE: masks that change nothing, of which one is looked for that runs in every probe
+DEEPEST, SPARE = 4, 6
 
 
 class Search:
@@ -204,7 +203,6 @@ class Search:
         # an argument that is called as a symbol is no size of that name
         known = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.known}
         if {"rows", "grid"} & {self.what.rest.get(name) for name in call}:
-            # tokens of an image whose sides are given are as many as its places
             known.setdefault("L", replace(LEGEND["L"], equals="h*w"))
         return Plan(
             self.target,
