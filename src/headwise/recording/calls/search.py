@@ -71,8 +71,7 @@ class Search:
         base = self._freed(base)
         plans = []
         for plan in self._settings(base):
-            masked = self._masked(plan)
-            plans += [each for each in (masked, plan) if each is not None]
+            plans += [each for each in (self._masked(plan), plan) if each is not None]
         is_new = not any(missed and each.setting == missed.setting and has_queries(each) for each in plans)
         failed = tried(missed, self.own)[0] if missed is not None and is_new else None
         return Found(tuple(plans), () if failed is None else (failed,))
@@ -297,5 +296,5 @@ class Search:
         return None if plan is None else plan.build(plan.sizes(-1))
 
     def _failures(self) -> tuple[Tried, ...]:
-        """Of what was tried first, what came furthest; before all what no other call lets pass."""
+        """What came furthest; before all what no other call lets pass."""
         return furthest(self.telling or [plan for plan in self.missed if plan.call] or self.missed, self.own)
