@@ -8,7 +8,8 @@ from headwise.diagnosis.diagnosed import doctor
 
 FAMILIES = (
     "bert:BertSelfAttention", "gpt2:GPT2Attention", "t5:T5Attention", "bart:BartAttention", "vit:ViTAttention",
-    "whisper:WhisperAttention", "mistral:MistralAttention", "opt:OPTAttention", "gpt_neox:GPTNeoXAttention",
+    "whisper:WhisperAttention", "mistral:MistralAttention", "llama:LlamaAttention", "gemma2:Gemma2Attention",
+    "opt:OPTAttention", "gpt_neox:GPTNeoXAttention",
     "roberta:RobertaSelfAttention", "distilbert:DistilBertSelfAttention",
     "electra:ElectraSelfAttention", "albert:AlbertAttention", "deberta_v2:DisentangledSelfAttention",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -114,7 +115,9 @@ def wants_causal(run: Run) -> bool:
     if any(re.search(r"causal", name) and value is True for name, value in flags.items()):
         return True
     if isinstance(run.target, nn.Module):
-        modules = list(run.target.modules())
+        # who takes a mask may be handed the order with it
+        takes_mask = any("mask" in name for name in inspect.signature(run.target.forward).parameters)
+        modules = [] if takes_mask else list(run.target.modules())
         if any("causal" in name and value is True for each in modules for name, value in vars(each).items()):
             return True
         return any(_is_triangle(each) for each in run.target.buffers())
