@@ -155,6 +155,12 @@ if padding_mask is not None:
 late = torch.ones(long, long, dtype=torch.bool).triu(1)
 y = s.masked_fill(late, float("-inf")).softmax(-1) @ v
 """, given="padding_mask=None")),
+    "a mask that does the opposite of what its words say": ("mask-inverted", attend("", """
+'''padding_mask: True marks a padded token'''
+s = q @ k.mT / math.sqrt(self.part)
+s = s.masked_fill(~padding_mask[:, None, None, :], float("-inf"))  # <-
+y = s.softmax(-1) @ v
+""", given="padding_mask")),
     "every sample is as long as the longest": ("mask-broadcast", attend("", """
 s = q @ k.mT / math.sqrt(self.part)
 keep = torch.arange(long)[None, :] < text_lengths.max()

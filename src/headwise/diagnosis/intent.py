@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 __all__ = ["meaning_of"]
 
-IS = r"\s*(?:=|==|:|means|for|where|is|are|->|→)\s*"
+IS = r"\s*(?:=|==|:|means|marks|for|where|is|are|->|→)\s*"
 SEEN = r"(?:keep|kept|attend|valid|visible|real|may|can|allow|unmask|not\s+(?:mask|pad)|look)"
 HIDDEN = r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:attend|allow)|cannot|forbid|future)"
 YES, NO = r"(?:\b1s?\b|\bones?\b|\btrue\b)", r"(?:\b0s?\b|\bzeros?\b|\bfalse\b)"
