@@ -1,6 +1,8 @@
 """A file appears whole or not at all, whoever writes it."""
 
 import ast
+import errno
+import tempfile
 
 import pytest
 
@@ -118,13 +120,12 @@ def test_what_lies_beside_the_file_comes_with_it(tmp_path):
 
     write_whole(tmp_path / "a.txt", fill, force=False)
     assert names(tmp_path) == ["a.data", "a.txt"]
-def test_a_folder_in_which_nothing_can_even_be_removed_is_refused_in_one_sentence(tmp_path, monkeypatch):
-    import errno
-    from pathlib import Path
 
+
+def test_a_folder_in_which_nothing_can_be_made_is_refused_in_one_sentence(tmp_path, monkeypatch):
     def read_only(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(Path, "unlink", read_only)
+    monkeypatch.setattr(tempfile, "mkdtemp", read_only)
     with pytest.raises(Refusal, match=r"could not be written \(Read-only file system\)"):
         write_whole(tmp_path / "a.txt", half(OSError(errno.EROFS, "Read-only file system")), force=False)
