@@ -66,3 +66,16 @@ except SystemExit as end:
     printed = run_fresh(command + LOADED)
     assert "look" in printed
     assert printed.endswith("status 0\n[]\n")
+
+
+READINGS = """
+m = hw.attention_map(q, k, mask=hw.causal() & hw.rule(lambda b, h, i, j: i - j < 3))
+m[0, 1, 3], m[0, torch.tensor([0, 1]), 2], m.entropy(), m.topk(2), m.pooled(2, 2), m.dense()
+hw.attention(q, k, v, mask=hw.window(keys=2), backend="blockwise")
+import sys
+print("sympy" in sys.modules)
+"""
+
+
+def test_attention_and_the_readings_of_a_map_do_not_wait_for_sympy():
+    assert run_fresh(CORE + READINGS).endswith("\nFalse\n")

@@ -121,9 +121,8 @@ def _open(call: Call, at: tuple[Tensor, ...]) -> Tensor | None:
     if call.mask is None:
         return None
     b, h, i, j = at
-    shape = torch.broadcast_shapes(*(t.shape for t in at))
     allowed = call.mask.allows(Point(b, h, i, j, i + (call.sizes.Lk - call.sizes.Lq), j))
-    return allowed.expand(shape)
+    return allowed.expand(torch.broadcast_tensors(*at)[0].shape)
 
 
 def _pairs(values: Tensor, at: tuple[Tensor, ...]) -> Tensor:

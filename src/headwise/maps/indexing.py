@@ -52,7 +52,9 @@ class Index:
         """The shape of what the index gives, by torch's own rules."""
         tensors = [e for e in self.entries if isinstance(e, Tensor)]
         try:
-            torch.broadcast_shapes(*(t.shape for t in tensors))
+            if tensors:
+                # torch.broadcast_shapes brings sympy, which takes a second to import
+                torch.broadcast_tensors(*tensors)
         except RuntimeError as error:
             came = ", ".join(str(tuple(t.shape)) for t in tensors)
             raise ArgumentError(f"tensors in one index must broadcast to one shape, but {came} came") from error

@@ -226,7 +226,7 @@ class Ruled(Mask):
         if not isinstance(answer, Tensor) or answer.dtype is not torch.bool:
             came = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
             raise MaskError(f"{self!r} must answer with a bool tensor, but {came} came: compare, and join by & | ~")
-        return answer.expand(torch.broadcast_shapes(answer.shape, at.j.shape))
+        return torch.broadcast_tensors(answer, at.j)[0]
 
     def __repr__(self) -> str:
         return f"rule({getattr(self.fn, '__qualname__', repr(self.fn))})"

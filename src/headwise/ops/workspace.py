@@ -120,7 +120,8 @@ def open_pairs(mask: Mask, grid: Grid, at: Strip, columns: Runs, groups: int) ->
         parts.append(found.expand(*found.shape[:2], rows, run.stop - run.start))
     if len(parts) == 1:
         return parts[0]
-    shape = torch.broadcast_shapes(*(part.shape[:2] for part in parts))
+    # torch.broadcast_shapes brings sympy, which takes a second to import
+    shape = torch.broadcast_tensors(*(part.new_empty(part.shape[:2]) for part in parts))[0].shape
     return torch.cat([part.expand(*shape, *part.shape[2:]) for part in parts], dim=-1)
 
 
