@@ -98,7 +98,13 @@ class Examination:
         _ = self.sizes
         without = replace(self.plan, call=call, mask="")
         done = self.run(plan=without)
-        return without if done.record.failure is None else OpenPlan(**self.plan.__dict__)
+        if done.record.failure is None:
+            return without
+        opened = OpenPlan(**self.plan.__dict__)
+        done = self.run(plan=opened)
+        is_shut = done.output is not None and bool(done.output.isnan().all())
+        # what should let all be seen hides all where a mask is used the wrong way round
+        return TurnedPlan(**self.plan.__dict__) if is_shut else opened
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -273,8 +279,13 @@ class OpenPlan(Plan):
                 mask, sizes.get("S", sizes.get("L", 1)) if self.setting == "cross" else sizes["L"]
             )
         elif isinstance(mask, Tensor):
-            options[name] = torch.ones_like(mask) if said["means"] == "attend" else torch.zeros_like(mask)
+            is_one = (said["means"] == "attend") != isinstance(self, TurnedPlan)
+            options[name] = torch.ones_like(mask) if is_one else torch.zeros_like(mask)
         return args, options
+
+
+class TurnedPlan(OpenPlan):
+    """A plan whose mask lets everything be seen where it is used the wrong way round."""
 
 
 def same(a: Tensor, b: Tensor) -> bool:
