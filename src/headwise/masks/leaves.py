@@ -226,7 +226,8 @@ class Ruled(Mask):
         if not isinstance(answer, Tensor) or answer.dtype is not torch.bool:
             came = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
             raise MaskError(f"{self!r} must answer with a bool tensor, but {came} came: compare, and join by & | ~")
-        return torch.broadcast_tensors(answer, at.j)[0]
+        spread: Tensor = torch.broadcast_tensors(answer, at.j)[0]
+        return spread
 
     def __repr__(self) -> str:
         return f"rule({getattr(self.fn, '__qualname__', repr(self.fn))})"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from headwise.wording import say
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["numbers_or_none", "said_of_nan"]
 
