@@ -161,6 +161,12 @@ s = q @ k.mT / math.sqrt(self.part)
 s = s.masked_fill(~padding_mask[:, None, None, :], float("-inf"))  # <-
 y = s.softmax(-1) @ v
 """, given="padding_mask")),
+    "weights are given what is meant for scores": ("mask-after-softmax", attend("", """
+w = (q @ k.mT / math.sqrt(self.part)).softmax(-1)
+if key_mask is not None:
+    w = w.masked_fill(~key_mask[:, None, None, :], float("-inf"))  # <-
+y = w @ v
+""", given="key_mask=None")),
     "every sample is as long as the longest": ("mask-broadcast", attend("", """
 s = q @ k.mT / math.sqrt(self.part)
 keep = torch.arange(long)[None, :] < text_lengths.max()
@@ -200,6 +206,13 @@ def test_a_fault_is_named_and_located_where_it_was_made(name):
     target, namespace, file = loaded(Host("Attend", "strangers.py", {}, None), source, "stranger")
     found = diagnosed(target, title=name, namespace=namespace, files={file: "strangers.py"})
     assert [(each.kind, each.line) for each in found.faults] == [(kind, lines[0])]
+
+
+def test_what_the_last_projection_refuses_is_examined():
+    source = HEAD + attend("", PLAIN).replace("self.join(y.transpose(1, 2).reshape(n, long, width))", "self.join(y)")
+    target, namespace, file = loaded(Host("Attend", "strangers.py", {}, None), source, "stranger")
+    found = diagnosed(target, title="refused", namespace=namespace, files={file: "strangers.py"})
+    assert [each.line for each in found.faults] == [source.splitlines().index("        return self.join(y)") + 1]
 
 
 @pytest.mark.parametrize("name", ["a number that the constructor makes of the model's width", "the root of a number"])

@@ -29,6 +29,11 @@ class Contraction:
         """The letters that are summed over."""
         return "".join(each for each in self.left if each in self.right and each not in self.out)
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether each letter has one size, or is spread from 1; an operation that failed may have two."""
+        return all(a in (1, b) for _, a, b in self._sizes())
+
     def spread(self, marks: Tensor, letters: str, shape: tuple[int, ...]) -> Tensor:
         """An operand's marks over the axes of the result, as at the first place of what is summed over."""
         kept = [each for each in letters if each in self.out]

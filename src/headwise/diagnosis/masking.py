@@ -46,6 +46,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
 
 
 def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
+    if bool((masked.weights.nan_to_num() < -TOLERANCE).any()) and bool((free.weights.nan_to_num() >= 0).all()):
+        # what is meant for scores was given to weights
+        return "mask-after-softmax"
     # what is nearly nothing without the mask tells nothing of it
     before = free.weights.nan_to_num() > CLEAR
     right = before & wanted

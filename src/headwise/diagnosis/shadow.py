@@ -157,7 +157,8 @@ class Shadow:
         if is_movement(operation.function) or last in JOINS:
             moved = _moved(function, entry, own)
             return moved if len(moved) == count else (LOST,) * count
-        entry.joint = contraction(operation.function, entry.args, entry.options)
+        joint = contraction(operation.function, entry.args, entry.options)
+        entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, given, own, operation.outputs[0].shape),)
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(own[0].shape):
