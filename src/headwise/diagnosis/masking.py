@@ -17,6 +17,10 @@ from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.sharing import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
+from headwise.recording.calls.callee import callee
+from headwise.recording.calls.drafts import parameters
+from headwise.recording.calls.masks import mask_arguments
+from headwise.recording.calls.roles import call_role
 from headwise.tracing.movement import is_movement
 
 __all__ = ["masking_suspects"]
@@ -40,6 +44,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             continue
         wanted = allowed[with_mask.sample, with_mask.row, with_mask.column]
         kind = _kind(with_mask, without, allowed, wanted)
+        if kind == "mask-axis" and _is_of_queries(masked):
+            continue
         if kind and not _is_flag(masked, a, with_mask):
             return [_suspect(masked, a, kind, wanted, with_mask)]
     return []
@@ -78,6 +84,13 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
         # it hides only what it should, but not everywhere
         return "mask-broadcast"
     return "mask-broadcast" if bool((hidden & wanted).any()) else "unknown"
+
+
+def _is_of_queries(run: Run) -> bool:
+    """Whether the keys have a mask of their own, which is not given: this one is then of the queries."""
+    inputs = [name for name in run.known if call_role(name) == "key"]
+    others = [name for name in mask_arguments(parameters(callee(run.target))) if name != run.plan.mask]
+    return any(other.startswith(name) for name in inputs for other in others)
 
 
 def _padded(masked: Sight, allowed: Tensor) -> Tensor:

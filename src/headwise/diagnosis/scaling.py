@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isclose, sqrt
+from math import isclose, isfinite, sqrt
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
     """What is wrong with the scale of one attention; a note where it is unusual on purpose."""
     if scale.floored is not None:
         return [_floored(scale.floored)]
-    if scale.bent or scale.normed or is_learned:
+    if scale.bent or scale.normed or is_learned or not scale.total or not isfinite(scale.total):
         return []
     wanted, total = 1 / sqrt(scale.width), scale.total
     late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
@@ -65,7 +65,7 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     name = (scores or scale.attention.context).operation.module
     owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
     widths = (
-        [each for each, value in vars(owner).items() if value == scale.width and type(value) is int] if owner else []
+        [each for each, value in vars(owner).items() if type(value) is int and value == scale.width] if owner else []
     )
     return {**out, "_widths": tuple(widths)}
 

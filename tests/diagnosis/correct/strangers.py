@@ -38,6 +38,20 @@ class PaddedOnBothSides(Split):
         return self.merge(scores.softmax(-1) @ v)
 
 
+class MaskForEach(Split):
+    """The mask is of the queries where there is a context, whose mask is another argument."""
+
+    def forward(self, x, context=None, mask=None, context_mask=None):
+        seen = x if context is None else context
+        q, k, v = self.sides(x, seen)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        if mask is not None:
+            keys = torch.ones(1, seen.shape[1], dtype=torch.bool) if context_mask is None else context_mask
+            both = mask[:, None, :, None] & (mask if context is None else keys)[:, None, None, :]
+            scores = scores.masked_fill(~both, torch.finfo(scores.dtype).min)
+        return self.merge(scores.softmax(-1) @ v)
+
+
 class MaskAsFlag(Split):
     """That there is a mask says that it is the causal one; torch makes it."""
 
