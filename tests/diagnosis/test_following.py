@@ -7,6 +7,7 @@ from headwise.diagnosis.contractions import contraction
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.fixing import difference, fixed
 from headwise.diagnosis.marks import place_of, sample_of, source_of, tokens
+from headwise.diagnosis.sources import Edit
 
 
 def test_tokens_say_their_source_sample_place_and_feature():
@@ -46,7 +47,7 @@ def test_a_repeated_letter_is_no_contraction_of_two():
 
 FINDING = Finding(
     "scale-floor-division", "fault", 2, 2, 4, "s = q @ k // 8", "what", "why", "fix", True, "", "a.py", 14,
-    "q @ k // 8", "q @ k / 8",
+    "q @ k // 8", "s = q @ k / 8", (Edit(2, 10, 2, 12, "/"),),
 )  # fmt: skip
 
 
@@ -57,10 +58,9 @@ def test_a_patch_replaces_its_code_and_nothing_else():
     assert "-s = q @ k // 8" in difference(text, after, "a.py")
 
 
-def test_a_patch_that_is_no_python_is_left_out():
+def test_a_patch_with_no_edits_changes_nothing():
     text = "q, k = 1, 2\ns = q @ k // 8\n"
-    broken = Finding(**{**FINDING.__dict__, "patch": "q @ ("})
-    assert fixed(text, [broken]) == text
+    assert fixed(text, [Finding(**{**FINDING.__dict__, "edits": ()})]) == text
 
 
 def test_a_diagnosis_comes_back_from_its_plain_data():

@@ -71,54 +71,12 @@ def _copy_of(target: str) -> Path:
 
 
 def _show(found: dict[str, Any], lang: str) -> None:
-    from headwise.diagnosis.tried import is_tried
+    from headwise.diagnosis.diagnosis import Diagnosis
 
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    click.echo(
-        visible(say(f"doctor.verdict.{str(found['verdict']).replace(' ', '_')}", lang=lang, target=found["target"]))
-    )
-    if found.get("reason"):
-        click.echo(visible(str(found["reason"])))
-    for each in found["findings"]:
-        click.echo()
-        state = say("doctor.proved" if each["proved"] else "doctor.suspected", lang=lang)
-        severity = say(f"doctor.severity.{each['severity']}", lang=lang)
-        head = f"{each['file']}:{each['line']}  {severity}: {each['kind']} ({state})"
-        if each["severity"] == "note":
-            # a note is no fault, and takes one line
-            click.echo(visible(f"{each['file']}:{each['line']}  {severity}: {each['what']}"))
-            continue
-        click.echo(visible(head))
-        if each["source"]:
-            click.echo(f"    {visible(each['source'].rstrip())}")
-            if each["column"] is not None:
-                click.echo("    " + _caret(each))
-        for text in (each["what"], each["why"], each["fix"], each["evidence"]):
-            if text:
-                click.echo(f"    {visible(str(text))}")
-    tried = [_examined(name, value) for name, value in found["examined"].items() if is_tried(value)]
-    missed = [_examined(name, value) for name, value in found["examined"].items() if not is_tried(value)]
-    if tried:
-        click.echo()
-        click.echo(visible(say("doctor.examined", lang=lang, tried=", ".join(tried))))
-    if missed:
-        click.echo(visible(say("doctor.examined_not", lang=lang, tried=", ".join(missed))))
-
-
-def _examined(name: str, value: Any) -> str:
-    text = str(value).partition("no: ")[2] or str(value)
-    return name if isinstance(value, bool) or text == "no" else f"{name} ({text})"
-
-
-def _caret(each: dict[str, Any]) -> str:
-    """Signs under the operation, as wide as what stands above them."""
-    from rich.cells import cell_len
-
-    source, start = each["source"].rstrip(), each["column"]
-    stop = each["end_column"] if each["end_line"] == each["line"] and each["end_column"] else len(source)
-    return " " * cell_len(source[:start]) + "^" * max(1, cell_len(source[start:stop]))
+    click.echo(str(Diagnosis.from_dict(found, lang=lang)))
 
 
 def _fix(found: dict[str, Any], texts: dict[str, str], copy: Path, lang: str, *, force: bool, quiet: bool) -> None:

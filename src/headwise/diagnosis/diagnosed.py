@@ -44,7 +44,7 @@ def doctor(
         answer = in_child(ENTRY, {"target": target, "init": init, "call": call, "lang": lang})
         if "refused" in answer:
             raise InputError(str(answer["refused"]))
-        return Diagnosis.from_dict(answer["diagnosis"])
+        return Diagnosis.from_dict(answer["diagnosis"], lang=lang)
     found = at_hand(target)
     return diagnosed(
         target,

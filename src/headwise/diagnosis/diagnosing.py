@@ -59,7 +59,9 @@ def diagnosed(
     is_published = bool(own) and all(is_installed(each) for each in own)
     exams = _examinations(found, own, is_published=is_published)
     if not exams:
-        return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]))
+        return Diagnosis(
+            title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]), lang
+        )
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         suspects += _documented(exams, own, files)
@@ -70,7 +72,7 @@ def diagnosed(
     if verdict == "sound" and not any(exam.is_understood for exam in exams):
         verdict = "not examined"
     reason = say("doctor.no_attention", lang=lang) if verdict == "not examined" else ""
-    return Diagnosis(title, verdict, findings, _tried(exams, lang), reason)
+    return Diagnosis(title, verdict, findings, _tried(exams, lang), reason, lang)
 
 
 def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) -> list[Examination]:
@@ -160,12 +162,14 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
         for each in ("what", "why", "fix")
     }
     evidence = suspect.evidence
+    is_number = evidence[:1].isdigit() or evidence == "inf"
     if evidence and suspect.proved:
-        is_number = evidence[:1].isdigit() or evidence == "inf"
         how = said.get("how") or ("replaced" if is_number else "raised_laws")
-        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence, after=said.get("after", ""))
-    if suspect.said.get("error") and not evidence:
-        evidence = str(suspect.said["error"])
+        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence.rstrip("."), after=said.get("after", ""))
+    elif is_number:
+        evidence = say("doctor.evidence.apart", lang=lang, error=evidence)
+    if said.get("error") and not evidence:
+        evidence = str(said["error"])
     source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
     return Finding(
         kind=suspect.kind, severity=suspect.severity, line=None if span is None else span.line,
@@ -194,7 +198,7 @@ def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
         "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
         "mask": f"{masks[0].mask}: {means}" if masks else _no_mask(plans),
         **{name: value for exam in exams for name, value in exam.examined.items()},
-        "ideal": all(exam.examined.get("ideal") for exam in exams),
+        "ideal": all(exam.examined.get("ideal") for exam in exams) or Missed("doctor.missed.no_ideal"),
     }
     return {name: told(value, lang=lang) for name, value in tried.items()}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from headwise.diagnosis.report import as_html, report
 from headwise.diagnosis.sources import Edit, Edits
-from headwise.diagnosis.tried import is_tried
 
 __all__ = ["SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
 
@@ -45,21 +44,12 @@ class Finding:
     edits: Edits = ()
     candidates: tuple[Edits, ...] = field(default=(), repr=False, compare=False)
 
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line}" if self.line is not None else self.file
-        lines = [f"{where}  {self.severity}: {self.kind}"]
-        if self.source:
-            lines.append(f"    {self.source.rstrip()}")
-            if self.column is not None:
-                stop = self.end_column if self.end_line == self.line and self.end_column else len(self.source.rstrip())
-                lines.append("    " + " " * self.column + "^" * max(1, stop - self.column))
-        return "\n".join([*lines, *(f"    {each}" for each in (self.what, self.why, self.fix, self.evidence) if each)])
-
 
 @dataclass(frozen=True)
 class Diagnosis:
     """What the doctor says of a target. verdict: "sound", "faulty" or "not examined"; examined: what was tried, by
-    name; reason: what it would need to know where it was not examined. `str` is a report, `to_dict` plain data.
+    name; reason: what it would need to know where it was not examined; lang: in which language it is told. `str` is a
+    report, `to_dict` plain data.
     """
 
     target: str
@@ -67,19 +57,13 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     examined: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
+    lang: str = "en"
 
     def __str__(self) -> str:
-        head = f"{self.target}: {self.verdict}"
-        tried = ", ".join(name for name, value in self.examined.items() if is_tried(value))
-        missed = ", ".join(name for name, value in self.examined.items() if not is_tried(value))
-        tail = [f"examined: {tried}"] if tried else []
-        tail += [f"not examined: {missed}"] if missed else []
-        return "\n\n".join(
-            [head, *([self.reason] if self.reason else []), *map(str, self.findings), "\n".join(tail)]
-        ).rstrip()
+        return report(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_html(self)
 
     @property
     def faults(self) -> tuple[Finding, ...]:
@@ -95,13 +79,13 @@ class Diagnosis:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Diagnosis:
-        """The diagnosis that `to_dict` was taken of."""
+    def from_dict(cls, data: Mapping[str, Any], *, lang: str = "en") -> Diagnosis:
+        """The diagnosis that `to_dict` was taken of. lang: of its sentences."""
         findings = tuple(
             Finding(**{**each, "edits": tuple(Edit(**one) for one in each.get("edits", ()))})
             for each in data["findings"]
         )
-        return cls(data["target"], data["verdict"], findings, data["examined"], data.get("reason", ""))
+        return cls(data["target"], data["verdict"], findings, data["examined"], data.get("reason", ""), lang)
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

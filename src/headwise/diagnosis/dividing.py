@@ -39,8 +39,11 @@ def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
     failure = done.record.failure
     if failure is None or failure.operation is None or _is_said(failure.error):
         return [], True
-    said = {"error": f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:200]}
-    place = _division(plan.target) or failure.span
+    heads = next(name for name, value in plan.init.items() if value == "H")
+    built = f"{widths[0]}={sizes['D']}, {heads}={sizes['H']}"
+    error = f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:200]
+    said = {"name": widths[0], "was": sizes["D"], "near": heads, "factor": sizes["H"], "error": f"{built} → {error}"}
+    place = _division(plan.target) or _constructor(plan.target) or failure.span
     return [Suspect("raises", place, severity="warning", said=said, proved=True, words="not_divided")], True
 
 
@@ -77,4 +80,17 @@ def _division(kind: type) -> Span | None:
                 return Span(
                     code.co_filename, code.co_qualname, node.lineno + start, node.col_offset, end, node.end_col_offset
                 )
+    return None
+
+
+def _constructor(kind: type) -> Span | None:
+    """The line on which a constructor begins."""
+    code = getattr(vars(kind).get("__init__"), "__code__", None)
+    if code is None:
+        return None
+    for number, line in enumerate(linecache.getlines(code.co_filename), 1):
+        if number >= code.co_firstlineno and line.lstrip().startswith("def "):
+            text = line.rstrip()
+            start = len(text) - len(text.lstrip())
+            return Span(code.co_filename, code.co_qualname, number, start, number, len(text))
     return None

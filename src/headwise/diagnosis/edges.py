@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
+from headwise.recording import Span
 from headwise.recording.calls import Plan
 
 __all__ = ["edge_suspects", "half_suspects"]
@@ -46,10 +48,19 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     half = _in_half(plan, rerun)
     failure = None if half is None else half.record.failure
     if failure is not None and "overflow" in str(failure.error):
-        error = f"float16: {failure.error}"
+        error = f"float16 → {type(failure.error).__name__}: {failure.error}"
         held = failure.operation
         stand_ins = {} if held is None else {site_of(held): _within_range(held.function)}
-        out.append(Suspect("mask-raises", failure.span, stand_ins, severity="warning", said={"error": error}))
+        out.append(
+            Suspect(
+                "mask-raises",
+                failure.span,
+                stand_ins,
+                severity="warning",
+                said={"was": _too_large(failure.span), "error": error},
+                words="mask_half",
+            )
+        )
     return out
 
 
@@ -80,6 +91,15 @@ def half_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[lis
         ):
             return [Suspect("unknown", entry.operation.span, severity="warning", proved=True, words="half")], True
     return [], True
+
+
+def _too_large(span: Span | None) -> str:
+    """The number, as it is written, that float16 cannot hold; what stands there, where it is not written out."""
+    source = "" if span is None else span.source
+    for found in re.finditer(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", source):
+        if abs(float(found[0])) > torch.finfo(torch.float16).max:
+            return found[0]
+    return source.partition("\n")[0]
 
 
 def _largest(attention: Attention) -> float:

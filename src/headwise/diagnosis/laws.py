@@ -34,6 +34,7 @@ from headwise.diagnosis.splitting import missing_projection
 from headwise.diagnosis.stepping import step_suspects
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.diagnosis.tried import Missed, Tried
+from headwise.diagnosis.unusual import unusual_notes
 from headwise.recording.calls import Plan
 
 __all__ = ["law_suspects"]
@@ -108,6 +109,7 @@ def _of_calls(
         out += found
         if not kinds & {"projection-unused"}:
             out += missing_projection(done)
+        out += unusual_notes(exam, done)
     exam.examined |= tried
     return out
 

@@ -165,7 +165,7 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
     place = None if softmax is None else softmax.operation.span
     return Suspect(
-        kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.3g}", "_softmax": place},
+        kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.0%}", "_softmax": place},
         is_local=True,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 
-__all__ = ["apart", "cut_gradients", "holder_of", "unregistered", "unused_parameters", "without_gradient"]
+__all__ = ["apart", "cut_gradients", "holder_of", "listed", "unregistered", "unused_parameters", "without_gradient"]
 
 CUTS = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
 
@@ -36,6 +36,11 @@ def without_gradient(done: Run) -> tuple[list[str], str]:
     except RuntimeError as error:
         return [], str(error).splitlines()[0]
     return [name for name, each in parameters.items() if name not in frozen and each.grad is None], ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as they are said: the first three, and that there are more."""
+    return ", ".join([*names[:3], *("…" for _ in names[3:4])])
 
 
 def used_parameters(done: Run) -> set[str]:
@@ -175,11 +180,7 @@ def cut_gradients(
         for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
             left, error = without_gradient(rerun(dict(stand_ins)))
             if not error and set(left) < set(lacking):
-                return [
-                    Suspect(
-                        "gradient-cut", place.operation.span, dict(stand_ins), said={"name": ", ".join(lacking[:3])}
-                    )
-                ]
+                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), said={"name": listed(lacking)})]
     return []
 
 
@@ -196,7 +197,7 @@ def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run])
         together[site_of(entry.operation)] = _kept(entry)
         for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
             if not _is_cut(rerun(dict(stand_ins))):
-                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins))]
+                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), words="gradient_path")]
     return []
 
 
@@ -228,9 +229,12 @@ def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[
         for stand_ins, place in (({site_of(entry.operation): apart(entry)}, entry), (together, first)):
             then = rerun(dict(stand_ins))
             if then.record.failure is None and not without_gradient(then)[1]:
-                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), said={"error": error})]
+                said = {"error": error}
+                return [
+                    Suspect("gradient-cut", place.operation.span, dict(stand_ins), said=said, words="gradient_broken")
+                ]
     last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
-    return [Suspect("gradient-cut", last.operation.span, said={"error": error})]
+    return [Suspect("gradient-cut", last.operation.span, said={"error": error}, words="gradient_broken")]
 
 
 def _cuts(entry: Seen) -> bool:

@@ -19,10 +19,13 @@ from headwise.diagnosis.shadow import FRESH, Seen
 from headwise.diagnosis.suspects import Scaled, Suspect
 from headwise.diagnosis.written import written_in
 from headwise.recording import Span
+from headwise.wording import Sentence
 
-__all__ = ["scaling_suspects"]
+__all__ = ["is_bucketed", "scaling_suspects"]
 
 NEAR = 1e-3
+# what a factor is made of, as the words of the doctor call it
+FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width"}
 
 
 def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
@@ -54,7 +57,14 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
-    suspect = _wrong(kind, most, wanted / total, total, wanted, said={"what": named, **about})
+    suspect = _wrong(
+        kind,
+        most,
+        wanted / total,
+        total,
+        wanted,
+        said={"what": Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}"), **about},
+    )
     return [replace(suspect, home=_home(run, most, kind))]
 
 
@@ -184,7 +194,7 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value), None)
     if (
         scores is None
-        or _is_bucketed(run, scale)
+        or is_bucketed(run, scale)
         or ((_is_convolved(run, scale) or _is_bilinear(run, scale)) and late is None)
     ):
         return []
@@ -196,7 +206,7 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
 
 
-def _is_bucketed(run: Run, scale: Scale) -> bool:
+def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
     from headwise.diagnosis.anatomy import makers
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.crashes import crash_suspect
 from headwise.diagnosis.dropping import dropping, with_dropout
 from headwise.diagnosis.keeping import memories
-from headwise.diagnosis.parameters import broken_backward, cut_gradients, unused_parameters, without_gradient
+from headwise.diagnosis.parameters import broken_backward, cut_gradients, listed, unused_parameters, without_gradient
 from headwise.diagnosis.replacing import Replacing, Site, site_of
 from headwise.diagnosis.running import Run, arguments, default_dtype
 from headwise.diagnosis.shadow import Seen, Shadow
@@ -78,7 +78,7 @@ def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], 
         stand_ins: dict[Site, Callable[..., Any]] = {site_of(entry.operation): lambda *args, **_: args[0]}
         then = rerun(stand_ins)
         if then.record.failure is None and not without_gradient(then)[1] and set(_zero(then)) < set(zero):
-            said = {"name": ", ".join(zero[:3])}
+            said = {"name": listed(zero)}
             return [
                 Suspect("gradient-cut", entry.operation.span, stand_ins, said=said, proved=True, words="gradient_zero")
             ]

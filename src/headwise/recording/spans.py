@@ -109,11 +109,13 @@ def _signs(code: CodeType) -> dict[int, str]:
 
 def span_of(frame: FrameType) -> Span:
     """What a frame is running now."""
-    return _span(frame.f_code, frame.f_lasti, frame.f_lineno)
+    code = frame.f_code
+    return _span(code, code.co_filename, frame.f_lasti, frame.f_lineno)
 
 
 @lru_cache(maxsize=4096)
-def _span(code: CodeType, instruction: int, fallback: int) -> Span:
+def _span(code: CodeType, file: str, instruction: int, fallback: int) -> Span:
+    # code of two files that reads alike is equal
     for at, positions in enumerate(code.co_positions()):
         if at == instruction // 2:
             line, end_line, column, end_column = positions
@@ -122,9 +124,9 @@ def _span(code: CodeType, instruction: int, fallback: int) -> Span:
         line = end_line = column = end_column = None
     if line is None or column is None or end_column is None:
         # python -X no_debug_ranges, and code that was made without positions
-        return Span(code.co_filename, code.co_qualname, line or fallback)
-    columns = (_characters(code.co_filename, line, column), _characters(code.co_filename, end_line or line, end_column))
-    return Span(code.co_filename, code.co_qualname, line, columns[0], end_line or line, columns[1])
+        return Span(file, code.co_qualname, line or fallback)
+    columns = (_characters(file, line, column), _characters(file, end_line or line, end_column))
+    return Span(file, code.co_qualname, line, columns[0], end_line or line, columns[1])
 
 
 def _characters(file: str, line: int, column: int) -> int:

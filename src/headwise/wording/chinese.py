@@ -3,6 +3,7 @@
 from headwise.wording.chinese_doctor import DOCTOR
 from headwise.wording.chinese_laws import LAWS
 from headwise.wording.chinese_page import PAGE
+from headwise.wording.chinese_report import REPORT
 from headwise.wording.chinese_steps import STEPS
 from headwise.wording.conversion import CONVERSION
 
@@ -197,4 +198,5 @@ CHINESE: dict[str, str] = {
     **STEPS,
     # doctor
     **DOCTOR,
+    **REPORT,
 }

@@ -4,6 +4,7 @@ from headwise.wording.conversion import CONVERSION
 from headwise.wording.english_doctor import DOCTOR
 from headwise.wording.english_laws import LAWS
 from headwise.wording.english_page import PAGE
+from headwise.wording.english_report import REPORT
 from headwise.wording.english_steps import STEPS
 
 ENGLISH: dict[str, str] = {
@@ -243,4 +244,5 @@ ENGLISH: dict[str, str] = {
     **STEPS,
     # doctor
     **DOCTOR,
+    **REPORT,
 }

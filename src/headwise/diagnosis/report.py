@@ -1,0 +1,197 @@
+"""Report: a diagnosis as a person reads it: faults first and in full, then a line for each warning and each note."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwise.diagnosis.tried import is_tried
+from headwise.wording import LANGUAGES, say
+from headwise.wording.screen import columns, fit, visible
+
+if TYPE_CHECKING:
+    from headwise.diagnosis.diagnosis import Diagnosis, Finding
+
+__all__ = ["as_html", "report"]
+
+# columns of a line of words; of source, of which all is wanted, some more
+WIDTH, WIDEST = 100, 112
+# lines that are shown of an operation that goes over several
+MOST = 5
+# a line of Chinese, which has no spaces, may end anywhere but before some signs and after others
+ENDS, OPENS = frozenset("，。；：、）！？…"), frozenset("（「“")
+# what stands between the things that were tried, and about what is said of one
+STOPS, ASIDES = {"en": "; ", "zh": "；"}, {"en": (" (", ")"), "zh": ("（", "）")}
+BARS = {"fault": "#d64545", "warning": "#c77d0a", "note": "#5b8def", "": "transparent"}
+
+
+def report(found: Diagnosis) -> str:
+    """The diagnosis in its own language: what was found, and what was examined. No line acts on a terminal."""
+    return "\n\n".join(text for _, text in _blocks(found))
+
+
+def as_html(found: Diagnosis) -> str:
+    """The report for a notebook: in the colours of the page, be it light or dark, with a bar beside what was found."""
+    style = "margin:0 0 .7em;padding:0 0 0 .8em;overflow-x:auto;white-space:pre;line-height:1.35;"
+    style += "color:inherit;background:transparent;border:0;border-left:3px solid "
+    parts = [f'<pre style="{style}{BARS[kind]}">{html.escape(text)}</pre>' for kind, text in _blocks(found)]
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _blocks(found: Diagnosis) -> Iterator[tuple[str, str]]:
+    """The parts of a report, each with its severity; "": it has none."""
+    lang = found.lang
+    verdict = say(f"doctor.verdict.{found.verdict.replace(' ', '_')}", lang=lang, target=found.target)
+    yield "", "\n".join([_clean(verdict), *(_wrapped(found.reason, "") if found.reason else [])])
+    for group in _groups([each for each in found.findings if each.severity == "fault"], lang):
+        yield "fault", "\n".join(_fault(group, lang))
+    for severity in ("warning", "note"):
+        lines = [line for each in found.findings if each.severity == severity for line in _brief(each, lang)]
+        if lines:
+            yield severity, "\n".join(lines)
+    lines = _examined(found.examined, lang)
+    if lines:
+        yield "", "\n".join(lines)
+
+
+def _groups(findings: Sequence[Finding], lang: str) -> list[list[Finding]]:
+    """The findings by what is said of them: what is wrong on several lines in one way is told once."""
+    out: dict[tuple[object, ...], list[Finding]] = {}
+    for each in findings:
+        said = (each.kind, each.file, each.proved, each.what, each.why, _advice(each, lang))
+        out.setdefault(said, []).append(each)
+    return list(out.values())
+
+
+def _fault(group: Sequence[Finding], lang: str) -> Iterator[str]:
+    """The lines that tell a fault."""
+    first = group[0]
+    places = ", ".join(dict.fromkeys(str(each.line) for each in group if each.line is not None))
+    where = f"{first.file}:{places}" if places else first.file or first.code
+    state = say("doctor.proved" if first.proved else "doctor.suspected", lang=lang)
+    yield _clean(say("doctor.head.fault", lang=lang, where=where, kind=first.kind, state=state))
+    shown = list({(each.line, each.source): each for each in reversed(group)}.values())[::-1]
+    is_one = len(shown) == 1
+    wide = max(len(str(each.line)) for each in shown)
+    for each in shown:
+        lead = "    " if is_one else f"    {each.line or '':>{wide}}  "
+        yield from (f"{lead if at == 0 else ' ' * len(lead)}{line}" for at, line in enumerate(_source(each)))
+    yield from _wrapped(first.what, "    ")
+    yield from _labelled("why", first.why, lang)
+    yield from _labelled("fix", _advice(first, lang), lang)
+    for each in group:
+        # of what is mended by one change of several places all lines are said once
+        if each.patch and all(each.patch != other.patch for other in group[: group.index(each)]):
+            yield from (f"        {_clean(line)}" for line in each.patch.split("\n"))
+    measured = dict.fromkeys(each.evidence for each in shown if each.evidence)
+    for text in measured:
+        yield from _labelled("measured", text, lang)
+
+
+def _brief(finding: Finding, lang: str) -> list[str]:
+    """A warning, which says what mends it, or a note: where, and what."""
+    where = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
+    if finding.severity == "note":
+        text = say("doctor.head.note", lang=lang, where=where, what=finding.what)
+    else:
+        text = say("doctor.head.warning", lang=lang, where=where, what=finding.what, fix=_advice(finding, lang))
+    return _wrapped(text, "", "    ")
+
+
+def _advice(finding: Finding, lang: str) -> str:
+    """What mends a finding, without the lines of its patch."""
+    written = say("doctor.patch", lang=lang, fix="", patch=finding.patch) if finding.patch else ""
+    return finding.fix.removesuffix(written).rstrip() if written else finding.fix
+
+
+def _labelled(name: str, text: str, lang: str) -> Iterator[str]:
+    if text:
+        yield from _wrapped(say(f"doctor.label.{name}", lang=lang, text=text), "    ")
+
+
+def _source(finding: Finding) -> Iterator[str]:
+    """The lines of an operation, moved to the left, each with signs under what is the operation's."""
+    first = finding.source.rstrip()
+    if not first:
+        return
+    lead = len(first) - len(first.lstrip())
+    if finding.column is None:
+        yield _clean(first[lead:])
+        return
+    more = finding.code.split("\n")[1:] if (finding.end_line or finding.line) != finding.line else []
+    stop = finding.end_column if not more and finding.end_column else len(first)
+    yield from _marked(first, lead, finding.column, stop)
+    for text in more[: MOST - 1]:
+        start = len(text) - len(text.lstrip())
+        yield from _marked(text.rstrip(), min(lead, start), start, len(text.rstrip()))
+    if len(more) >= MOST:
+        yield "…"
+
+
+def _marked(text: str, lead: int, start: int, stop: int) -> Iterator[str]:
+    """A line and the signs under it, as wide as what stands above them; of a long line what is about the signs."""
+    before, under, after = (_clean(each) for each in (text[lead:start], text[start:stop], text[stop:]))
+    if columns(before + under + after) > WIDEST and columns(before) > WIDEST // 3:
+        while columns(before) > WIDEST // 3:
+            before = before[1:]
+        before = f"…{before}"
+    shown = before + under + after
+    wide = max(1, min(columns(under), WIDEST - columns(before)))
+    yield fit(shown, WIDEST).rstrip() if columns(shown) > WIDEST else shown
+    if under.strip():
+        yield " " * columns(before) + "^" * wide
+
+
+def _examined(examined: Mapping[str, Any], lang: str) -> list[str]:
+    """What was tried and what was not, in words."""
+    out: list[str] = []
+    for is_wanted, key in ((True, "doctor.examined"), (False, "doctor.examined_not")):
+        names = [_tried(name, value, lang) for name, value in examined.items() if is_tried(value) is is_wanted]
+        if names:
+            out += _wrapped(say(key, lang=lang, tried=STOPS[lang].join(names)), "", "    ")
+    return out
+
+
+def _tried(name: str, value: Any, lang: str) -> str:
+    """One thing that was tried, or that was not, and why or how."""
+    key = f"doctor.tried.{name.replace(' ', '_')}"
+    words = say(key, lang=lang) if key in LANGUAGES[lang] else name
+    text = str(value).partition("no: ")[2] or str(value)
+    argument, found, means = text.partition(": ")
+    meaning = f"doctor.means.{means}"
+    if found and meaning in LANGUAGES[lang]:
+        text = say(meaning, lang=lang, argument=argument)
+    if isinstance(value, bool) or text == "no":
+        return words
+    before, after = ASIDES[lang]
+    return f"{words}{before}{text}{after}"
+
+
+def _wrapped(text: str, lead: str, later: str = "") -> list[str]:
+    """Lines of words, none wider than WIDTH, each after a lead; later: what stands before all but the first besides."""
+    lines, line = [], lead
+    for word in _words(_clean(" ".join(text.splitlines()))):
+        if line.strip() and columns(line + word.rstrip()) > WIDTH:
+            lines.append(line.rstrip())
+            line = lead + later
+        line += word
+    return [*lines, line.rstrip()]
+
+
+def _words(text: str) -> Iterator[str]:
+    """The pieces of a text between which a line may end: after spaces, and between the signs of Chinese."""
+    piece = ""
+    for sign, after in zip(text, [*text[1:], ""], strict=True):
+        piece += sign
+        is_wide = columns(sign) == 2 or columns(after) == 2
+        if sign == " " or (is_wide and after != " " and after not in ENDS and sign not in OPENS):
+            yield piece
+            piece = ""
+    if piece:
+        yield piece
+
+
+def _clean(text: str) -> str:
+    """A text in one line, with nothing in it that a terminal obeys; spaces stay what they are."""
+    return visible(f"|{text.expandtabs(1)}")[1:]
