@@ -128,6 +128,10 @@ def run(
         given = {name: each.detach().clone() for name, each in named.items()}
         model = target if isinstance(target, nn.Module) else None
         with torch.set_grad_enabled(gradients), Replacing(stand_ins or {}, own), torch.random.fork_rng(devices=()):
+            if model is not None and any(isinstance(each, nn.UninitializedParameter) for each in model.parameters()):
+                # weights that the first call draws are drawn alike in every run
+                torch.manual_seed(0)
+                _called(plan, target, sizes, 0, dtype)
             if earlier is not None:
                 _called(plan, target, sizes, earlier, dtype)
             torch.manual_seed(seed if luck is None else luck)

@@ -137,3 +137,23 @@ class WithPositions(Split):
         far = self.split(self.k(r)[None].expand(len(x), -1, -1))
         scores = (q @ k.transpose(-2, -1) + q @ far.transpose(-2, -1)) / q.shape[-1] ** 0.5
         return self.merge(scores.softmax(-1) @ v)
+
+
+class Lazy(nn.Module):
+    """The first call draws the weights."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads = heads
+        self.q, self.k = nn.LazyLinear(dim), nn.LazyLinear(dim)
+        self.v, self.o = nn.LazyLinear(dim), nn.LazyLinear(dim)
+
+    def forward(self, query, key, value):
+        q, k, v = (
+            each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for each, x in ((self.q, query), (self.k, key), (self.v, value))
+        )
+        weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
