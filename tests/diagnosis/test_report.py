@@ -62,6 +62,14 @@ def test_signs_stand_under_the_operation(source, part):
     assert max(map(columns, lines)) <= 120
 
 
+def test_a_long_line_whose_columns_are_not_known_is_cut():
+    source = "s = " + "x" * 200
+    lines = told(finding(source, source, column=None, end_column=None)).splitlines()
+    assert lines[3].startswith("    s = xxx")
+    assert columns(lines[3]) <= 120
+    assert lines[4] == "    What it is."
+
+
 def test_all_lines_of_an_operation_are_shown():
     source = "    s = torch.softmax("
     text = told(finding(source, "torch.softmax(", end_line=9, end_column=5, code="torch.softmax(\n        s,\n    )"))
@@ -115,6 +123,19 @@ def test_what_was_examined_is_told_in_words_and_what_was_not_with_its_reason():
     assert "the output against softmax(q·kᵀ/√d)·v of its own q, k, v." in text
     assert "Not examined: cross-attention with more keys than queries (it takes none); decoding with a cache." in text
     assert "ideal" not in text
+
+
+def test_what_was_not_examined_for_one_reason_is_told_together():
+    examined = {"training": "no: other faults come first", "self": True, "half": "no: other faults come first"}
+    last = told(verdict="sound", examined=examined).splitlines()[-1]
+    assert last == "Not examined: train mode, float16 (other faults come first)."
+
+
+def test_an_error_is_told_once_and_what_was_measured_of_each_line_with_the_line():
+    crash = finding("s = q // k", "q // k", what="The call fails here: E: no", evidence="E: no")
+    assert told(crash).count("E: no") == 1
+    first, second = (finding("s = q // k", "q // k", line, evidence=f"Error {line}.") for line in (7, 8))
+    assert told(first, second).splitlines()[-2:] == ["    Measured: 7: Error 7.", "    Measured: 8: Error 8."]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["as_html", "report"]
 
 # columns of a line of words; of source, of which all is wanted, some more
-WIDTH, WIDEST = 100, 112
+WIDTH, WIDEST = 100, 108
 # lines that are shown of an operation that goes over several
 MOST = 5
 # a line of Chinese, which has no spaces, may end anywhere but before some signs and after others
 ENDS, OPENS = frozenset("，。；：、）！？…"), frozenset("（「“")
-# what stands between the things that were tried, and about what is said of one
-STOPS, ASIDES = {"en": "; ", "zh": "；"}, {"en": (" (", ")"), "zh": ("（", "）")}
+# between things that were tried, between those that go together, and about what is said of them
+SIGNS = {"en": ("; ", ", ", " (", ")"), "zh": ("；", "、", "（", "）")}
+TRIED = "doctor.tried."
 BARS = {"fault": "#d64545", "warning": "#c77d0a", "note": "#5b8def", "": "transparent"}
 
 
@@ -84,9 +85,11 @@ def _fault(group: Sequence[Finding], lang: str) -> Iterator[str]:
         # of what is mended by one change of several places all lines are said once
         if each.patch and all(each.patch != other.patch for other in group[: group.index(each)]):
             yield from (f"        {_clean(line)}" for line in each.patch.split("\n"))
-    measured = dict.fromkeys(each.evidence for each in shown if each.evidence)
-    for text in measured:
-        yield from _labelled("measured", text, lang)
+    measured = {
+        each.evidence: each.line for each in reversed(shown) if each.evidence and each.evidence not in each.what
+    }
+    for text, line in reversed(measured.items()):
+        yield from _labelled("measured", text if len(measured) == 1 else f"{line}: {text}", lang)
 
 
 def _brief(finding: Finding, lang: str) -> list[str]:
@@ -117,7 +120,7 @@ def _source(finding: Finding) -> Iterator[str]:
         return
     lead = len(first) - len(first.lstrip())
     if finding.column is None:
-        yield _clean(first[lead:])
+        yield from _marked(first, lead, lead, lead)
         return
     more = finding.code.split("\n")[1:] if (finding.end_line or finding.line) != finding.line else []
     stop = finding.end_column if not more and finding.end_column else len(first)
@@ -144,28 +147,40 @@ def _marked(text: str, lead: int, start: int, stop: int) -> Iterator[str]:
 
 
 def _examined(examined: Mapping[str, Any], lang: str) -> list[str]:
-    """What was tried and what was not, in words."""
-    out: list[str] = []
-    for is_wanted, key in ((True, "doctor.examined"), (False, "doctor.examined_not")):
-        names = [_tried(name, value, lang) for name, value in examined.items() if is_tried(value) is is_wanted]
-        if names:
-            out += _wrapped(say(key, lang=lang, tried=STOPS[lang].join(names)), "", "    ")
-    return out
+    """What was tried and what was not, in words; what was not for one reason is told together."""
+    order = [key.rpartition(".")[2] for key in LANGUAGES[lang] if key.startswith(TRIED)]
+    places = {name: order.index(key) if (key := _key(name)) in order else len(order) for name in examined}
+    tried: list[str] = []
+    missed: dict[str, list[str]] = {}
+    for name, value in sorted(examined.items(), key=lambda each: places[each[0]]):
+        words = say(TRIED + _key(name), lang=lang) if places[name] < len(order) else name
+        if is_tried(value):
+            tried.append(_aside(words, "" if value is True else _meaning(str(value), lang), lang))
+        else:
+            missed.setdefault(str(value).partition("no: ")[2], []).append(words)
+    stop, comma, _, _ = SIGNS[lang]
+    unseen = [_aside(comma.join(names), reason, lang) for reason, names in missed.items()]
+    out = _wrapped(say("doctor.examined", lang=lang, tried=stop.join(tried)), "", "    ") if tried else []
+    return [
+        *out,
+        *(_wrapped(say("doctor.examined_not", lang=lang, tried=stop.join(unseen)), "", "    ") if unseen else ()),
+    ]
 
 
-def _tried(name: str, value: Any, lang: str) -> str:
-    """One thing that was tried, or that was not, and why or how."""
-    key = f"doctor.tried.{name.replace(' ', '_')}"
-    words = say(key, lang=lang) if key in LANGUAGES[lang] else name
-    text = str(value).partition("no: ")[2] or str(value)
-    argument, found, means = text.partition(": ")
-    meaning = f"doctor.means.{means}"
-    if found and meaning in LANGUAGES[lang]:
-        text = say(meaning, lang=lang, argument=argument)
-    if isinstance(value, bool) or text == "no":
-        return words
-    before, after = ASIDES[lang]
-    return f"{words}{before}{text}{after}"
+def _key(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+def _meaning(text: str, lang: str) -> str:
+    """How a thing was tried: of a mask, which argument it is and what that means."""
+    argument, _, means = text.partition(": ")
+    key = f"doctor.means.{means}"
+    return say(key, lang=lang, argument=argument) if key in LANGUAGES[lang] else text
+
+
+def _aside(words: str, aside: str, lang: str) -> str:
+    _, _, before, after = SIGNS[lang]
+    return f"{words}{before}{aside}{after}" if aside else words
 
 
 def _wrapped(text: str, lead: str, later: str = "") -> list[str]:

@@ -1,9 +1,9 @@
 """The sentences in Chinese of the doctor's laws: what shows in repeated calls, in training, in documentation."""
 
 LAWS: dict[str, str] = {
-    "doctor.argument_changed.what": "调用就地改变了它的参数 {name}。",
+    "doctor.argument_changed.what": "调用原地修改了传入的参数 {name}。",
     "doctor.argument_changed.why": "调用者此后用的数，不再是自己给的数。",
-    "doctor.argument_changed.fix": "生成新的张量：不要对 {name} 做就地操作（+=、*=、mul_、masked_fill_）。",
+    "doctor.argument_changed.fix": "生成新的张量：不要对 {name} 做原地操作（+=、*=、mul_、masked_fill_）。",
     "doctor.left_over.what": "用同样的输入再调用一次，输出与第一次不同。",
     "doctor.left_over.why": "模块里留下了前一次调用的东西。",
     "doctor.left_over.fix": "只属于一次调用的东西用局部变量保存，不要放进属性。",
@@ -105,7 +105,7 @@ LAWS: dict[str, str] = {
     "doctor.factor.queries": "1/√(查询的个数)",
     "doctor.factor.keys": "1/√(键的个数)",
     "doctor.factor.width": "1/(模型宽度)",
-    "doctor.factor.constant": "另一个数",
+    "doctor.factor.constant": "一个固定的数",
     "doctor.evidence.apart": "输出误差 {error}；没有试过怎样改正。",
     "doctor.missed.no_ideal": "无法由这段代码算出应有的输出",
 }

@@ -27,7 +27,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.state_dict": "保存并重新载入权重",
     "doctor.tried.order_of_keys": "打乱键和值的次序",
     "doctor.tried.step_of_training": "训练两步",
-    "doctor.tried.half": "半精度（float16）",
+    "doctor.tried.half": "float16 半精度",
     "doctor.tried.divisibility": "头数除不尽的宽度",
     "doctor.tried.causal": "只看前面的位置",
     "doctor.tried.cache": "用缓存逐步解码",

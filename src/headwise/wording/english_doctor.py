@@ -45,7 +45,7 @@ DOCTOR: dict[str, str] = {
     "doctor.heads_not_split.why": "The number of heads that was asked for, {factor}, changes nothing.",
     "doctor.heads_not_split.fix": "Split the width into (heads, head width) before the scores.",
     "doctor.key_not_transposed.what": "The keys are not transposed for the product with the queries.",
-    "doctor.key_not_transposed.why": "Queries meet something else than whole keys.",
+    "doctor.key_not_transposed.why": "Each query should be multiplied by each whole key; here it is not.",
     "doctor.key_not_transposed.fix": "Use key.transpose(-2, -1).",
     "doctor.key_uses_query_length.what": "Keys or values are reshaped with the length of the queries.",
     "doctor.key_uses_query_length.why": "The call fails where there are more or fewer keys than queries, as in "
@@ -144,7 +144,7 @@ DOCTOR: dict[str, str] = {
     "doctor.rotary_wrong.what": "The rotation of positions does not fit: scores depend on more than the distance.",
     "doctor.rotary_wrong.why": "Relative positions are lost.",
     "doctor.rotary_wrong.fix": "Rotate queries and keys, and only these, with the same pairs and positions.",
-    "doctor.groups_tiled.what": "Key and value heads are laid out in turn, where each serves neighbouring query heads.",
+    "doctor.groups_tiled.what": "Key and value heads are repeated in turn (0 1 0 1); neighbouring query heads should share one (0 0 1 1).",
     "doctor.groups_tiled.why": "Query heads read the keys of another group; weights from elsewhere do not fit.",
     "doctor.groups_tiled.fix": "Use repeat_interleave on the axis of the heads.",
     "doctor.gradient_cut.what": "The gradient stops here.",
@@ -195,8 +195,8 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.replaced": "Output error {error} → 0 when this is put right.",
     "doctor.evidence.source": "The mended source was loaded and examined again: this is gone, and nothing new has "
     "come.",
-    "doctor.unknown_call": "It is not known how to build or call it. Say so with --init and --call (in Python init= "
-    "and call=). ({error})",
+    "doctor.unknown_call": "It is not known how to build or call it ({error}). Say so with --init and --call, as in "
+    '--init \'{{"d_model": "H*d", "heads": "H"}}\' --call \'{{"x": ["B", "L", "H*d"]}}\'; in Python init= and call=.',
     "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "
     "over channels and scores that are made in another way are not examined.",
     "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",

@@ -111,7 +111,7 @@ LAWS: dict[str, str] = {
     "doctor.factor.queries": "1/√(number of queries)",
     "doctor.factor.keys": "1/√(number of keys)",
     "doctor.factor.width": "1/(model width)",
-    "doctor.factor.constant": "a number of its own",
+    "doctor.factor.constant": "a fixed number",
     "doctor.evidence.apart": "Output error {error}; it was not tried what mends it.",
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",
 }

@@ -27,7 +27,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.state_dict": "saving and loading the weights",
     "doctor.tried.order_of_keys": "keys and values in another order",
     "doctor.tried.step_of_training": "two steps of training",
-    "doctor.tried.half": "half precision (float16)",
+    "doctor.tried.half": "float16",
     "doctor.tried.divisibility": "a width that the heads do not divide",
     "doctor.tried.causal": "seeing only what came before",
     "doctor.tried.cache": "decoding with a cache",
