@@ -1,6 +1,7 @@
 """headwise doctor as a person calls it: what it prints, what it writes, and how it ends."""
 
 import json
+import re
 
 import pytest
 
@@ -55,22 +56,30 @@ def test_json_is_one_object(headwise, file):
     done = headwise("doctor", f"{file(FAULTY)}:Attention", "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["schema"], found["verdict"]) == (1, 1, "faulty")
+    assert {"schema", "target", "verdict", "findings", "examined"} == set(found)
+    for finding in found["findings"]:
+        assert {"kind", "severity", "line", "end_line", "column", "source", "what", "why", "fix", "proved",
+                "evidence"} <= set(finding)  # fmt: skip
     (finding,) = (each for each in found["findings"] if each["severity"] == "fault")
-    assert {
-        "kind",
-        "severity",
-        "line",
-        "end_line",
-        "column",
-        "source",
-        "what",
-        "why",
-        "fix",
-        "proved",
-        "evidence",
-    } <= set(finding)
     assert (finding["kind"], finding["line"], finding["proved"]) == ("scale-floor-division", 16, True)
+    assert re.fullmatch(r"Output error 0\.\d+ → 0 when this is put right\.", finding["evidence"])
     assert found["examined"]["self"] is True
+
+
+def test_json_says_why_nothing_was_examined(headwise, file):
+    text = SOUND.replace("dim, heads):", "spec):").replace("self.heads, self.d = heads, dim // heads", "spec.none()")
+    done = headwise("doctor", f"{file(text)}:Attention", "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["verdict"], found["findings"]) == (3, "not examined", [])
+    assert "--init" in found["reason"]
+
+
+def test_what_was_examined_is_told_in_words(headwise, file):
+    done = headwise("doctor", f"{file(SOUND)}:Attention")
+    text = " ".join(done.stdout.split())
+    assert "Examined: self-attention; the output against softmax(q·kᵀ/√d)·v of its own q, k, v;" in text
+    assert "a mask (it takes none)" in text
+    assert not any(name in text for name in ("ideal", "state_dict", "divisibility"))
 
 
 def test_fix_writes_a_copy_that_is_sound(headwise, file):

@@ -144,7 +144,8 @@ DOCTOR: dict[str, str] = {
     "doctor.rotary_wrong.what": "The rotation of positions does not fit: scores depend on more than the distance.",
     "doctor.rotary_wrong.why": "Relative positions are lost.",
     "doctor.rotary_wrong.fix": "Rotate queries and keys, and only these, with the same pairs and positions.",
-    "doctor.groups_tiled.what": "Key and value heads are repeated in turn (0 1 0 1); neighbouring query heads should share one (0 0 1 1).",
+    "doctor.groups_tiled.what": "Key and value heads are repeated in turn (0 1 0 1); neighbouring query heads should "
+    "share one (0 0 1 1).",
     "doctor.groups_tiled.why": "Query heads read the keys of another group; weights from elsewhere do not fit.",
     "doctor.groups_tiled.fix": "Use repeat_interleave on the axis of the heads.",
     "doctor.gradient_cut.what": "The gradient stops here.",
