@@ -146,7 +146,10 @@ def _fields(
     wanted = {mapped.get(name, name) for name in names} | set(names)
     if found.__module__.startswith("transformers."):
         # what is read deep inside, or by the config itself
-        wanted |= {each.name for each in parameters(found) if init_role(each.name) in DEEP}
+        deep = [each for each in parameters(found) if init_role(each.name) in DEEP]
+        # a list holds one for each of several stages
+        listed = {each.name for each in deep if isinstance(each.default, list | tuple)}
+        wanted = (wanted | {each.name for each in deep}) - listed
     own = [
         each
         for each in parameters(found)
