@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.anatomy import chain_of, operand_marks
 from headwise.diagnosis.inputs import redirected
 from headwise.diagnosis.marks import Marks, source_of
-from headwise.diagnosis.refusing import is_refusal
+from headwise.diagnosis.refusing import is_of_another_kind, is_refusal
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
@@ -37,7 +37,8 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if isinstance(error, NameError):
         return Suspect("undefined-name", failure.span, said={**said, "name": error.name or ""})
     if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
-        return _attribute(error, failure, said)
+        is_other = is_of_another_kind(error, done.named.values())
+        return Suspect("raises", failure.span, said=said) if is_other else _attribute(error, failure, said)
     if failure.operation is not None:
         found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
         if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
@@ -125,13 +126,8 @@ def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> 
         return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
     if not isinstance(module, nn.Module):
         return Suspect("wrong-attribute", failure.span, said={**said, "name": name})
-    own = [
-        *module._modules,
-        *module._parameters,
-        *module._buffers,
-        *(each for each in vars(module) if not each.startswith("_")),
-    ]
-    own = [each for each in own if each not in ("training",)]
+    own = [*module._modules, *module._parameters, *module._buffers]
+    own += [each for each in vars(module) if not each.startswith("_") and each != "training"]
     near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
     suspect = Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
     if not near:

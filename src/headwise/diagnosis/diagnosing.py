@@ -7,7 +7,7 @@ import inspect
 import linecache
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -15,12 +15,14 @@ from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.documents import comment_notes, docstring_notes
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.layouts import TURNED, is_better, turned_calls
 from headwise.diagnosis.patching import candidates
 from headwise.diagnosis.proving import goal_of, proved
 from headwise.diagnosis.remembering import remember
 from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, told
+from headwise.diagnosis.wholes import Whole
 from headwise.recording.calls import Plan
 from headwise.recording.calls.callee import callee
 from headwise.recording.calls.roles import call_role
@@ -55,16 +57,13 @@ def diagnosed(
     if isinstance(target, nn.Module):
         # it stays as it is
         target = copy.deepcopy(target)
-    found = settings(target, namespace=namespace, init=init, call=call, own=own)
     is_published = bool(own) and all(is_installed(each) for each in own)
-    exams = _examinations(found, own, is_published=is_published)
+    exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call})
     if not exams:
-        return Diagnosis(
-            title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=found.reason[:300]), lang
-        )
+        return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=reason[:300]), lang)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
-        suspects += _documented(exams, own, files)
+        suspects += _documented([each for each in exams if each not in whole.exams] or exams, own, files)
     findings = tuple(
         sorted((_finding(each, files, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity))
     )
@@ -72,10 +71,47 @@ def diagnosed(
     if verdict == "sound" and not any(exam.is_understood for exam in exams):
         verdict = "not examined"
     reason = say("doctor.no_attention", lang=lang) if verdict == "not examined" else ""
-    return Diagnosis(title, verdict, findings, _tried(exams, lang), reason, lang)
+    return Diagnosis(title, verdict, findings, _tried(exams, whole, lang), reason, lang)
 
 
-def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) -> list[Examination]:
+class Seen(NamedTuple):
+    """What was seen of a target. exams: of it and of the classes inside it; reason: why there is none."""
+
+    exams: list[Examination]
+    whole: Whole
+    reason: str
+
+
+def _seen(
+    target: Any, namespace: Mapping[str, Any], own: tuple[str, ...], said: Mapping[str, Any], *, is_inner: bool = False
+) -> Seen:
+    """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
+    seen = _as_called(target, namespace, own, said, is_inner=is_inner)
+    if said["call"] is None:
+        for call in turned_calls(seen.exams, target, namespace):
+            other = _as_called(target, namespace, own, {**said, "call": call}, is_inner=is_inner)
+            if is_better(other.exams, seen.exams):
+                return other
+    return seen
+
+
+def _as_called(
+    target: Any, namespace: Mapping[str, Any], own: tuple[str, ...], said: Mapping[str, Any], *, is_inner: bool
+) -> Seen:
+    def inside(kind: Any, namespace: Mapping[str, Any], init: Mapping[str, Any] | None) -> list[Examination]:
+        return _seen(kind, namespace, own, {"init": init, "call": None}, is_inner=True).exams
+
+    whole = Whole(namespace, own, inside)
+    found = settings(target, namespace=namespace, own=own, **said)
+    exams = _examinations(found, own, None if is_inner else whole)
+    if not is_inner and not any(exam.is_understood for exam in exams):
+        whole.seek(target, [*found.plans, *found.failures])
+    return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason)
+
+
+def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None) -> list[Examination]:
+    """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
+    is_published = bool(own) and all(is_installed(each) for each in own)
     plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
     out: list[Examination] = []
     has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
@@ -93,13 +129,17 @@ def _examinations(found: Settings, own: tuple[str, ...], *, is_published: bool) 
         before = exam
     if out:
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
-        laws = [each for each in law_suspects(last) if (each.kind, each.span) not in last.tried]
+        # what laws would show of a whole model, the classes that hold its attentions show by themselves
+        is_shown = whole is not None and whole.holds(out)
+        found_by_laws = [] if is_shown else law_suspects(last)
+        laws = [each for each in found_by_laws if (each.kind, each.span) not in last.tried]
         for suspect in laws:
             last.found(suspect)
         for exam in out:
             _prove(exam, laws if exam is last else [])
-        # what only a cache shows was measured where it was found
-        remember(out)
+        if not is_shown:
+            # what only a cache shows was measured where it was found
+            remember(out)
     return out
 
 
@@ -187,7 +227,7 @@ def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
     return say(key, lang=lang, **{**dict.fromkeys(names, ""), **filled})
 
 
-def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
+def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     plans: list[Plan] = [exam.plan for exam in exams]
     masks = [plan for plan in plans if plan.mask]
     said = masks[0].call.get("_mask") if masks else None
@@ -197,10 +237,16 @@ def _tried(exams: list[Examination], lang: str) -> dict[str, Any]:
         "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
         "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
         "mask": f"{masks[0].mask}: {means}" if masks else _no_mask(plans),
-        **{name: value for exam in exams for name, value in exam.examined.items()},
+        # what was tried in one of them was tried
+        **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
+        **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
         "ideal": all(exam.examined.get("ideal") for exam in exams) or Missed("doctor.missed.no_ideal"),
     }
-    return {name: told(value, lang=lang) for name, value in tried.items()}
+    layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
+    if layouts:
+        tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)
+    tried |= {"classes": ", ".join(each.__name__ for each in whole.classes)} if whole.classes else {}
+    return {name: told(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}
 
 
 def _no_mask(plans: list[Plan]) -> Missed:

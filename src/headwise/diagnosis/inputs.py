@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.ignoring import is_dead, is_switched
 from headwise.diagnosis.layout import Side, sides
 from headwise.diagnosis.marks import source_of
 from headwise.diagnosis.replacing import Site, site_of
@@ -63,7 +64,8 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if not found or run.output is None:
         return []
     names = [name for name in run.named if name in run.known]
-    dead = [name for name in names if not _is_elsewhere(run, name) and _is_dead(run, rerun, name)]
+    dead = [name for name in names if not _is_elsewhere(run, name) and is_dead(run, rerun, name)]
+    dead = [name for name in dead if not is_switched(run, rerun, name)]
     if not dead:
         return []
     made = makings(run, found[0])
@@ -131,18 +133,6 @@ def _is_elsewhere(run: Run, name: str) -> bool:
 def _is_read(tree: ast.AST, name: str) -> bool:
     reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     return any(each.id == name for each in reads)
-
-
-def _is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
-    """Whether the output stays the same whatever an argument holds."""
-
-    def change(_: Any, options: dict[str, Any]) -> None:
-        value = options.get(name)
-        if isinstance(value, Tensor) and value.is_floating_point():
-            options[name] = value.flip(0) * 1.7 + 0.3
-
-    done = rerun(more_change=change)
-    return done.output is not None and run.output is not None and torch.equal(done.output, run.output)
 
 
 def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:

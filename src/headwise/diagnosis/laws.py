@@ -57,7 +57,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         return exam.run(*args, **options)
 
     def free(*args: Any, **options: Any) -> Run:
-        return rerun(*args, plan=exam.free, **options)
+        options.setdefault("plan", exam.free)
+        return rerun(*args, **options)
 
     done = free()
     if done.record.failure is not None or not attentions(done):

@@ -16,11 +16,12 @@ from headwise.recording.calls.drafts import parameters
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.reading import read
 from headwise.recording.calls.roles import call_role
+from headwise.recording.libraries import is_installed
 
 __all__ = ["Settings", "settings"]
 
 # masks that are tried where none was found to run
-MOST = 24
+MOST = 25
 
 
 class Settings:
@@ -72,6 +73,10 @@ def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[
     if free is None:
         return []
     built = parameters(target) if isinstance(target, type) else []
+    takes_mask = bool(mask_arguments(parameters(callee(target))))
+    if takes_mask and own and all(is_installed(each) for each in own):
+        # what is published reads its flag where the mask is made
+        return []
     asked = [each.name for each in built if "causal" in each.name and each.default is False]
     called = [each.name for each in parameters(callee(target)) if "causal" in each.name and each.default is False]
     ways = [replace(free, init={**free.init, name: True}) for name in asked]

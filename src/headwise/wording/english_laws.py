@@ -71,6 +71,8 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "width of a value",
     "doctor.axis.parameter": "width",
     "doctor.axis.other": "another size",
+    "doctor.missed.no_time": "there was no time left for it",
+    "doctor.missed.class_unknown": "it is not known how to build or call it by itself",
     "doctor.missed.no_class": "an object, and not a class of which there could be another instance",
     "doctor.missed.no_output": "it gave no tensor to compare",
     "doctor.missed.no_cache": "none was seen",

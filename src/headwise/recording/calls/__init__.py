@@ -1,8 +1,32 @@
 """Calls: how a person's class or function is built and called, in symbols, so that it can be run at any sizes."""
 
 from headwise.recording.calls.asked import Found
+from headwise.recording.calls.callee import callee
+from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.finding import find
-from headwise.recording.calls.plan import Named, Plan
-from headwise.recording.calls.trying import Tried, check_lengths
+from headwise.recording.calls.masks import mask_arguments, masks
+from headwise.recording.calls.plan import Named, Plan, evaluated
+from headwise.recording.calls.reading import Reading, read
+from headwise.recording.calls.roles import call_role, init_role
+from headwise.recording.calls.trying import Clock, Tried, check_lengths, is_of_code
 
-__all__ = ["Found", "Named", "Plan", "Tried", "check_lengths", "find"]
+__all__ = [
+    "EMPTY",
+    "Clock",
+    "Found",
+    "Named",
+    "Plan",
+    "Reading",
+    "Tried",
+    "call_role",
+    "callee",
+    "check_lengths",
+    "evaluated",
+    "find",
+    "init_role",
+    "is_of_code",
+    "mask_arguments",
+    "masks",
+    "parameters",
+    "read",
+]

@@ -15,7 +15,7 @@ SHAPES: tuple[tuple[str, ...], ...] = (
     ("B", "1", "L", "S"), ("B", "L", "S"), ("L", "S"), ("B", "S"), ("B", "1", "1", "S"), ("B", "1", "S"),
     ("1", "1", "L", "S"), ("1", "L", "S"), ("B", "H", "L", "S"), ("B*H", "L", "S"), ("S",), ("B", "L"), ("L", "L"),
     ("H", "L", "S"), ("B*H", "1", "S"), ("S", "B"), ("B", "L", "S", "1"), ("B", "L", "1", "S"), ("B", "S", "1"),
-    ("L", "S", "B"), ("L", "S", "1"),
+    ("L", "S", "B"), ("L", "S", "1"), ("L", "S", "B", "1"),
 )  # fmt: skip
 PADDING = ("padding", "pad_mask", "key_mask", "context_mask", "memory_mask", "src_mask", "kv_mask", "seq_mask")
 
