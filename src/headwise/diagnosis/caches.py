@@ -11,11 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.stores import ROOM, filled, stores
-from headwise.recording.calls import Plan
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.drafts import EMPTY, parameters
-from headwise.recording.calls.reading import Reading, read
-from headwise.recording.calls.roles import call_role, init_role
+from headwise.recording.calls import EMPTY, Plan, Reading, call_role, callee, init_role, parameters, read
 
 __all__ = ["Way", "seen_names", "ways"]
 

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from headwise.diagnosis.caches import Way, seen_names, ways
 from headwise.diagnosis.decoding import Decoded, Decoder
-from headwise.recording.calls import Plan
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.drafts import EMPTY, parameters
+from headwise.recording.calls import EMPTY, Plan, callee, parameters
 from headwise.recording.identity import tensors
 
 __all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "rows_of"]

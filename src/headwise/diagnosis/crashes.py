@@ -18,8 +18,7 @@ from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
-from headwise.recording.calls.roles import call_role
-from headwise.recording.calls.trying import is_of_code
+from headwise.recording.calls import call_role, is_of_code
 
 __all__ = ["crash_suspect"]
 

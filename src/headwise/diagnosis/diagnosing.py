@@ -23,9 +23,7 @@ from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, told
 from headwise.diagnosis.wholes import Whole
-from headwise.recording.calls import Plan
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls import Plan, call_role, callee
 from headwise.recording.libraries import is_installed
 from headwise.wording import said_in, say
 

@@ -15,9 +15,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.errors import AttentionError
 from headwise.recording import Span
-from headwise.recording.calls import Plan
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls import Plan, call_role, callee
 from headwise.tracing.spoken import SpokenShape, spoken
 from headwise.tracing.traced import as_trace
 from headwise.tracing.tracing import probed

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.running import Run
-from headwise.recording.calls.drafts import parameters
+from headwise.recording.calls import parameters
 
 __all__ = ["is_dead", "is_switched"]
 

@@ -22,8 +22,7 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording import Span
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls import call_role, callee
 
 __all__ = ["Held", "Making", "assigned", "ignored_inputs", "makings", "redirected", "shared_projections"]
 

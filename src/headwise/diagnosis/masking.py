@@ -17,10 +17,7 @@ from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.sharing import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.drafts import parameters
-from headwise.recording.calls.masks import mask_arguments
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls import call_role, callee, mask_arguments, parameters
 from headwise.tracing.movement import is_movement
 
 __all__ = ["masking_suspects"]

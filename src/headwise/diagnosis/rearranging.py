@@ -13,7 +13,7 @@ from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls import call_role
 from headwise.tracing.movement import is_movement
 
 __all__ = ["Rerun", "layout_suspects"]

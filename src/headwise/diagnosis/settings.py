@@ -10,12 +10,7 @@ from headwise.diagnosis.intent import meaning_of
 from headwise.diagnosis.running import Run, run
 from headwise.diagnosis.sizing import small
 from headwise.errors import InputError
-from headwise.recording.calls import Found, Plan, find
-from headwise.recording.calls.callee import callee
-from headwise.recording.calls.drafts import parameters
-from headwise.recording.calls.masks import mask_arguments, masks
-from headwise.recording.calls.reading import read
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls import Found, Plan, call_role, callee, find, mask_arguments, masks, parameters, read
 from headwise.recording.libraries import is_installed
 
 __all__ = ["Settings", "settings"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.recording.calls import Plan
-from headwise.recording.calls.plan import evaluated
+from headwise.recording.calls import Plan, evaluated
 
 __all__ = ["small"]
 

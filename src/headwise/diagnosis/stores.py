@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from headwise.recording.calls.drafts import EMPTY, parameters
-from headwise.recording.calls.reading import Reading
+from headwise.recording.calls import EMPTY, Reading, parameters
 
 __all__ = ["filled", "stores"]
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.recording import Record, record
-from headwise.recording.calls import Plan
-from headwise.recording.calls.plan import evaluated
+from headwise.recording.calls import Plan, evaluated
 from headwise.tracing.following import Follower, Source
 from headwise.tracing.tracing import PROBES, calling, named_arguments
 

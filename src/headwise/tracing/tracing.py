@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from headwise.recording import Failure, Operation, Record, Span
 from headwise.recording.calls import Named as SymbolNamed
-from headwise.recording.calls import Plan, Tried
-from headwise.recording.calls.plan import evaluated
+from headwise.recording.calls import Plan, Tried, evaluated
 from headwise.recording.identity import tensors
 from headwise.tracing.alignment import Row, aligned, by_site
 from headwise.tracing.expressions import Expressions

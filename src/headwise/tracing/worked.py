@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.recording import Operation, Span, TensorSeen
-from headwise.recording.calls import Plan
-from headwise.recording.calls.plan import evaluated
+from headwise.recording.calls import Plan, evaluated
 from headwise.tracing.alignment import by_site
 from headwise.tracing.called import Calling
 from headwise.tracing.expressions import UNKNOWN
