@@ -92,6 +92,14 @@ def test_fix_writes_a_copy_that_is_sound(headwise, file):
     assert headwise("doctor", f"{there}:Attention", "--fix").exit_code == 2
 
 
+def test_the_mended_copy_of_a_note_is_a_note(headwise, file):
+    note = "# Attention\n\n```python\n{}```\n"
+    there = file(note.format(FAULTY), "note.md")
+    done = headwise("doctor", f"{there}:Attention", "--fix")
+    assert there.with_suffix(".fixed.md").read_text(encoding="utf-8") == note.format(SOUND)
+    assert "␣" not in done.stdout
+
+
 def test_it_speaks_chinese(headwise, file):
     done = headwise("doctor", f"{file(FAULTY)}:Attention", "--lang", "zh")
     assert "用 / 代替 //" in done.stdout

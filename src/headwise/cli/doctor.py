@@ -67,7 +67,9 @@ def _copy_of(target: str) -> Path:
     found = parse(target)
     if found.kind == "module":
         return Path(f"{found.path.rpartition('.')[2]}.fixed.py")
-    return Path(found.path).with_suffix(".fixed.py")
+    there = Path(found.path)
+    # a mended note is a note again
+    return there.with_suffix(".fixed.md" if there.suffix.lower() == ".md" else ".fixed.py")
 
 
 def _show(found: dict[str, Any], lang: str) -> None:
@@ -90,7 +92,7 @@ def _fix(found: dict[str, Any], texts: dict[str, str], copy: Path, lang: str, *,
             continue
         if not quiet:
             for line in difference(text, after, name).split("\n"):
-                click.echo(visible(line))
+                click.echo(visible(line) if line.strip() else "")
         write_whole(copy, lambda unfinished, after=after: _fill(unfinished, after), force=force)  # type: ignore[misc]
         click.echo(visible(say("look.wrote", lang=lang, file=copy)), err=quiet)
         return

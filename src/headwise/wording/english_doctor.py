@@ -179,7 +179,7 @@ DOCTOR: dict[str, str] = {
     "it is left out.",
     "doctor.help.call": 'How it is called, such as \'{{"x": ["B", "L", "D"]}}\'; found out where it is left out.',
     "doctor.help.json": "Print one JSON object and nothing else.",
-    "doctor.help.fix": "Write NAME.fixed.py with what can be mended, and show the difference.",
+    "doctor.help.fix": "Write NAME.fixed.py (of a note NAME.fixed.md) with what can be mended, and show what differs.",
     "doctor.verdict.sound": "{target}: sound",
     "doctor.verdict.faulty": "{target}: faulty",
     "doctor.verdict.not_examined": "{target}: not examined",
