@@ -8,9 +8,12 @@ import hashlib
 import itertools
 import json
 import linecache
+import multiprocessing
+import os
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,28 +152,29 @@ def judged(mutant):
 
 def digest():
     """Of the rules, the operators and the hosts: what the published table is true of."""
-    rules = [each for each in sorted(RULES.glob("*.py")) if each.name not in WORDS]
+    rules = [each for each in sorted(RULES.rglob("*.py")) if each.name not in WORDS]
     files = [*rules, HERE / "operators.py", *sorted((HERE / "hosts").glob("*.py"))]
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:16]
 
 
-def judge_host(host, asked, rows):
-    """Add what the doctor makes of each mutant of a host to the rows of their operators; how long the slowest took."""
-    oracle, slowest = Oracle(host), 0.0
+def judge_host(host, only):
+    """What the doctor makes of each mutant of a host, by operator; how long the slowest took; what there is to say."""
+    torch.set_num_threads(1)
+    oracle, slowest, rows, said_of = Oracle(host), 0.0, {}, []
     clean = diagnosis(host, oracle.source)
-    print(f"{host.file}: {clean.verdict} {[(each.kind, each.line) for each in clean.findings]}", flush=True)
+    said_of.append(f"{host.file}: {clean.verdict} {[(each.kind, each.line) for each in clean.findings]}")
     for mutant in mutants(host, oracle.source):
-        if asked.operator and asked.operator != mutant.operator:
+        if only and only != mutant.operator:
             continue
         if not oracle.differs(mutant):
-            print(f"   equal: {mutant.operator}", flush=True)
+            said_of.append(f"   equal: {mutant.operator}")
             continue
         *marks, said, seconds = judged(mutant)
         slowest = max(slowest, seconds)
         rows.setdefault(mutant.operator, []).append(tuple(marks))
         if not all(marks[:3]):
-            print(f"   missed: {mutant.operator}: {said}; {mutant.kinds} {sorted(mutant.lines)}", flush=True)
-    return slowest
+            said_of.append(f"   missed: {mutant.operator}: {said}; {mutant.kinds} {sorted(mutant.lines)}")
+    return rows, slowest, said_of
 
 
 def write_table(rows):
@@ -205,9 +209,15 @@ def main():
     parser.add_argument("--bare", action="store_true", help="say nothing of how the hosts are called")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    rows = {}
+    rows, slowest = {}, 0.0
     hosts = [replace(host, call=None) if asked.bare else host for host in HOSTS if asked.host in (None, host.file)]
-    slowest = max(judge_host(host, asked, rows) for host in hosts)
+    # a fork would inherit torch's threads, and hang
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        for found, longest, said in pool.map(judge_host, hosts, [asked.operator] * len(hosts)):
+            print("\n".join(said), flush=True)
+            slowest = max(slowest, longest)
+            for operator, marks in found.items():
+                rows.setdefault(operator, []).extend(marks)
     judged_all = [each for own in rows.values() for each in own]
     count, (detected, kind, line, proved) = len(judged_all), map(sum, zip(*judged_all, strict=True))
     print(f"{count} mutants of {len(rows)} operators: detected {detected}, kind {kind}, line {line}, proved {proved}")
