@@ -169,8 +169,8 @@ y = w @ v
 """, given="key_mask=None")),
     "every sample is as long as the longest": ("mask-broadcast", attend("", """
 s = q @ k.mT / math.sqrt(self.part)
-keep = torch.arange(long)[None, :] < text_lengths.max()
-y = s.masked_fill(~keep[:, None, None, :], float("-inf")).softmax(-1) @ v  # <-
+keep = torch.arange(long)[None, :] < text_lengths.max()  # <-
+y = s.masked_fill(~keep[:, None, None, :], float("-inf")).softmax(-1) @ v
 """, given="text_lengths")),
     "a mask that is added to nothing": ("mask-ignored", attend("", """
 s = q @ k.mT / math.sqrt(self.part)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.anatomy import chain_of, operand_marks
 from headwise.diagnosis.inputs import redirected
 from headwise.diagnosis.marks import Marks, source_of
+from headwise.diagnosis.origins import own_size
 from headwise.diagnosis.refusing import is_of_another_kind, is_refusal
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
@@ -138,10 +139,7 @@ def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> 
             if type(each).__qualname__ == kind.__qualname__ and hasattr(each, right):
                 each.__dict__[name] = getattr(each, right)
 
-    return Suspect(
-        "wrong-attribute", failure.span,
-        said={**said, "name": name, "near": right}, change=change,
-    )  # fmt: skip
+    return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": right}, change=change)
 
 
 def _operation(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
@@ -276,6 +274,7 @@ def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) 
             return Suspect(
                 "key-uses-query-length", operation.span,
                 {site_of(operation): _resized(place)}, said={**said, "_place": place},
+                home=own_size(done, operation),
             )  # fmt: skip
     return None
 

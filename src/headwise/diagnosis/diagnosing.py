@@ -170,7 +170,8 @@ def _merged(suspects: list[Suspect]) -> list[Suspect]:
     out: dict[tuple[str, object], Suspect] = {}
     for each in suspects:
         span = each.span
-        key = (each.kind, span if each.severity == "fault" or span is None else (span.file, span.line))
+        place = span if each.home is None else each.home
+        key = (each.kind, place if each.severity == "fault" or span is None else (span.file, span.line))
         if key not in out or (each.proved and not out[key].proved):
             out[key] = each
     return _plain(list(out.values()))

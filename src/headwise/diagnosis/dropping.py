@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from headwise.diagnosis.anatomy import attentions
+from headwise.diagnosis.origins import made_at, option_of
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
@@ -17,7 +18,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 from headwise.tracing.movement import is_movement
 
-__all__ = ["dropping_suspects", "is_dropping", "kept", "random_operation", "with_dropout"]
+__all__ = ["dropping_suspects", "is_dropping", "kept", "random_operation", "undropped", "with_dropout"]
 
 SHARE = 0.4
 
@@ -51,7 +52,7 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     stand_ins: dict[Any, Any]
     random = random_operation(first, again)
     if random is not None and is_dropping(random):
-        return [Suspect("dropout-in-eval", random.operation.span, kept(random))]
+        return [undropped(random)]
     trained = rerun(plan=there, more_change=dropping, training=True)
     out = []
     for attention in attentions(trained) if trained.record.failure is None else ():
@@ -86,6 +87,13 @@ def _is_dropout(entry: Seen) -> bool:
 def is_dropping(entry: Seen) -> bool:
     """Whether what an operation draws is what it drops."""
     return any(each in entry.last for each in ("drop", "bernoulli", "scaled_dot_product_attention"))
+
+
+def undropped(entry: Seen) -> Suspect:
+    """That an operation drops in evaluation, said where its share or its rule was chosen."""
+    home = next((found for name in ("dropout_p", "training")
+                 if (found := made_at(entry.operation, option_of(name))) is not None), None)  # fmt: skip
+    return Suspect("dropout-in-eval", entry.operation.span, kept(entry), home=home)
 
 
 def kept(entry: Seen) -> dict[Site, Callable[..., Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import attentions
 from headwise.diagnosis.crashes import crash_suspect
-from headwise.diagnosis.dropping import is_dropping, kept, random_operation
+from headwise.diagnosis.dropping import is_dropping, random_operation, undropped
 from headwise.diagnosis.factors import scales
 from headwise.diagnosis.groups import groups_suspects
 from headwise.diagnosis.masking import masking_suspects
@@ -193,7 +193,7 @@ def _suspects(exam: Examination) -> list[Suspect]:
     if done.output is not None and again.output is not None and not same(done.output, again.output):
         random = random_operation(done, again)
         if random is not None and is_dropping(random):
-            return [Suspect("dropout-in-eval", random.operation.span, kept(random))]
+            return [undropped(random)]
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
         found = sharing_suspects(free) or groups_suspects(free) or order_suspects(free)

@@ -17,6 +17,7 @@ from headwise.diagnosis.anatomy import Attention, attentions, chain_of
 from headwise.diagnosis.ignoring import is_dead, is_switched
 from headwise.diagnosis.layout import Side, sides
 from headwise.diagnosis.marks import source_of
+from headwise.diagnosis.origins import call_of, returned
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
@@ -68,9 +69,10 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if not dead:
         return []
     made = makings(run, found[0])
-    wanted = (
-        dict(zip("qkv", names, strict=False)) if len(names) > 2 else dict(zip("qkv", [*names, names[-1]], strict=False))
-    )
+    ordered = names if len(names) > 2 else [*names, names[-1]]
+    wanted = dict(zip("qkv", ordered, strict=False)) | {
+        role[0]: name for name in names if (role := call_role(name)) in ("query", "key", "value") and len(names) > 2
+    }
     out = []
     for name in dead:
         side = next((s for s, each in wanted.items() if each == name and s in made and made[s].source != name), None)
@@ -83,9 +85,9 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
     """That an operation takes one argument in place of another; and with the other."""
     place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
-    said = {"name": name, "was": was}
+    said, home = {"name": name, "was": was}, call_of(run, entry)
     if place is None or name not in run.plan.arguments(run.sizes)[1]:
-        return Suspect("input-ignored", entry.operation.span, said=said)
+        return Suspect("input-ignored", entry.operation.span, said=said, home=home)
     taken: dict[str, Any] = {}
     function = entry.function
 
@@ -95,7 +97,9 @@ def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
     def change(_: Any, options: dict[str, Any]) -> None:
         taken["value"] = options[name]
 
-    return Suspect("input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change)
+    return Suspect(
+        "input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home
+    )
 
 
 class Held:
@@ -255,6 +259,9 @@ def assigned(target: nn.Module, names: list[str]) -> Span | None:
                 goals = node.targets if isinstance(node, ast.Assign) else [node.target]
                 parts = [x for goal in goals for x in ast.walk(goal)]
                 if any(isinstance(x, ast.Attribute) and x.attr == attribute for x in parts):
+                    made = None if node.value is None else returned(code.co_filename, node.value)
+                    if made is not None:
+                        return made
                     start = code.co_firstlineno - 2
                     end = (node.end_lineno or node.lineno) + start
                     return Span(

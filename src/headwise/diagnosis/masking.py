@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from headwise.diagnosis.anatomy import Attention, attentions
 from headwise.diagnosis.marks import place_of, sample_of
+from headwise.diagnosis.origins import fill_of, made_at
 from headwise.diagnosis.replacing import Recalled, Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.seeing import Sight, allowed_by, sight_of
-from headwise.diagnosis.shadow import Seen
+from headwise.diagnosis.shadow import SUMS, Seen
 from headwise.diagnosis.sharing import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
@@ -23,6 +25,8 @@ from headwise.tracing.movement import is_movement
 __all__ = ["masking_suspects"]
 
 CLEAR = 1e-4
+# what makes of a mask the numbers that are added to scores
+FILLS = frozenset({"*", "*=", "mul", "mul_", "masked_fill", "masked_fill_", "where"})
 
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
@@ -163,8 +167,29 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
     place = None if softmax is None else softmax.operation.span
     return Suspect(
         kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.0%}", "_softmax": place},
-        is_local=True,
+        is_local=True, home=_home(run, kind, entry, reached),
     )  # fmt: skip
+
+
+def _home(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span | None:
+    """Where what is wrong with a mask came into it, before it met the scores; None: there."""
+    if entry is None:
+        return None
+    made = [each for each in run.seen if each.at < entry.at and all(m is None for m in each.given)
+            and reached & {t.number for t in each.operation.inputs}]  # fmt: skip
+    if kind == "mask-weak-fill":
+        is_added = entry.operation.name in ("+", "+=", "add", "add_")
+        filled = [each for each in made if is_added and each.operation.name in FILLS]
+        place = filled[-1] if filled else entry
+        home = made_at(place.operation, fill_of)
+        return home or (place.operation.span if filled else None)
+    if kind == "mask-broadcast":
+        # all samples have become one
+        lost = [each for each in made if each.last in SUMS or each.operation.name == "index"]
+        fewer = [each for each in lost if each.operation.outputs
+                 and prod(each.operation.outputs[0].shape) < prod(each.operation.inputs[0].shape)]  # fmt: skip
+        return fewer[0].operation.span if fewer else None
+    return None
 
 
 def _reached(run: Run) -> set[int]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.anatomy import attentions
 from headwise.diagnosis.inputs import Held, assigned
+from headwise.diagnosis.origins import alias_after
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
@@ -78,7 +79,8 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
         if not any(target.get_parameter(name).ndim > 1 for name in weights):
             continue
         stand_ins, change = _applied(done, target, owner)
-        out.append(Suspect("projection-unused", _end(done), stand_ins, said={"name": owner}, change=change))
+        out.append(Suspect("projection-unused", _end(done), stand_ins, said={"name": owner}, change=change,
+                           home=_named_again(_end(done))))  # fmt: skip
     return out
 
 
@@ -90,6 +92,11 @@ def _end(done: Run) -> Any:
     last = found[-1].operation
     spans = [*last.chain, last.span]
     return next((span for span in spans if span.function == f"{type(done.target).__qualname__}.forward"), last.span)
+
+
+def _named_again(span: Any) -> Any:
+    """Where what is projected nowhere is only given another name, if it is."""
+    return None if span is None else alias_after(span)
 
 
 def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:

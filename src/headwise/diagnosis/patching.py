@@ -181,6 +181,28 @@ def _first_argument(code: Code, _: Suspect) -> Iterator[Edits]:
         yield (code.edit(code.node, code.bracketed(code.node.args[0])),)
 
 
+def _turned(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    """A rotation that is not called, or the parts that it joins with other signs and in another order."""
+    signs, node = suspect.said.get("_signs"), code.node
+    if signs is None:
+        yield from _first_argument(code, suspect)
+    if not signs or not isinstance(signs, tuple):
+        return
+    if isinstance(node, ast.BinOp):
+        yield (code.edit(node, f"{code.of(node.left)} {'+' if signs[1][1] > 0 else '-'} {code.bracketed(node.right)}"),)
+    parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == len(signs):
+        text = ", ".join(_signed(code, parts.elts[at], sign) for at, sign in signs)
+        yield (code.edit(parts, f"[{text}]" if isinstance(parts, ast.List) else f"({text})"),)
+
+
+def _signed(code: Code, node: ast.expr, sign: int) -> str:
+    if sign > 0:
+        return code.of(node)
+    is_minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    return code.of(node.operand) if is_minus and isinstance(node, ast.UnaryOp) else f"-{code.bracketed(node)}"
+
+
 def _gradient_cut(code: Code, _: Suspect) -> Iterator[Edits]:
     node = code.node
     if isinstance(node, ast.Call) and called(node) in ("detach", "clone", "item") and receiver(node) is not None:
@@ -222,6 +244,6 @@ WRITTEN: dict[str, Callable[[Code, Suspect], Iterator[Edits]]] = {
     "softmax-axis": _softmax_axis, "softmax-missing": _softmax_missing, "split-without-transpose": _moved,
     "merge-without-transpose": _moved, "heads-batch-swapped": _moved, "key-not-transposed": _moved,
     "dropout-in-eval": _dropout_in_eval, "dropout-before-softmax": _first_argument,
-    "rotary-wrong": _first_argument, "gradient-cut": _gradient_cut, "groups-tiled": _groups,
+    "rotary-wrong": _turned, "gradient-cut": _gradient_cut, "groups-tiled": _groups,
     "key-uses-query-length": _length, "view-noncontiguous": _contiguous, **RENAMED, **REMASKED,
 }  # fmt: skip

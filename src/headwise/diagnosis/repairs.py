@@ -104,7 +104,11 @@ def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[i
         if changes_feature and not changes_place and len(samples) == 1:
             heads = [run.sizes[name] for name in ("H", "Hkv") if name in run.sizes]
             pairs = [(a, size // a) for a in dict.fromkeys([*heads, *known]) if 1 < a < size and size % a == 0]
-            own = [*[each for each in pairs if set(each) & set(shape)], (size,)]
+            # several projections in one, each in heads
+            many = [(size // (a * b), a, b) for a in heads for b in dict.fromkeys(known)
+                    if a > 1 and b > 1 and size % (a * b) == 0 and size > a * b]  # fmt: skip
+            many = [each for each in dict.fromkeys(many) if set(each) <= set(shape)][:1]
+            own = [*many, *[each for each in pairs if set(each) & set(shape)], (size,)]
         elif len(samples) > 1 and len(samples) < size and size % len(samples) == 0:
             # the slower of the two stands first
             slow = bool(sample_of(line["t"])[0] == sample_of(line["t"])[1])

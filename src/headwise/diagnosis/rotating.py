@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,9 +11,11 @@ from torch import Tensor
 from headwise.diagnosis.anatomy import Attention, attentions, chain_of, operand_marks, value_of
 from headwise.diagnosis.layout import sides
 from headwise.diagnosis.marks import place_of
+from headwise.diagnosis.replacing import Site
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.turning import mended_turn, untouched
 from headwise.recording import Span
 
 __all__ = ["called", "rotating_suspects"]
@@ -30,7 +32,7 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
     if any(each.is_floating_point() or each.is_complex() for each in others):
         # angles that it is called with are random numbers here
         return []
-    for attention in attentions(done):
+    for number, attention in enumerate(attentions(done)):
         turned = {side.name: _turns(done, side.entry, side.operand) for side in sides(attention)}
         if not any(turned.get(name) for name in "qk"):
             continue
@@ -39,9 +41,28 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
         if values is not None and turned.get("v"):
             return [Suspect("rotary-wrong", called(turned["v"][-1]), said={"segment": "v"}, proved=True)]
         if distances is False:
-            entry = (turned.get("q") or turned.get("k") or [])[-1]
-            return [Suspect("rotary-wrong", called(entry), said={"segment": "q, k"}, proved=True)]
+            return [_unlawful(done, number, turned, rerun)]
     return []
+
+
+def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: Callable[..., Run]) -> Suspect:
+    """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
+    said = {"segment": "q, k"}
+    one = (turned.get("q") or turned.get("k") or [])[-1]
+    if not turned.get("q") or not turned.get("k"):
+        return Suspect("rotary-wrong", called(one), said=said, proved=True, home=untouched(one))
+
+    def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
+        again = rerun(stand_ins, more_change=_alike)
+        found = attentions(again)
+        if again.record.failure is not None or len(found) <= number or _by_distance(found[number]) is not True:
+            return None
+        return again
+
+    mended = mended_turn(done, number, right)
+    if mended is None:
+        return Suspect("rotary-wrong", called(one), said=said, proved=True)
+    return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]})
 
 
 def called(entry: Seen) -> Span:

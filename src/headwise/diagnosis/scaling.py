@@ -13,6 +13,7 @@ from headwise.diagnosis.anatomy import chain_of
 from headwise.diagnosis.factors import Factor, Scale
 from headwise.diagnosis.inputs import makings
 from headwise.diagnosis.layout import sides
+from headwise.diagnosis.origins import own_number
 from headwise.diagnosis.replacing import site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import FRESH, Seen
@@ -96,7 +97,7 @@ def _home(run: Run, factor: Factor, kind: str) -> Span | None:
             return False
         return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
 
-    return written_in(run.target, entry.operation.span, is_it, is_number=True)
+    return written_in(run.target, entry.operation.span, is_it, is_number=True) or own_number(entry.operation)
 
 
 def _twice(scale: Scale, wanted: float) -> Factor | None:

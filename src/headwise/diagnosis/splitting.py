@@ -70,6 +70,10 @@ def _last_step(run: Run, side: Side) -> Span:
     """Where the split should stand: the last that was done to the queries before they met the keys."""
     chain = chain_of(run, side.entry, side.operand)
     moved = [each for each in chain if is_movement(each.operation.function) or each.joint is not None]
+    # the last that gives it more axes, where there is one
+    split = [each for each in moved if each.joint is None
+             and len(each.operation.outputs[0].shape) > len(each.operation.inputs[0].shape)]  # fmt: skip
+    moved = split or moved
     return (moved[-1] if moved else side.entry).operation.span
 
 

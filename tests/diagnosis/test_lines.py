@@ -1,0 +1,238 @@
+"""The line that is named is where a person would edit, also where the operation that shows the fault lies elsewhere."""
+
+import pytest
+
+from headwise.diagnosis.diagnosing import diagnosed
+from tests.diagnosis.mutants import loaded
+from tests.diagnosis.operators import Host
+from tests.diagnosis.test_strangers import HEAD, attend
+
+# a rotation in each of three styles, right; the faults below change one line of them
+HALVES = """
+def swing(t):
+    low, high = t[..., : t.shape[-1] // 2], t[..., t.shape[-1] // 2 :]
+    return torch.cat((-high, low), dim=-1)
+
+def spin(q, k, cosine, sine):
+    new_q = q * cosine + swing(q) * sine
+    new_k = k * cosine + swing(k) * sine
+    return new_q, new_k
+
+def angles(count, width):
+    speeds = 10000 ** (-torch.arange(0, width, 2) / width)
+    turn = torch.arange(count)[:, None] * speeds
+    turn = torch.cat((turn, turn), dim=-1)
+    return turn.cos(), turn.sin()
+"""
+PAIRS = """
+def spin(q, k, cosine, sine):
+    a, b = q.unflatten(-1, (-1, 2)).unbind(-1)
+    c, d = k.unflatten(-1, (-1, 2)).unbind(-1)
+    first = a * cosine - b * sine
+    second = a * sine + b * cosine
+    third = c * cosine - d * sine
+    fourth = c * sine + d * cosine
+    return torch.stack((first, second), -1).flatten(-2), torch.stack((third, fourth), -1).flatten(-2)
+
+def angles(count, width):
+    speeds = 10000 ** (-torch.arange(0, width, 2) / width)
+    turn = torch.arange(count)[:, None] * speeds
+    return turn.cos(), turn.sin()
+"""
+TURNED = """
+cosine, sine = angles(long, self.part)
+q, k = spin(q, k, cosine, sine)
+y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+"""
+ROTATIONS = {
+    "a half is not negated": (HALVES, "torch.cat((-high, low), dim=-1)", "torch.cat((high, low), dim=-1)"),
+    "halves are negated twice": (HALVES, "torch.cat((-high, low), dim=-1)", "torch.cat((-high, -low), dim=-1)"),
+    "angles lie in pairs": (
+        HALVES, "turn = torch.cat((turn, turn), dim=-1)", "turn = turn.repeat_interleave(2, dim=-1)",
+    ),
+    "keys stay as they are": (HALVES, "new_k = k * cosine + swing(k) * sine", "new_k = k"),
+    "keys meet the sine twice": (HALVES, "new_k = k * cosine", "new_k = k * sine"),
+    "a sign of the queries": (PAIRS, "first = a * cosine - b", "first = a * cosine + b"),
+    "a sign of the keys": (PAIRS, "fourth = c * sine + d", "fourth = c * sine - d"),
+}  # fmt: skip
+
+
+def found_in(source, name="Attend"):
+    target, namespace, file = loaded(Host(name, "lines.py", {}, None), source, "line")
+    return diagnosed(target, title=name, namespace=namespace, files={file: "lines.py"})
+
+
+@pytest.mark.parametrize("style", [HALVES, PAIRS])
+def test_a_rotation_that_is_right_is_sound(style):
+    found = found_in(HEAD + style + attend("", TURNED))
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_a_rotation_is_blamed_at_the_operation_that_breaks_it(name):
+    style, right, wrong = ROTATIONS[name]
+    assert right in style
+    source = HEAD + style.replace(right, wrong) + attend("", TURNED)
+    line = next(at for at, each in enumerate(source.splitlines(), 1) if wrong in each)
+    found = found_in(source)
+    assert [(each.kind, each.line) for each in found.faults] == [("rotary-wrong", line)]
+
+
+@pytest.mark.parametrize("name", ["a half is not negated", "a sign of the keys", "angles lie in pairs"])
+def test_a_rotation_that_one_operation_breaks_is_proved(name):
+    style, right, wrong = ROTATIONS[name]
+    found = found_in(HEAD + style.replace(right, wrong) + attend("", TURNED))
+    assert [each.proved for each in found.faults] == [True]
+
+
+# the line of the fault ends with "# <-"
+CASES = {
+    "the number that fills has a name": ("mask-weak-fill", attend("", """
+s = q @ k.mT / math.sqrt(self.part)
+if padding_mask is not None:
+    least = -torch.finfo(s.dtype).tiny  # <-
+    hidden = ~padding_mask[:, None, None, :]
+    s = s.masked_fill(hidden, least)
+y = s.softmax(-1) @ v
+""", given="padding_mask=None")),
+    "the number that fills is handed to a function": ("mask-weak-fill", """
+def closed(s, padding_mask, number=float("-inf")):
+    return s.masked_fill(~padding_mask[:, None, None, :], number)
+""" + attend("", """
+s = q @ k.mT / math.sqrt(self.part)
+if padding_mask is not None:
+    s = closed(s, padding_mask, number=-1e-6)  # <-
+y = s.softmax(-1) @ v
+""", given="padding_mask=None")),
+    "the number that fills is a default": ("mask-weak-fill", """
+def closed(
+    s,
+    padding_mask,
+    number=-1e-6,  # <-
+):
+    return s.masked_fill(~padding_mask[:, None, None, :], number)
+""" + attend("", """
+s = q @ k.mT / math.sqrt(self.part)
+if padding_mask is not None:
+    s = closed(s, padding_mask)
+y = s.softmax(-1) @ v
+""", given="padding_mask=None")),
+    "a width that only the scale asks for": ("scale-wrong", attend("", """
+scores = q @ k.mT
+wide = self.part * self.num_heads  # <-
+y = (scores / (wide ** 0.5)).softmax(-1) @ v
+""")),
+    "a width that others ask for too": ("scale-wrong", attend("", """
+wide = x.shape[-1]
+y = (q @ k.mT / math.sqrt(wide)).softmax(-1) @ v  # <-
+y = y.reshape(n, self.num_heads, long, wide // self.num_heads)
+""")),
+    "a share that is dropped always": ("dropout-in-eval", attend("self.drop_share = drop_share", """
+share = self.drop_share  # <-
+y = F.scaled_dot_product_attention(q, k, v, dropout_p=share)
+""", extra="drop_share=0.0")),
+    "copies that a function makes are one": ("projection-shared", """
+def several(layer, count):
+    return nn.ModuleList([layer for _ in range(count)])  # <-
+
+
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.maps = several(nn.Linear(width, width), 4)
+
+    def forward(self, query, key, value):
+        q, k, v = (f(t).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+                   for f, t in zip(self.maps, (query, key, value)))
+        y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+        return self.maps[-1](y.transpose(1, 2).flatten(2))
+"""),
+    "values are made of keys, in another order of arguments": ("input-ignored", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def cut(self, t):
+        return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, value, key, query):
+        q = self.cut(self.ask(query))
+        k = self.cut(self.match(key))
+        v = self.cut(self.hold(key))  # <-
+        y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2))
+"""),
+    "a length of the keys, measured on the queries": ("key-uses-query-length", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, query, key, value):
+        n, long, width = query.shape
+        far = query.size(1)  # <-
+        q = self.ask(query).view(n, long, self.num_heads, self.part).transpose(1, 2)
+        k = self.match(key).view(n, far, self.num_heads, self.part).transpose(1, 2)
+        v = self.hold(value).view(n, far, self.num_heads, self.part).transpose(1, 2)
+        y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).reshape(n, long, width))
+"""),
+    "the last projection is left out": ("projection-unused", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def cut(self, t):
+        return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, x):
+        q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
+        y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+        joined = y.transpose(1, 2).flatten(2)
+        out = joined  # <-
+        return out
+"""),
+    "three at once, cut into heads by a view": ("split-without-transpose", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        n, long, width = x.shape
+        part = width // self.num_heads
+        q, k, v = self.three(x).reshape(n, 3, self.num_heads, long, part).unbind(1)  # <-
+        y = (q @ k.mT / math.sqrt(part)).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2))
+"""),
+    "heads that are one": ("heads-not-split", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.width = num_heads, width
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        q = self.ask(x).view(x.shape[0], -1, 1, self.width)  # <-
+        k = self.match(x).view(x.shape[0], -1, 1, self.width)
+        v = self.hold(x).view(x.shape[0], -1, 1, self.width)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        y = (q @ k.mT / math.sqrt(self.width // self.num_heads)).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2))
+"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_located_where_a_person_would_edit(name):
+    kind, text = CASES[name]
+    source = HEAD + text
+    line = next(at for at, each in enumerate(source.splitlines(), 1) if each.endswith("# <-"))
+    assert [(each.kind, each.line) for each in found_in(source).faults] == [(kind, line)]
