@@ -92,12 +92,15 @@ def test_fix_writes_a_copy_that_is_sound(headwise, file):
     assert headwise("doctor", f"{there}:Attention", "--fix").exit_code == 2
 
 
-def test_the_mended_copy_of_a_note_is_a_note(headwise, file):
-    note = "# Attention\n\n```python\n{}```\n"
-    there = file(note.format(FAULTY), "note.md")
+def test_the_mended_copy_of_a_note_or_a_notebook_is_its_python(headwise, file):
+    there = file("# Attention\n\n```python\nx = 1\n```\n\nthen\n\n```python\n" + FAULTY + "```\n", "note.md")
     done = headwise("doctor", f"{there}:Attention", "--fix")
-    assert there.with_suffix(".fixed.md").read_text(encoding="utf-8") == note.format(SOUND)
+    assert there.with_suffix(".fixed.py").read_text(encoding="utf-8") == "x = 1\n\n\n" + SOUND
     assert "␣" not in done.stdout
+    cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in ("x = 1\n", FAULTY)]
+    book = file(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}), "book.ipynb")
+    headwise("doctor", f"{book}:Attention", "--fix")
+    assert book.with_suffix(".fixed.py").read_text(encoding="utf-8") == "x = 1\n\n\n" + SOUND
 
 
 def test_it_speaks_chinese(headwise, file):

@@ -56,7 +56,7 @@ def doctor(
     else:
         _show(found, lang)
     if copy is not None:
-        _fix(found, answer["texts"], copy, lang, force=force, quiet=as_json)
+        _fix(target, copy, found, answer["texts"], lang=lang, force=force, quiet=as_json)
     ctx.exit(STATUS[str(found["verdict"])])
 
 
@@ -67,9 +67,7 @@ def _copy_of(target: str) -> Path:
     found = parse(target)
     if found.kind == "module":
         return Path(f"{found.path.rpartition('.')[2]}.fixed.py")
-    there = Path(found.path)
-    # a mended note is a note again
-    return there.with_suffix(".fixed.md" if there.suffix.lower() == ".md" else ".fixed.py")
+    return Path(found.path).with_suffix(".fixed.py")
 
 
 def _show(found: dict[str, Any], lang: str) -> None:
@@ -81,22 +79,26 @@ def _show(found: dict[str, Any], lang: str) -> None:
     click.echo(str(Diagnosis.from_dict(found, lang=lang)))
 
 
-def _fix(found: dict[str, Any], texts: dict[str, str], copy: Path, lang: str, *, force: bool, quiet: bool) -> None:
+def _fix(
+    target: str, copy: Path, found: dict[str, Any], texts: dict[str, str], *, lang: str, force: bool, quiet: bool
+) -> None:
     from headwise.diagnosis.diagnosis import Diagnosis
     from headwise.diagnosis.fixing import difference, fixed
+    from headwise.recording.targets import parse, python_of
 
     findings = Diagnosis.from_dict(found).findings
-    for name, text in texts.items():
-        after = fixed(text, [each for each in findings if each.file == name])
-        if after == text:
-            continue
-        if not quiet:
-            for line in difference(text, after, name).split("\n"):
-                click.echo(visible(line) if line.strip() else "")
-        write_whole(copy, lambda unfinished, after=after: _fill(unfinished, after), force=force)  # type: ignore[misc]
-        click.echo(visible(say("look.wrote", lang=lang, file=copy)), err=quiet)
+    after = {name: fixed(text, [each for each in findings if each.file == name]) for name, text in texts.items()}
+    changed = [name for name, text in texts.items() if after[name] != text]
+    if not changed:
+        click.echo(visible(say("doctor.no_fix", lang=lang)), err=quiet)
         return
-    click.echo(visible(say("doctor.no_fix", lang=lang)), err=quiet)
+    if not quiet:
+        for name in changed:
+            for line in difference(texts[name], after[name], name).split("\n"):
+                click.echo(visible(line) if line.strip() else "")
+    text = python_of(parse(target), after)
+    write_whole(copy, lambda unfinished: _fill(unfinished, text), force=force)
+    click.echo(visible(say("look.wrote", lang=lang, file=copy)), err=quiet)
 
 
 def _fill(file: Path, text: str) -> None:

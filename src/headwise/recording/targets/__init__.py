@@ -2,8 +2,8 @@
 
 from headwise.recording.targets.loaded import Loaded
 from headwise.recording.targets.loading import load
-from headwise.recording.targets.reading import read
+from headwise.recording.targets.reading import python_of, read
 from headwise.recording.targets.source import Cell, Definition, Source
 from headwise.recording.targets.target import Target, parse
 
-__all__ = ["Cell", "Definition", "Loaded", "Source", "Target", "load", "parse", "read"]
+__all__ = ["Cell", "Definition", "Loaded", "Source", "Target", "load", "parse", "python_of", "read"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 from headwise.recording.targets.magics import without_magics
 from headwise.recording.targets.modules import file_of_module
@@ -12,7 +13,7 @@ from headwise.recording.targets.source import Cell, Source, checked, definitions
 from headwise.recording.targets.target import Target
 from headwise.recording.targets.texts import text_of
 
-__all__ = ["read"]
+__all__ = ["python_of", "read"]
 
 
 def read(target: Target) -> Source:
@@ -37,6 +38,19 @@ def read(target: Target) -> Source:
         if fault is not None:
             raise no_python(target.path, fault)
     return found
+
+
+def python_of(target: Target, texts: Mapping[str, str]) -> str:
+    """The code of a target, whose texts may have been changed: of a note or a notebook, its Python alone."""
+    if target.kind == "notebook":
+        return _joined(without_magics(text) for name, text in texts.items() if name.startswith(f"{target.path}["))
+    if target.kind == "note":
+        return _joined(cell.code for cell in cells_of_note(target.path, texts[target.path], target.name))
+    return texts[target.path]
+
+
+def _joined(codes: Iterable[str]) -> str:
+    return "\n\n\n".join(code.strip("\n") for code in codes if code.strip()) + "\n"
 
 
 def _source(target: Target, texts: dict[str, str], cells: tuple[Cell, ...]) -> Source:
