@@ -11,7 +11,8 @@ FAMILIES = (
     "whisper:WhisperAttention", "mistral:MistralAttention", "llama:LlamaAttention", "gemma2:Gemma2Attention",
     "opt:OPTAttention", "gpt_neox:GPTNeoXAttention",
     "roberta:RobertaSelfAttention", "distilbert:DistilBertSelfAttention",
-    "electra:ElectraSelfAttention", "albert:AlbertAttention", "deberta_v2:DisentangledSelfAttention",
+    "electra:ElectraSelfAttention", "albert:AlbertAttention", "bert:BertAttention", "gpt_oss:GptOssAttention",
+    "deberta_v2:DisentangledSelfAttention",
 )  # fmt: skip
 
 

@@ -163,3 +163,29 @@ def test_what_names_its_batch_first_and_mixes_samples_is_accused():
 def test_numbers_of_tokens_count_as_an_input_that_is_used():
     found = seen(pair.Transformer)
     assert "input-ignored" not in [each.kind for each in found.findings]
+
+
+class Sunk(nn.Module):
+    """Attention with a learned sink beside the keys, whose rows sum to less the more is masked."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.sinks = nn.Parameter(torch.zeros(num_heads))
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores + mask
+        sinks = self.sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
+        weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_mask_before_a_softmax_with_a_sink_is_not_one_after_it():
+    found = diagnosed(Sunk, title="Sunk", namespace={}, files={__file__: "test_models.py"})
+    assert (found.verdict, found.faults) == ("sound", ())
+    assert found.examined["mask"] == "mask: additive"

@@ -47,6 +47,10 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         kind = _kind(with_mask, without, allowed, wanted)
         if kind == "mask-axis" and _is_of_queries(masked):
             continue
+        is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
+        if kind == "mask-after-softmax" and not is_late:
+            # beside a sink rows sum to less the more is masked
+            continue
         if kind and not _is_flag(masked, a, with_mask):
             return [_suspect(masked, a, kind, wanted, with_mask)]
     return []
@@ -148,12 +152,22 @@ def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
     return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())
 
 
+def _is_unchanged(masked: Sight, free: Sight) -> bool:
+    """Whether the keys that are seen have the weights that they have with no mask."""
+    return bool(((masked.weights - free.weights).nan_to_num().abs() <= TOLERANCE)[masked.visible].all())
+
+
+def _late(run: Run, attention: Attention) -> list[Seen]:
+    """The operations after the softmax that use the mask."""
+    reached, softmax = _reached(run), attention.softmax
+    return [each for each in attention.path if softmax is not None and each.at > softmax.at and _uses(each, reached)]
+
+
 def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: Sight) -> Suspect:
     reached = _reached(run)
     users = [each for each in run.seen if _uses(each, reached)]
     on_path = [each for each in attention.path if _uses(each, reached)]
-    softmax = attention.softmax
-    late = [each for each in on_path if softmax is not None and each.at > softmax.at]
+    late = _late(run, attention)
     entry = on_path[0] if on_path else next((each for each in users), None)
     entry = late[0] if kind == "mask-after-softmax" and late else entry
     span = None if entry is None else entry.operation.span
@@ -164,7 +178,7 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
     if attention.fused:
         span = attention.context.operation.span if entry is None else span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
-    place = None if softmax is None else softmax.operation.span
+    place = None if attention.softmax is None else attention.softmax.operation.span
     return Suspect(
         kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.0%}", "_softmax": place},
         is_local=True, home=_home(run, kind, entry, reached),

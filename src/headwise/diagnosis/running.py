@@ -21,6 +21,8 @@ from headwise.recording.identity import tensors
 __all__ = ["Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
+# no weight that anyone chose is beyond these
+LARGEST, SMALLEST = 1e6, 1e-30
 # meanings of symbols that count features, and those that count samples; all others count places
 FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width", "groups"})
 
@@ -180,6 +182,11 @@ def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
     return target
 
 
+def _is_unset(t: Tensor) -> bool:
+    """Whether a parameter holds what lay in memory before it, as torch.empty leaves it."""
+    return bool((~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))).any())
+
+
 def _awake(target: nn.Module) -> nn.Module:
     """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
     with torch.no_grad(), torch.random.fork_rng(devices=()):
@@ -187,12 +194,8 @@ def _awake(target: nn.Module) -> nn.Module:
         for name, each in target.named_parameters():
             if isinstance(each, nn.UninitializedParameter):
                 continue
-            if (
-                each.numel()
-                and not bool(each.any())
-                and (each.ndim > 1 or "bias" not in name)
-                and each.is_floating_point()
-            ):
+            is_zero = each.numel() > 0 and not bool(each.any()) and (each.ndim > 1 or "bias" not in name)
+            if each.is_floating_point() and (is_zero or _is_unset(each)):
                 each.normal_(std=0.3)
     return target
 
