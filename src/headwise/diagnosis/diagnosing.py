@@ -116,13 +116,13 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None) ->
     for plan in found.failures:
         if plan.setting == "cross" and has_cross and not plan.mask:
             continue
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.sure)
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan))
         named = [each for each in exam.suspects if each.kind != "raises"]
         if named or (not plans and exam.suspects and exam.is_understood):
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.sure, before=before)
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), before=before)
         out.append(exam)
         before = exam
     if out:
@@ -229,13 +229,12 @@ def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
 def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     plans: list[Plan] = [exam.plan for exam in exams]
     masks = [plan for plan in plans if plan.mask]
-    said = masks[0].call.get("_mask") if masks else None
-    means = said["means"] if isinstance(said, Mapping) else ""
+    means = dict.fromkeys(f"{plan.mask}: {said['means']}" for plan in masks if (said := plan.call.get("_mask")))
     settings_seen = {plan.setting for plan in plans}
     tried: dict[str, Any] = {
         "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
         "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
-        "mask": f"{masks[0].mask}: {means}" if masks else _no_mask(plans),
+        "mask": "; ".join(means) if means else _no_mask(plans),
         # what was tried in one of them was tried
         **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},

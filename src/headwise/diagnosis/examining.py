@@ -17,6 +17,7 @@ from headwise.diagnosis.dropping import is_dropping, random_operation, undropped
 from headwise.diagnosis.factors import scales
 from headwise.diagnosis.groups import groups_suspects
 from headwise.diagnosis.masking import masking_suspects
+from headwise.diagnosis.opening import FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
 from headwise.diagnosis.order import order_suspects
 from headwise.diagnosis.rearranging import layout_suspects
 from headwise.diagnosis.replacing import Site
@@ -25,7 +26,7 @@ from headwise.diagnosis.scaling import scaling_suspects
 from headwise.diagnosis.sharing import sharing_suspects
 from headwise.diagnosis.sizing import small
 from headwise.diagnosis.splitting import unsplit_heads
-from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
+from headwise.diagnosis.suspects import Change, Hiding, Scaled, Suspect, both
 from headwise.recording.calls import Plan
 
 __all__ = ["Examination", "broken", "examined"]
@@ -100,11 +101,9 @@ class Examination:
         done = self.run(plan=without)
         if done.record.failure is None:
             return without
-        opened = OpenPlan(**self.plan.__dict__)
-        done = self.run(plan=opened)
-        is_shut = done.output is not None and bool(done.output.isnan().all())
+        opened, turned = OpenPlan(**self.plan.__dict__), TurnedPlan(**self.plan.__dict__)
         # what should let all be seen hides all where a mask is used the wrong way round
-        return TurnedPlan(**self.plan.__dict__) if is_shut else opened
+        return turned if is_shut(self.run(plan=opened)) and not is_shut(self.run(plan=turned)) else opened
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -169,6 +168,8 @@ def _together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) ->
             out[site] = each
         elif isinstance(each, Scaled):
             out[site] = Scaled(out[site], each.factor)
+        elif isinstance(each, Hiding) and isinstance(known := out[site], Hiding):
+            out[site] = Hiding(known.function, known.open & each.open)
     return out
 
 
@@ -221,19 +222,44 @@ def _softmax_is_free(free: Run) -> bool:
 
 
 def _masking(exam: Examination, done: Run, free: Run) -> list[Suspect]:
+    """What is wrong with the mask; where only earlier keys are seen, with one that closes some of these too."""
+    found = _of_meaning(exam, done, free)
+    said = exam.plan.call.get("_mask")
+    # what puts a mask right is right for the one that it was made for
+    is_mended = any(each.kind.startswith("mask") for each in exam.suspects)
+    if found or is_mended or not isinstance(said, Mapping) or said["means"] == "lengths" or not looks_back(free):
+        return found
+    kept = exam.plan
+    exam.plan = FlippedPlan(**kept.__dict__)
+    flipped = exam.run()
+    found = [] if flipped.record.failure is not None else _of_meaning(exam, flipped, free)
+    if not found:
+        exam.plan = kept
+    return found
+
+
+def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
     """What is wrong with the mask in the meaning that it was given; nothing where it is right in another."""
     found = masking_suspects(done, free)
     said = exam.plan.call.get("_mask")
     if not found or exam.is_mask_sure or not isinstance(said, Mapping) or said["means"] == "lengths":
         return found
+    others: list[tuple[Plan, list[Suspect]]] = []
     for means in ("additive", "attend", "blocked"):
         if means == said["means"]:
             continue
         plan = replace(exam.plan, call={**exam.plan.call, "_mask": {**said, "means": means}})
         other = exam.run(plan=plan)
-        if other.record.failure is None and attentions(other) and not masking_suspects(other, free):
-            exam.plan = plan
-            return []
+        if other.record.failure is None and attentions(other):
+            suspects = masking_suspects(other, free)
+            if not suspects:
+                exam.plan = plan
+                return []
+            others.append((plan, suspects))
+    late = next((each for each in others if each[1][0].kind == "mask-after-softmax"), None)
+    if found[0].kind == "mask-inverted" and late is not None:
+        # nothing says that it is the wrong way round, and the other way it is wrong as well
+        exam.plan, found = late
     return found
 
 
@@ -264,28 +290,6 @@ def _with_small_parameters(change: Change | None) -> Change:
                         each.mul_(1.37)
 
     return both(change, altered)
-
-
-class OpenPlan(Plan):
-    """A plan whose mask lets everything be seen."""
-
-    def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, options = super().arguments(sizes, seed=seed)
-        said = self.call["_mask"]
-        name = str(said["argument"])
-        mask = options[name]
-        if said["means"] == "lengths":
-            options[name] = torch.full_like(
-                mask, sizes.get("S", sizes.get("L", 1)) if self.setting == "cross" else sizes["L"]
-            )
-        elif isinstance(mask, Tensor):
-            is_one = (said["means"] == "attend") != isinstance(self, TurnedPlan)
-            options[name] = torch.ones_like(mask) if is_one else torch.zeros_like(mask)
-        return args, options
-
-
-class TurnedPlan(OpenPlan):
-    """A plan whose mask lets everything be seen where it is used the wrong way round."""
 
 
 def same(a: Tensor, b: Tensor) -> bool:

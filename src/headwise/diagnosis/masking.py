@@ -17,12 +17,12 @@ from headwise.diagnosis.running import Run
 from headwise.diagnosis.seeing import Sight, allowed_by, sight_of
 from headwise.diagnosis.shadow import SUMS, Seen
 from headwise.diagnosis.sharing import TOLERANCE
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Span
 from headwise.recording.calls import call_role, callee, mask_arguments, parameters
 from headwise.tracing.movement import is_movement
 
-__all__ = ["masking_suspects"]
+__all__ = ["is_reached", "masking_suspects"]
 
 CLEAR = 1e-4
 # what makes of a mask the numbers that are added to scores
@@ -206,6 +206,13 @@ def _home(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span | 
     return None
 
 
+def is_reached(run: Run) -> bool:
+    """Whether a mask is brought to scores, whatever comes of it."""
+    reached = _reached(run)
+    kinds = [{m.kind for m in (*each.given, *each.made) if m is not None} for each in run.seen if _uses(each, reached)]
+    return any("pair" in each for each in kinds) or any(_uses(each.context, reached) for each in attentions(run))
+
+
 def _reached(run: Run) -> set[int]:
     """The numbers of the tensors that a mask led to, but for scores."""
     tensor = run.named.get(run.plan.mask)
@@ -261,12 +268,7 @@ def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tens
     x, y = marks.arrays[attention.looks], marks.arrays[attention.keys]
     open_to = allowed[sample_of(x), place_of(x), place_of(y)]
     del wanted
-    function = softmax.function
-
-    def right(*args: Any, **options: Any) -> Any:
-        return function(args[0].masked_fill(~open_to, float("-inf")), *args[1:], **options)
-
-    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): right}
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, open_to)}
     for entry in on_path:
         place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
         if entry is not softmax:

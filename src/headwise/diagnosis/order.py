@@ -16,9 +16,11 @@ from headwise.diagnosis.replacing import Recalled, Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.seeing import NOTHING, Sight, sight_of
 from headwise.diagnosis.shadow import Seen
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.diagnosis.written import written_in
 from headwise.recording import Span
+from headwise.recording.calls import parameters
+from headwise.recording.libraries import is_installed
 
 __all__ = ["order_suspects", "pattern_of", "wants_causal"]
 
@@ -32,13 +34,14 @@ def order_suspects(run: Run) -> list[Suspect]:
         seen = _pattern(sight)
         if seen is None:
             continue
-        kind = _kind(seen, wants=wants_causal(run))
+        dropped = _dropped(run)
+        kind = _kind(seen, wants=dropped is not None or wants_causal(run))
         if not kind and sight.weights.shape[-1] > 1:
             late = _hidden_late(attention, sight)
             if late is not None:
                 return [Suspect("mask-after-softmax", late.operation.span, _stand_ins(attention), is_local=True)]
         if kind:
-            entry, home = _closer(attention), None
+            entry, home = dropped if dropped is not None and kind == "causal-missing" else _closer(attention), None
             if kind != "causal-missing":
                 maker = _made_by(run, entry)
                 home = _home(run, entry, kind) if maker is None else None
@@ -117,11 +120,37 @@ def wants_causal(run: Run) -> bool:
     if isinstance(run.target, nn.Module):
         # who takes a mask may be handed the order with it
         takes_mask = any("mask" in name for name in inspect.signature(run.target.forward).parameters)
+        if any("causal" in each.name and each.default is True for each in _switches(run)):
+            return True
         modules = [] if takes_mask else list(run.target.modules())
         if any("causal" in name and value is True for each in modules for name, value in vars(each).items()):
             return True
         return any(_is_triangle(each) for each in run.target.buffers())
     return False
+
+
+def _switches(run: Run) -> list[inspect.Parameter]:
+    """What the person's own class is built with that the plan leaves as it is; what is published hands a flag on."""
+    kind = type(run.target)
+    file = getattr(inspect.getmodule(kind), "__file__", None) or ""
+    if is_installed(file) or not isinstance(run.plan.target, type):
+        return []
+    return [each for each in parameters(kind) if each.name not in run.plan.init]
+
+
+def _dropped(run: Run) -> Seen | None:
+    """The operation that hides later keys of scores, and whose result nothing takes."""
+    taken = {each.number for entry in run.seen for each in entry.operation.inputs}
+    for entry in run.seen:
+        marks = [each for each in entry.given if each is not None and each.kind == "pair"]
+        if entry.last not in ("masked_fill", "where") or not marks or entry.operation.writes:
+            continue
+        if any(made.number in taken for made in entry.operation.outputs):
+            continue
+        values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]
+        if any(each is not None and _is_triangle(each) for each in values):
+            return entry
+    return None
 
 
 def _is_triangle(t: Tensor) -> bool:
@@ -207,12 +236,7 @@ def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
     if softmax is None or marks is None or marks.kind != "pair" or scores is None:
         return {}
     x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
-    function, keep = softmax.function, y <= x
-
-    def right(*args: Any, **options: Any) -> Any:
-        return function(args[0].masked_fill(~keep, float("-inf")), *args[1:], **options)
-
-    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): right}
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, y <= x)}
     closer = _closer(attention)
     if closer is not softmax and closer is not scores:
         place = next((at for at, each in enumerate(closer.given) if each is not None and each.kind == "pair"), 0)

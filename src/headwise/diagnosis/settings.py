@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headwise.diagnosis.further import further_masks
 from headwise.diagnosis.intent import meaning_of
 from headwise.diagnosis.running import Run, run
 from headwise.diagnosis.sizing import small
@@ -17,18 +18,25 @@ __all__ = ["Settings", "settings"]
 
 # masks that are tried where none was found to run
 MOST = 25
+# what nn.MultiheadAttention is built of
+TORCH = ["embed_dim", "num_heads"]
 
 
 class Settings:
     """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the person said what the
-    mask means. reason: why there is none.
+    mask means. told: the arguments whose meaning the code's words tell. reason: why there is none.
     """
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.failures: list[Plan] = []
         self.sure = False
+        self.told: set[str] = set()
         self.reason = ""
+
+    def is_sure(self, plan: Plan) -> bool:
+        """Whether it is known what the mask of a plan means."""
+        return self.sure or plan.mask in self.told
 
 
 def settings(
@@ -55,6 +63,8 @@ def settings(
         out.plans = [*free, *(_masked(plan, said) for plan in free or out.plans[:1])]
         out.failures = [each for each in out.failures if not each.mask]
     elif out.plans and any(plan.mask for plan in out.plans):
+        if not all(is_installed(each) for each in own):
+            out.plans += further_masks(out.plans, target, namespace, own)
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
     elif out.plans:
         out.failures += _failing_masks(target, namespace, out, own)
@@ -114,11 +124,19 @@ def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Pla
     if not plan.mask or not isinstance(said, Mapping) or said["means"] not in ("attend", "blocked"):
         return plan
     kind = target if isinstance(target, type) else type(target)
-    means = meaning_of(own, plan.mask, kind.__name__)
+    means = meaning_of(own, plan.mask, kind.__name__) or _as_torch(target, plan.mask)
     if means in ("", said["means"]):
         return plan
-    out.sure = True
+    out.told.add(plan.mask)
     return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
+
+
+def _as_torch(target: Any, name: str) -> str:
+    """What a mask means to who is built and called as torch's own module, where nothing else says it."""
+    called = [each.name for each in parameters(callee(target))]
+    built = [each.name for each in parameters(target)] if isinstance(target, type) else []
+    is_alike = called[:3] == ["query", "key", "value"] and ("attn_mask" in called or built[:2] == TORCH)
+    return "blocked" if is_alike and name == "key_padding_mask" else ""
 
 
 def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own: Sequence[str]) -> list[Plan]:

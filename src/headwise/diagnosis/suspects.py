@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from headwise.diagnosis.replacing import Site
 from headwise.recording import Operation, Span
 
-__all__ = ["Change", "Scaled", "Suspect", "both"]
+__all__ = ["Change", "Hiding", "Scaled", "Suspect", "both"]
 
 Change = Callable[[Any, dict[str, Any]], None]
 
@@ -34,6 +36,17 @@ class Scaled:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(*args, **options) * self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class Hiding:
+    """A stand-in for a softmax that first hides scores. open: True where they stay."""
+
+    function: Callable[..., Any]
+    open: Tensor
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(args[0].masked_fill(~self.open, float("-inf")), *args[1:], **options)
 
 
 @dataclass(frozen=True)

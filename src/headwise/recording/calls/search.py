@@ -118,8 +118,8 @@ class Search:
                     continue
                 ran = self._worked(plan)
                 if not plan.mask:
-                    # a mask helps only where its absence is what fails
-                    is_masked_tried = "None" in self.why
+                    # a mask helps only where its absence is what fails; `None == 0` is a bool
+                    is_masked_tried = any(each in self.why for each in ("None", "not bool", "got (bool"))
                 if ran is not None:
                     beside = crossed(ran, missed)
                     if beside is not None and ran.setting == "self":

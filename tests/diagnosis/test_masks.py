@@ -1,0 +1,229 @@
+"""Masks as strangers write them: which way round they are, by all that a file says; each of several; each rank."""
+
+import textwrap
+
+import pytest
+
+from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.intent import meaning_of
+from tests.diagnosis.mutants import loaded
+from tests.diagnosis.operators import Host
+from tests.diagnosis.test_strangers import HEAD
+
+# the forward of a class of attention; SCORES stands for the scores, DONE for what follows the mask
+CLASS = '''
+class Attend(nn.Module):
+    def __init__(self, embed_dim, num_heads{built}):
+        super().__init__()
+        self.num_heads, self.part = num_heads, embed_dim // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+{made}
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
+
+    def forward(self, {given}):
+        {words}
+        q, k, v = self.cut(self.ask({q})), self.cut(self.match({k})), self.cut(self.hold({v}))
+        s = q @ k.mT / math.sqrt(self.part)
+{body}
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+'''
+
+
+def attend(body, given="x, mask=None", words="", sides="xxx", built="", made="pass"):
+    """A class whose scores s meet a mask."""
+
+    def block(text):
+        return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
+
+    q, k, v = sides if isinstance(sides, tuple) else tuple(sides)
+    return CLASS.format(
+        body=block(body), given=given, words=f'"""{words}"""', q=q, k=k, v=v, built=built, made=block(made)
+    )
+
+
+def examined(text):
+    """The diagnosis of a file with a class Attend, and the lines that end with the sign of a fault."""
+    source = HEAD + text
+    lines = [at for at, line in enumerate(source.splitlines(), 1) if line.endswith("# <-")]
+    target, namespace, file = loaded(Host("Attend", "masks.py", {}, None), source, "masks")
+    return diagnosed(target, title="masks", namespace=namespace, files={file: "masks.py"}), lines
+
+
+TORCH = {"given": "query, key, value, key_padding_mask=None, attn_mask=None", "sides": ("query", "key", "value")}
+TWO = """
+if attn_mask is not None:
+    s = s + attn_mask{first}
+if key_padding_mask is not None:
+    s = s.masked_fill({hidden}[:, None, None, :], float("-inf")){second}
+"""
+LENGTHS = """
+keep = torch.arange(x.shape[1])[None, :] {sign} text_lengths[:, None]
+s = s.masked_fill(~keep[:, None, None, :], float("-inf")){mark}
+"""
+PADDED = """
+class Model(nn.Module):
+    def make_src_mask(self, src):
+        return (src != self.src_pad_idx).unsqueeze(1).unsqueeze(2)
+"""
+LATER = "later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)\n"
+FILL = 's = s.masked_fill({}, float("-inf")){}'
+BOTH = "s = s + (0 if bias_mask is None else bias_mask)\nif attn_mask is not None:\n    "
+FAR = "mask: True where the other's token is padding"
+GIVEN = "if mask is not None:\n    "
+# of each: the kind, the fault, and the same put right
+CASES = {
+    "the second mask hides the wrong keys, in what is called as torch's own": (
+        "mask-inverted",
+        attend(TWO.format(first="", hidden="~key_padding_mask", second="  # <-"), **TORCH),
+        attend(TWO.format(first="", hidden="key_padding_mask", second=""), **TORCH),
+    ),
+    "the second mask is multiplied by nothing": (
+        "mask-ignored",
+        attend(BOTH + "s = s + attn_mask * 0  # <-", given="x, attn_mask=None, bias_mask=None"),
+        attend(BOTH + "s = s + attn_mask", given="x, attn_mask=None, bias_mask=None"),
+    ),
+    "what is shorter than its length is hidden": (
+        "mask-inverted",
+        attend(LENGTHS.format(sign=">=", mark="  # <-"), given="x, text_lengths"),
+        attend(LENGTHS.format(sign="<", mark=""), given="x, text_lengths"),
+    ),
+    "the words say that true hides, at some length": (
+        "mask-inverted",
+        attend(GIVEN + FILL.format("~mask[:, None, None, :]", "  # <-"), words=FAR),
+        attend(GIVEN + FILL.format("mask[:, None, None, :]", ""), words=FAR),
+    ),
+    "the model makes masks that are true where there is no padding": (
+        "mask-inverted",
+        attend(GIVEN + FILL.format("mask == 1", "  # <-")) + PADDED,
+        attend(GIVEN + FILL.format("mask == 0", "")) + PADDED,
+    ),
+    "a mask of keys lies on the queries, where only what is before is seen": (
+        "mask-axis",
+        attend(LATER + GIVEN + "s = s.masked_fill(~mask[:, None, :, None], torch.finfo(s.dtype).min)  # <-\n"
+               "s = s.masked_fill(later, torch.finfo(s.dtype).min)", words="mask: (B, S), True = keep"),
+        attend(LATER + GIVEN + "s = s.masked_fill(~mask[:, None, None, :], torch.finfo(s.dtype).min)\n"
+               "s = s.masked_fill(later, torch.finfo(s.dtype).min)", words="mask: (B, S), True = keep"),
+    ),
+    "a mask of three axes is that of the first sample": (
+        "mask-broadcast",
+        attend("""
+if mask is not None:
+    if mask.dim() == 3:
+        mask = mask[:1].unsqueeze(1)  # <-
+    s = s.masked_fill(mask == 0, -1e9)
+"""),
+        attend("""
+if mask is not None:
+    if mask.dim() == 3:
+        mask = mask.unsqueeze(1)
+    s = s.masked_fill(mask == 0, -1e9)
+"""),
+    ),
+    "weights are multiplied by a mask that must be given": (
+        "mask-after-softmax",
+        attend("", given="x, mask").replace("(s.softmax(-1) @ v)", "((s.softmax(-1) * (mask == 0)) @ v)")
+        .replace("flatten(2))", "flatten(2))  # <-"),
+        attend(FILL.format("mask == 0", ""), given="x, mask"),
+    ),
+    "a triangle hides later keys in what nobody keeps": (
+        "causal-missing",
+        attend(LATER + 's.masked_fill(later, float("-inf"))  # <-', given="x"),
+        attend(LATER + FILL.format("later", ""), given="x"),
+    ),
+    "a flag of the constructor that is on does nothing": (
+        "causal-missing",
+        attend(GIVEN + FILL.format("~mask[:, None, None, :]", ""), built=", causal=True", made="self.causal = causal")
+        .replace("flatten(2))", "flatten(2))  # <-"),
+        attend("if self.causal:\n    " + LATER.strip() + "\n    " + FILL.format("later", "") + "\n"
+               + GIVEN + "s = s.masked_fill(~mask[:, None, None, :], torch.finfo(s.dtype).min)",
+               built=", causal=True", made="self.causal = causal"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_mask_is_named_and_located(name):
+    kind, wrong, _ = CASES[name]
+    found, lines = examined(wrong)
+    assert [(each.kind, each.line) for each in found.faults] == [(kind, lines[0])]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_put_right_it_is_sound(name):
+    found, _ = examined(CASES[name][2])
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+# nothing in these says that the mask should be the other way round, or it says so of another
+UNSAID = {
+    "a mask that hides where it is true": attend(GIVEN + FILL.format("mask", "")),
+    "the name of a published convention, used otherwise": attend(
+        "if attention_mask is not None:\n    " + FILL.format("attention_mask", ""), given="x, attention_mask=None"
+    ),
+    "padding that is kept, in what is not called as torch's own": attend(
+        "if key_padding_mask is not None:\n    " + FILL.format("~key_padding_mask[:, None, None, :]", ""),
+        given="x, key_padding_mask=None",
+    ),
+    "the words of another class that attends": attend(GIVEN + FILL.format("mask", "")) + '''
+class Other(nn.Module):
+    """mask: True = keep"""
+    def forward(self, q, k, v, mask):
+        return (q @ k.mT).masked_fill(~mask, -1e9).softmax(-1) @ v
+''',
+    "a flag that is only kept, beside a mask": attend(
+        GIVEN + "s = s + mask", made="self.is_causal = True", words="mask: additive, it holds the triangle too"
+    ),
+    "a mask of heads beside that of keys": attend(
+        GIVEN + FILL.format("~mask[:, None, None, :]", "") + "\nif head_mask is not None:\n    v = v * head_mask",
+        given="x, mask=None, head_mask=None",
+    ),
+    "two that hide, each in its own way": attend(
+        """
+if mask is not None:
+    s = s.masked_fill(~mask[:, None, None, :], torch.finfo(s.dtype).min)
+if padding_mask is not None:
+    s = s.masked_fill(padding_mask[:, None, None, :], torch.finfo(s.dtype).min)
+""",
+        given="x, mask=None, padding_mask=None",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_what_nothing_speaks_against_has_no_fault(name):
+    found, _ = examined(UNSAID[name])
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+MEANINGS = {
+    "mask: True for keys that may not be seen": "",
+    "mask: 1 for tokens to keep and 0 for padding": "attend",
+    "mask: (B, S)\n            1 marks a position that must not be attended, as it is padded": "",
+    "mask: (B, S)\n            1 marks a padded position": "blocked",
+    "mask: True 表示屏蔽": "blocked",
+    "mask: False is for what is hidden": "attend",
+}
+
+
+@pytest.mark.parametrize("words", MEANINGS)
+def test_words_tell_what_a_mask_means_or_nothing(words):
+    _, _, file = loaded(Host("Attend", "masks.py", {}, None), HEAD + attend("pass", words=words), "masks")
+    assert meaning_of([file], "mask", "Attend") == MEANINGS[words]
+
+
+JOINED = {
+    "mask & earlier": "attend",
+    "~mask & earlier": "blocked",
+    "mask | later": "blocked",
+    "~mask[:, None] | later": "attend",
+    "mask & later": "",
+}
+
+
+@pytest.mark.parametrize("joined", JOINED)
+def test_what_a_mask_is_joined_with_tells_what_it_means(joined):
+    body = f"{LATER}earlier = ~later\nboth = {joined}"
+    _, _, file = loaded(Host("Attend", "masks.py", {}, None), HEAD + attend(body), "masks")
+    assert meaning_of([file], "mask", "Attend") == JOINED[joined]
