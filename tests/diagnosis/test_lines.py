@@ -212,6 +212,35 @@ class Attend(nn.Module):
         y = (q @ k.mT / math.sqrt(part)).softmax(-1) @ v
         return self.join(y.transpose(1, 2).flatten(2))
 """),
+    "one part of packed weights for two": ("projection-shared", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.packed = nn.Parameter(torch.randn(3 * width, width) / width ** 0.5)
+        self.join = nn.Linear(width, width)
+
+    def cut(self, t):
+        return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, query, key, value):
+        first, second, third = self.packed.chunk(3)
+        q = self.cut(F.linear(query, first))
+        k = self.cut(F.linear(key, first))  # <-
+        v = self.cut(F.linear(value, third))
+        y = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2))
+"""),
+    "the triangle that is closed is the one to see": ("causal-inverted", attend("", """
+s = q @ k.mT / math.sqrt(self.part)
+hidden = torch.ones(long, long, dtype=torch.bool).tril()  # <-
+y = s.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+""")),
+    "the triangle to see is closed": ("causal-inverted", attend("", """
+s = q @ k.mT / math.sqrt(self.part)
+keep = torch.ones(long, long, dtype=torch.bool).tril()
+y = s.masked_fill(keep, float("-inf")).softmax(-1) @ v  # <-
+""")),
     "heads that are one": ("heads-not-split", """
 class Attend(nn.Module):
     def __init__(self, width, num_heads):

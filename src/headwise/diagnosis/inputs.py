@@ -18,6 +18,7 @@ from headwise.diagnosis.ignoring import is_dead, is_switched
 from headwise.diagnosis.layout import Side, sides
 from headwise.diagnosis.marks import source_of
 from headwise.diagnosis.origins import call_of, returned
+from headwise.diagnosis.packing import shared_part
 from headwise.diagnosis.replacing import Site, site_of
 from headwise.diagnosis.running import Run
 from headwise.diagnosis.shadow import Seen
@@ -149,6 +150,10 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
         names.setdefault(id(each), []).append(name)
     for attention in attentions(run)[:1]:
         made = makings(run, attention)
+        packed = {name: (each.projection, each.value) for name, each in made.items()
+                  if each.projection is not None and each.value is not None}  # fmt: skip
+        if out := shared_part(run, packed):
+            return out
         for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
             if a not in made or b not in made:
                 continue

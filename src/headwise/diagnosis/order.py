@@ -45,7 +45,9 @@ def order_suspects(run: Run) -> list[Suspect]:
             if kind != "causal-missing":
                 maker = _made_by(run, entry)
                 home = _home(run, entry, kind) if maker is None else None
-                if maker is not None and not (kind == "causal-inverted" and _is_usual(_value(maker))):
+                if maker is not None and not (
+                    kind == "causal-inverted" and _is_usual(_value(maker)) and not _is_plainly_closed(entry, maker)
+                ):
                     entry = maker
             return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
     return []
@@ -181,6 +183,17 @@ def _closer(attention: Attention) -> Seen:
         if entry.last in ("tril", "triu"):
             return entry
     return attention.softmax or attention.scores or attention.context
+
+
+def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
+    """Whether what is filled is just what a square marks that the same function made: the square is the wrong one.
+
+    Where it is called by what may be seen, or turned where it is used, what is done with it is wrong.
+    """
+    code, own = entry.operation.span.source, maker.operation.span
+    is_here = own.function == entry.operation.span.function and own.line != entry.operation.span.line
+    is_turned = re.search(r"~|==|!=|logical_not|keep|allow|visib|seen|see\b|valid|attend|lower|tril|open", code)
+    return is_here and entry.last in ("masked_fill", "masked_fill_") and is_turned is None
 
 
 def _made_by(run: Run, entry: Seen) -> Seen | None:
