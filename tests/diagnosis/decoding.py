@@ -33,9 +33,7 @@ def _kept(model, parts):
 def _slotted(model, parts):
     model.setup_cache(4, 8)
     ends = torch.tensor([part.shape[1] for part in parts]).cumsum(0).tolist()
-    return [
-        model(part, torch.arange(end - part.shape[1], end)) for part, end in zip(parts, ends, strict=True)
-    ]
+    return [model(part, torch.arange(end - part.shape[1], end)) for part, end in zip(parts, ends, strict=True)]
 
 
 # by the name of a host's file

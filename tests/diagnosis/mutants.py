@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.running import default_dtype, run
-from headwise.diagnosis.sizing import small
+from headwise.diagnosis.following.running import default_dtype, run
+from headwise.diagnosis.plans.sizing import small
 from headwise.recording.calls import find
 from tests.diagnosis.decoding import decoded
 from tests.diagnosis.operators import HOSTS, mutants
@@ -29,7 +29,7 @@ from tests.diagnosis.operators import HOSTS, mutants
 HERE = Path(__file__).parent
 RULES = Path(__file__).parents[2] / "src" / "headwise" / "diagnosis"
 # what only says what was found
-WORDS = {"diagnosing.py", "diagnosis.py", "doctor.py", "child.py", "fixing.py", "__init__.py"}
+WORDS = {"diagnosis.py", "report.py", "child.py", "fixing.py", "__init__.py"}
 COUNT = itertools.count()
 
 

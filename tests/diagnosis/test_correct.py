@@ -14,7 +14,9 @@ VARIANTS = [
     each
     for module in (scores, weights, heads, strangers)
     for each in vars(module).values()
-    if inspect.isclass(each) and issubclass(each, nn.Module) and each.__module__ == module.__name__
+    if inspect.isclass(each)
+    and issubclass(each, nn.Module)
+    and each.__module__ == module.__name__
     and "forward" in vars(each)
 ]
 # these are no softmax of keys, and are said to be none; of the first it is not known how to call it

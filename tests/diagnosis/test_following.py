@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from headwise.diagnosis.contractions import contraction
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.fixing import difference, fixed
-from headwise.diagnosis.marks import place_of, sample_of, source_of, tokens
-from headwise.diagnosis.sources import Edit
+from headwise.diagnosis.following.contractions import contraction
+from headwise.diagnosis.following.marks import place_of, sample_of, source_of, tokens
+from headwise.diagnosis.patches.fixing import difference, fixed
+from headwise.diagnosis.patches.sources import Edit
 
 
 def test_tokens_say_their_source_sample_place_and_feature():

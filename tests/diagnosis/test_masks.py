@@ -5,13 +5,13 @@ import textwrap
 import pytest
 
 from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.intent import meaning_of
+from headwise.diagnosis.plans.intent import meaning_of
 from tests.diagnosis.mutants import loaded
 from tests.diagnosis.operators import Host
 from tests.diagnosis.test_strangers import HEAD
 
 # the forward of a class of attention; SCORES stands for the scores, DONE for what follows the mask
-CLASS = '''
+CLASS = """
 class Attend(nn.Module):
     def __init__(self, embed_dim, num_heads{built}):
         super().__init__()
@@ -28,7 +28,7 @@ class Attend(nn.Module):
         s = q @ k.mT / math.sqrt(self.part)
 {body}
         return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
-'''
+"""
 
 
 def attend(body, given="x, mask=None", words="", sides="xxx", built="", made="pass"):
@@ -166,7 +166,8 @@ UNSAID = {
         "if key_padding_mask is not None:\n    " + FILL.format("~key_padding_mask[:, None, None, :]", ""),
         given="x, key_padding_mask=None",
     ),
-    "the words of another class that attends": attend(GIVEN + FILL.format("mask", "")) + '''
+    "the words of another class that attends": attend(GIVEN + FILL.format("mask", ""))
+    + '''
 class Other(nn.Module):
     """mask: True = keep"""
     def forward(self, q, k, v, mask):

@@ -7,9 +7,9 @@ import pytest
 
 from headwise.diagnosis.child import answer
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.fixing import fixed
-from headwise.diagnosis.mending import mended
-from headwise.diagnosis.sources import Edit, applied
+from headwise.diagnosis.patches.fixing import fixed
+from headwise.diagnosis.patches.mending import mended
+from headwise.diagnosis.patches.sources import Edit, applied
 from tests.diagnosis.mutants import HERE
 from tests.diagnosis.operators import HOSTS, mutants
 

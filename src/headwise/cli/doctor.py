@@ -83,7 +83,7 @@ def _fix(
     target: str, copy: Path, found: dict[str, Any], texts: dict[str, str], *, lang: str, force: bool, quiet: bool
 ) -> None:
     from headwise.diagnosis.diagnosis import Diagnosis
-    from headwise.diagnosis.fixing import difference, fixed
+    from headwise.diagnosis.patches.fixing import difference, fixed
     from headwise.recording.targets import parse, python_of
 
     findings = Diagnosis.from_dict(found).findings

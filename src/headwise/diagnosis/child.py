@@ -10,8 +10,8 @@ from typing import Any
 
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
-from headwise.diagnosis.mending import Again, mended
-from headwise.diagnosis.sources import Edit, applied
+from headwise.diagnosis.patches.mending import Again, mended
+from headwise.diagnosis.patches.sources import Edit, applied
 from headwise.errors import InputError
 from headwise.recording.targets import Loaded, Source, Target, load, parse, read
 from headwise.wording import Refusal

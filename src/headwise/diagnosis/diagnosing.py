@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from headwise.diagnosis.caches.remembering import remember
+from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.documents import comment_notes, docstring_notes
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.laws import law_suspects
-from headwise.diagnosis.layouts import TURNED, is_better, turned_calls
-from headwise.diagnosis.patching import candidates
+from headwise.diagnosis.patches.patching import candidates
+from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
+from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.proving import goal_of, proved
-from headwise.diagnosis.remembering import remember
-from headwise.diagnosis.settings import Settings, settings
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, told
 from headwise.diagnosis.wholes import Whole

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from headwise.diagnosis.patches.sources import Edit, Edits
 from headwise.diagnosis.report import as_html, report
-from headwise.diagnosis.sources import Edit, Edits
 
 __all__ = ["SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
 

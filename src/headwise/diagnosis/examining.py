@@ -11,21 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.anatomy import attentions
-from headwise.diagnosis.crashes import crash_suspect
-from headwise.diagnosis.dropping import is_dropping, random_operation, undropped
-from headwise.diagnosis.factors import scales
-from headwise.diagnosis.groups import groups_suspects
-from headwise.diagnosis.masking import masking_suspects
-from headwise.diagnosis.opening import FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
-from headwise.diagnosis.order import order_suspects
-from headwise.diagnosis.rearranging import layout_suspects
-from headwise.diagnosis.replacing import Site
-from headwise.diagnosis.running import Run, run
-from headwise.diagnosis.scaling import scaling_suspects
-from headwise.diagnosis.sharing import sharing_suspects
-from headwise.diagnosis.sizing import small
-from headwise.diagnosis.splitting import unsplit_heads
+from headwise.diagnosis.checks.crashes import crash_suspect
+from headwise.diagnosis.checks.dropping import is_dropping, random_operation, undropped
+from headwise.diagnosis.checks.groups import groups_suspects
+from headwise.diagnosis.checks.masking import masking_suspects
+from headwise.diagnosis.checks.order import order_suspects
+from headwise.diagnosis.checks.rearranging import layout_suspects
+from headwise.diagnosis.checks.scaling import scaling_suspects
+from headwise.diagnosis.checks.sharing import sharing_suspects
+from headwise.diagnosis.checks.splitting import unsplit_heads
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.factors import scales
+from headwise.diagnosis.following.replacing import Site
+from headwise.diagnosis.following.running import Run, run
+from headwise.diagnosis.plans.opening import FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
+from headwise.diagnosis.plans.sizing import small
 from headwise.diagnosis.suspects import Change, Hiding, Scaled, Suspect, both
 from headwise.recording.calls import Plan
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.anatomy import Attention, attentions, operand_marks
-from headwise.diagnosis.layout import Side, sides
-from headwise.diagnosis.marks import place_of, sample_of
-from headwise.diagnosis.replacing import Site, site_of
-from headwise.diagnosis.running import Run
-from headwise.diagnosis.seeing import allowed_by
-from headwise.diagnosis.shadow import LAYERS, Seen
+from headwise.diagnosis.checks.layout import Side, sides
+from headwise.diagnosis.following.anatomy import Attention, attentions, operand_marks
+from headwise.diagnosis.following.marks import place_of, sample_of
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.seeing import allowed_by
+from headwise.diagnosis.following.shadow import LAYERS, Seen
 from headwise.ops.reference import attention as definition
 
 __all__ = ["Intent", "contexts", "given_instead"]

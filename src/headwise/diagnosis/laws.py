@@ -7,16 +7,14 @@ from typing import Any
 
 from torch import nn
 
-from headwise.diagnosis.anatomy import attentions
-from headwise.diagnosis.dividing import dividing_suspects
-from headwise.diagnosis.dropping import dropping_suspects
-from headwise.diagnosis.edges import edge_suspects, half_suspects
-from headwise.diagnosis.examining import Examination
-from headwise.diagnosis.inputs import ignored_inputs, shared_projections
-from headwise.diagnosis.keeping import changed_arguments, left_over
-from headwise.diagnosis.leaking import sample_leaks
-from headwise.diagnosis.order import wants_causal
-from headwise.diagnosis.parameters import (
+from headwise.diagnosis.checks.dividing import dividing_suspects
+from headwise.diagnosis.checks.dropping import dropping_suspects
+from headwise.diagnosis.checks.edges import edge_suspects, half_suspects
+from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
+from headwise.diagnosis.checks.keeping import changed_arguments, left_over
+from headwise.diagnosis.checks.leaking import sample_leaks
+from headwise.diagnosis.checks.order import wants_causal
+from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
     cut_paths,
@@ -25,16 +23,18 @@ from headwise.diagnosis.parameters import (
     unused_suspects,
     without_gradient,
 )
-from headwise.diagnosis.permuting import permuting_suspects
-from headwise.diagnosis.replacing import Site
-from headwise.diagnosis.rotating import rotating_suspects
-from headwise.diagnosis.running import Run
-from headwise.diagnosis.saving import saving_suspects
-from headwise.diagnosis.splitting import missing_projection
-from headwise.diagnosis.stepping import step_suspects
+from headwise.diagnosis.checks.permuting import permuting_suspects
+from headwise.diagnosis.checks.rotating import rotating_suspects
+from headwise.diagnosis.checks.saving import saving_suspects
+from headwise.diagnosis.checks.splitting import missing_projection
+from headwise.diagnosis.checks.stepping import step_suspects
+from headwise.diagnosis.checks.unusual import unusual_notes
+from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.replacing import Site
+from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.diagnosis.tried import Missed, Tried
-from headwise.diagnosis.unusual import unusual_notes
 from headwise.recording.calls import Plan
 
 __all__ = ["law_suspects"]

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from headwise.diagnosis.anatomy import Attention, attentions
-from headwise.diagnosis.inputs import makings
-from headwise.diagnosis.running import Run
+from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.following.anatomy import Attention, attentions
+from headwise.diagnosis.following.running import Run
 from headwise.recording.libraries import is_library
 
 __all__ = ["Owner", "insides", "owners"]

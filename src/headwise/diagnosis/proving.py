@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.anatomy import Attention, attentions
-from headwise.diagnosis.factors import Scale, scales
+from headwise.diagnosis.checks.leaking import is_leaking
+from headwise.diagnosis.checks.order import pattern_of, wants_causal
+from headwise.diagnosis.following.anatomy import Attention, attentions
+from headwise.diagnosis.following.factors import Scale, scales
+from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.ideal import Intent, contexts, given_instead
-from headwise.diagnosis.leaking import is_leaking
-from headwise.diagnosis.order import pattern_of, wants_causal
-from headwise.diagnosis.running import Run
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.tracing.movement import is_movement
 

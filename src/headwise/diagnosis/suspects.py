@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.diagnosis.replacing import Site
+from headwise.diagnosis.following.replacing import Site
 from headwise.recording import Operation, Span
 
 __all__ = ["Change", "Hiding", "Scaled", "Suspect", "both"]

@@ -91,9 +91,7 @@ class OverRows(Split):
 
     def forward(self, x):
         num_rows, num_cols, batch_size, dim = x.size()
-        q, k, v = (
-            each(x).view(num_rows, num_cols, batch_size, self.heads, -1) for each in (self.q, self.k, self.v)
-        )
+        q, k, v = (each(x).view(num_rows, num_cols, batch_size, self.heads, -1) for each in (self.q, self.k, self.v))
         weights = torch.einsum("icbhd,jcbhd->hcbij", q, k).div(q.shape[-1] ** 0.5).softmax(-1)
         return self.o(torch.einsum("hcbij,jcbhd->icbhd", weights, v).reshape(num_rows, num_cols, batch_size, dim))
 

@@ -54,7 +54,7 @@ class Faulty(nn.Module):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.h, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
         s = torch.einsum("bhqd,bhkd->bhqk", q, k)
-        s = s / C ** 0.5
+        s = s / C**0.5
         s = s + torch.full((T, T), float("-inf")).triu(1)
         y = torch.einsum("bhqk,bhkd->bhqd", s.softmax(-1), v)
         return self.o(y.transpose(1, 2).reshape(B, T, C))

@@ -18,7 +18,7 @@ class Attention(nn.Module):
     def __init__(self, dim, num_heads, qkv_bias=True, attn_drop=0.0):
         super().__init__()
         self.num_heads = num_heads
-        self.scale = dim ** -0.5
+        self.scale = dim**-0.5
         self.qkv = nn.Linear(dim, dim * 3, bias=qkv_bias)
         self.attn_drop = nn.Dropout(attn_drop)
         self.proj = nn.Linear(dim, dim)

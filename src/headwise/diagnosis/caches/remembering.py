@@ -1,0 +1,286 @@
+"""Remembering: what is wrong where a cache is, and which operation does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from headwise.diagnosis.caches.breaking import in_call, joins, raised_suspects
+from headwise.diagnosis.caches.caching import TOKENS, Breach, Kept, breach_of, kept, looking_back
+from headwise.diagnosis.caches.decoding import Decoded, Decoder
+from headwise.diagnosis.caches.losing import lost_suspects
+from headwise.diagnosis.caches.transplanting import Transplants
+from headwise.diagnosis.checks.rotating import called
+from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.marks import Marks, place_of, sample_of
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import ATTENTIONS, Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed
+
+__all__ = ["remember"]
+
+StandIns = Mapping[Site, Callable[..., Any]]
+# so many operations that are wrong are looked at, so many of them at once or all
+MOST = 8
+MOST_AT_ONCE = 2
+# scores below are those of hidden keys
+FAR = -1e3
+HIDING = ("masked_fill", "masked_fill_", "where", "tril", "triu", "__setitem__")
+
+
+def remember(exams: Sequence[Examination]) -> None:
+    """Examine the cache of a target that was examined without one, and note what is wrong with it."""
+    exam = next((each for each in exams if each.plan.setting == "self" and each.is_understood), None)
+    if exam is None:
+        exams[0].examined.setdefault("cache", Missed("doctor.missed.no_self"))
+        return
+    exam.examined["cache"] = Missed("doctor.missed.no_cache")
+    plan = exam.free
+    symbol = next((each for each in plan.symbols if each.name == "L"), None)
+    is_free = symbol is not None and not symbol.equals and symbol.fixed is None
+    if not is_free or not any("L" in shape for shape in plan.call.values() if isinstance(shape, list)):
+        return
+    if any(each.is_local for each in exam.suspects):
+        # what puts them right is made for one length, and what they are wrong in is wrong with a cache too
+        exam.examined["cache"] = Missed("doctor.missed.faults_first")
+        return
+    for each in (plan, looking_back(plan)):
+        if each is None:
+            continue
+        decoder = Decoder(each, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
+        found = kept(decoder)
+        suspects = cache_suspects(decoder, found, is_published=exam.is_published)
+        exam.suspects += suspects
+        if found.way is not None or found.breaches:
+            exam.examined["cache"] = True
+        elif found.names and each is plan:
+            exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(found.names)})
+        if suspects or exam.examined["cache"] is not True:
+            # what is wrong without a flag is wrong with it
+            return
+
+
+def cache_suspects(decoder: Decoder, found: Kept, *, is_published: bool) -> list[Suspect]:
+    """What is wrong with a cache, of the ways in which its law does not hold."""
+    out: list[Suspect] = []
+    for breach in sorted(found.breaches, key=lambda each: each.is_chunk):
+        if out:
+            break
+        suspects = _explained(decoder, breach)
+        if is_published:
+            # what is unusual is so on purpose: the call that was found out may not be the one that was meant
+            suspects = [each for each in suspects if each.proved]
+        out += [_weighed(each, breach) for each in suspects]
+        if is_published and out and all(each.severity != "fault" for each in out):
+            out = []
+    return out
+
+
+def _weighed(suspect: Suspect, breach: Breach) -> Suspect:
+    """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them."""
+    if not breach.is_chunk or suspect.said.get("made") == "rectangle":
+        return suspect
+    return replace(suspect, severity="warning", words=suspect.words or "cache_chunk")
+
+
+def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
+    done = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
+    if breach.again:
+        joined = next((each for each in in_call(done, 0) if joins(each)), None)
+        span = None if joined is None else joined.operation.span
+        return [Suspect("causal-cache", span, words="cache_stale", proved=False, evidence=_far(breach))]
+    if done.run is None:
+        return []
+    if breach.error is not None:
+        return raised_suspects(decoder, breach, done)
+    attention = _attention(done, breach.at)
+    if attention is None:
+        return []
+    return (
+        _disordered(decoder, breach, done)
+        or lost_suspects(decoder, breach, done, attention)
+        or _transplanted(decoder, breach, done, attention)
+        or _unexplained(breach, attention)
+    )
+
+
+def _far(breach: Breach) -> str:
+    return f"{breach.distance:.4g}"
+
+
+def _attention(done: Decoded, at: int) -> Attention | None:
+    """The last attention of one call."""
+    run = done.run
+    if run is None:
+        return None
+    stop = done.bounds[at + 1] if at + 1 < len(done.bounds) else len(run.record.operations)
+    found = [each for each in attentions(run) if done.bounds[at] <= each.context.at < stop]
+    return found[-1] if found else None
+
+
+def _disordered(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:
+    """New tokens joined before those that came earlier."""
+    wrong = [
+        each
+        for each in in_call(done, breach.at)
+        if each.last in ("cat", "concat", "concatenate", "stack", "hstack", "vstack") and each.made
+        and _is_falling(each.made[0])
+    ]  # fmt: skip
+    if not wrong:
+        return []
+    stand_ins = {site_of(each.operation): _turned(each) for each in wrong}
+    if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
+        return []
+    return [
+        Suspect(
+            "causal-cache", wrong[0].operation.span, stand_ins, words="cache_order", proved=True,
+            evidence=_far(breach),
+        )
+    ]  # fmt: skip
+
+
+def _is_falling(marks: Marks | None) -> bool:
+    """Whether along some axis tokens stand in another order than they came."""
+    if marks is None or marks.kind != "token":
+        return False
+    t = marks.arrays["t"]
+    for axis in range(t.ndim):
+        places, samples = place_of(t), sample_of(t)
+        steps = places.diff(dim=axis)
+        if steps.numel() and bool((steps != 0).any()) and not bool(samples.diff(dim=axis).any()):
+            return bool((steps < 0).any()) and bool((t >= 0).all())
+    return False
+
+
+def _turned(entry: Seen) -> Callable[..., Any]:
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        parts = args[0] if args else options.get("tensors", ())
+        if not isinstance(parts, tuple | list):
+            return function(*args, **options)
+        rest = {name: each for name, each in options.items() if name != "tensors"}
+        return function(list(reversed(parts)), *args[1:], **rest)
+
+    return right
+
+
+def _transplanted(decoder: Decoder, breach: Breach, done: Decoded, attention: Attention) -> list[Suspect]:
+    """The fewest operations with which the law holds when they are put right."""
+    if done.run is None:
+        return []
+    transplants = Transplants(decoder, breach.cuts)
+    roots = transplants.roots(done, breach.at, attention)[:MOST]
+    for count in (1, 2, *((len(roots),) if len(roots) > MOST_AT_ONCE else ())):
+        for entries in combinations(roots, count):
+            stand_ins = transplants.stand_ins(entries)
+            if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
+                return _distinct([_named(decoder, done.run, each, breach, transplants) for each in entries])
+    return []
+
+
+def _distinct(suspects: list[Suspect]) -> list[Suspect]:
+    """One for each line and kind."""
+    lines = {(each.kind, each.span.line if each.span is not None else 0): each for each in reversed(suspects)}
+    return list(reversed(lines.values()))
+
+
+def _named(decoder: Decoder, run: Run, entry: Seen, breach: Breach, transplants: Transplants) -> Suspect:
+    """What an operation that is wrong with a cache is called, by what it reaches."""
+    stand_ins = transplants.stand_ins([entry])
+    what, evidence, span = _reaches(run, entry), _far(breach), entry.operation.span
+    kind, words, said = "unknown", "", {}
+    joined = _joined_by(run, entry, transplants)
+    if what == "fused" and _is_mask_alone(decoder, breach, entry):
+        kind = "causal-cache"
+    elif joined is not None:
+        kind, span, words = "causal-cache", joined.operation.span, "cache_lost"
+    elif what == "pair" and _hides(run, entry):
+        kind, said = "causal-cache", {"made": "rectangle" if _is_rectangle(entry) else ""}
+    elif what == "token" and entry.joint is None:
+        kind, span, words = "rotary-wrong", called(entry), "rotary_cache"
+    return Suspect(kind, span, stand_ins, words=words, said=said, proved=True, evidence=evidence)
+
+
+def _joined_by(run: Run, entry: Seen, transplants: Transplants) -> Seen | None:
+    """What put what was kept into an operand, and is not run without a cache; None: nothing did."""
+    for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
+        if marks is None or marks.kind != "token":
+            continue
+        for each in reversed(chain_of(run, entry.at, seen.number)):
+            if transplants.is_known(each):
+                break
+            if joins(each):
+                return each
+    return None
+
+
+def _hides(run: Run, entry: Seen) -> bool:
+    """Whether what reaches scores hides some of them: it is true or false, or far below zero."""
+    numbers = {each.number for each in entry.operation.outputs}
+    for each in [entry, *run.seen[entry.at + 1 :]]:
+        if each is not entry and not numbers & {one.number for one in each.operation.inputs}:
+            continue
+        if each is not entry and any(marks is not None for marks in each.given):
+            return each.last in HIDING or any(_is_far(one.value) for one in each.operation.outputs)
+        if any(one.dtype == torch.bool or _is_far(one.value) for one in each.operation.outputs):
+            return True
+        numbers |= {one.number for one in each.operation.outputs}
+    return any(marks is not None for marks in entry.made)
+
+
+def _is_far(value: Any) -> bool:
+    return value is not None and value.is_floating_point() and value.numel() > 0 and float(value.min()) < FAR
+
+
+def _reaches(run: Run, entry: Seen) -> str:
+    """ "pair": scores; "token": what is no score yet; "fused": torch's whole attention; "": that is not known."""
+    if entry.last in ATTENTIONS:
+        return "fused"
+    numbers = {each.number for each in entry.operation.outputs}
+    kinds = [each.kind for each in entry.made if each is not None]
+    if kinds:
+        return kinds[0]
+    for each in run.seen[entry.at + 1 :]:
+        if not numbers & {one.number for one in each.operation.inputs}:
+            continue
+        kinds = [one.kind for one in each.given if one is not None]
+        if each.last in ATTENTIONS:
+            return "pair"
+        if kinds:
+            return kinds[0]
+        numbers |= {one.number for one in each.operation.outputs}
+    return ""
+
+
+def _is_mask_alone(decoder: Decoder, breach: Breach, entry: Seen) -> bool:
+    """Whether the law holds with the mask of torch's attention alone put right: counted from the last key."""
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        kept_as = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
+        rows, columns = args[0].shape[-2], args[1].shape[-2]
+        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        return function(*args[:3], attn_mask=seen, **kept_as)
+
+    if len(entry.args) < len("qkv"):
+        return False
+    return breach_of(decoder, breach.way, breach.cuts, stand_ins={site_of(entry.operation): right}) is None
+
+
+def _is_rectangle(entry: Seen) -> bool:
+    """Whether a mask was made for several queries and more keys."""
+    shape = entry.operation.outputs[0].shape if entry.operation.outputs else ()
+    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.made)
+
+
+def _unexplained(breach: Breach, attention: Attention) -> list[Suspect]:
+    entry = attention.softmax or attention.scores or attention.context
+    return [Suspect("unknown", entry.operation.span, proved=False, evidence=_far(breach))]

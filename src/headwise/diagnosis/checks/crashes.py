@@ -1,0 +1,297 @@
+"""Crashes: why a run raised, and what would let it pass."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.checks.inputs import redirected
+from headwise.diagnosis.checks.refusing import is_of_another_kind, is_refusal
+from headwise.diagnosis.following.anatomy import chain_of, operand_marks
+from headwise.diagnosis.following.marks import Marks, source_of
+from headwise.diagnosis.following.origins import own_size
+from headwise.diagnosis.following.replacing import site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Operation
+from headwise.recording.calls import call_role, is_of_code
+
+__all__ = ["crash_suspect"]
+
+# arguments whose shape their names tell
+INPUTS = frozenset({"query", "key", "value"})
+
+
+def crash_suspect(done: Run, exam: Any) -> Suspect | None:
+    """What the error of a run says; exam: the examination, which a name that is put right is handed to."""
+    failure = done.record.failure
+    if failure is None:
+        return None
+    error = failure.error
+    said: dict[str, object] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
+    if isinstance(error, NameError):
+        return Suspect("undefined-name", failure.span, said={**said, "name": error.name or ""})
+    if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
+        is_other = is_of_another_kind(error, done.named.values())
+        return Suspect("raises", failure.span, said=said) if is_other else _attribute(error, failure, said)
+    if failure.operation is not None:
+        found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
+        if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
+            found = _product(done, failure.operation, exam, said)
+        found = found or _operation(done, failure.operation, str(error), said)
+        if found is not None:
+            return found
+    turned = _turned_mask(done, failure.operation, exam)
+    if turned is not None:
+        return turned
+    if is_refusal(failure):
+        return None
+    if _with_mask_only(done, exam):
+        return Suspect("mask-raises", failure.span, said=said)
+    if exam.is_published or not _is_certain(done, failure.operation):
+        return None
+    return Suspect("raises", failure.span, said=said)
+
+
+def _is_certain(done: Run, operation: Operation | None) -> bool:
+    """Whether an operation failed on what the code itself computed, and not on what it was called with."""
+    error = None if done.record.failure is None else done.record.failure.error
+    if isinstance(error, Exception) and is_of_code(error):
+        return True
+    if operation is None or not operation.inputs:
+        return False
+    others = [name for name in done.named if name != done.plan.mask][1:]
+    if any(call_role(name.partition(".")[0]) not in INPUTS for name in others):
+        # nothing says what shape such an argument has
+        return False
+    return all(each.requires_grad or done.marks_at(each) is not None for each in operation.inputs)
+
+
+def _turned_mask(done: Run, operation: Operation | None, exam: Any) -> Suspect | None:
+    """A mask that would fit the scores if its last two axes changed places: it lies along the queries."""
+    if not done.plan.mask or operation is None:
+        return None
+    marks = [done.marks.get(each.number) for each in operation.inputs]
+    scores = next((at for at, each in enumerate(marks) if each is not None and each.kind == "pair"), None)
+    others = [at for at, each in enumerate(marks) if each is None and len(operation.inputs[at].shape) > 1]
+    if scores is None or len(others) != 1:
+        return None
+    shape, wanted = operation.inputs[others[0]].shape, operation.inputs[scores].shape
+    turned = (*shape[:-2], shape[-1], shape[-2])
+    if not _fits(turned, wanted) or _fits(shape, wanted):
+        return None
+    stand_ins = {site_of(operation): _with_turned(operation.function, shape)}
+    then = exam.run(stand_ins)
+    if then.record.failure is not None and then.record.failure.span == operation.span:
+        return None
+    said: dict[str, object] = {"error": ""}
+    return Suspect("mask-axis", operation.span, stand_ins, said=said, is_local=True)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape can be laid over another without making it larger."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(a in (1, b) for a, b in pairs)
+
+
+def _with_turned(name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
+    """An operation of torch whose operand of a shape has its last two axes in the other order."""
+    last = name.rpartition(".")[2]
+
+    def turned(value: Any) -> Any:
+        return value.transpose(-1, -2) if isinstance(value, Tensor) and tuple(value.shape) == shape else value
+
+    def right(*args: Any, **options: Any) -> Any:
+        first, *rest = (turned(each) for each in args)
+        function = getattr(first, last, None) or getattr(torch, last)
+        return function(*rest, **{key: turned(each) for key, each in options.items()})
+
+    return right
+
+
+def _with_mask_only(done: Run, exam: Any) -> bool:
+    return bool(done.plan.mask) and exam.run(plan=exam.free).record.failure is None
+
+
+def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> Suspect:
+    module, name = error.obj, str(error.name)
+    if isinstance(module, Tensor):
+        known = [each for each in dir(Tensor) if not each.startswith("_")]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
+    if not isinstance(module, nn.Module):
+        return Suspect("wrong-attribute", failure.span, said={**said, "name": name})
+    own = [*module._modules, *module._parameters, *module._buffers]
+    own += [each for each in vars(module) if not each.startswith("_") and each != "training"]
+    near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
+    suspect = Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
+    if not near:
+        return suspect
+    kind, right = type(module), near[0]
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        for each in target.modules() if isinstance(target, nn.Module) else ():
+            if type(each).__qualname__ == kind.__qualname__ and hasattr(each, right):
+                each.__dict__[name] = getattr(each, right)
+
+    return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": right}, change=change)
+
+
+def _operation(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
+    last = operation.function.rpartition(".")[2]
+    if last in ("view", "reshape", "_unsafe_view", "unflatten", "view_as"):
+        return _view(done, operation, error, said)
+    return None
+
+
+def _swapped_input(done: Run, failed: Operation) -> Suspect | None:
+    """A key or a value that is made from the queries' input, although there is another for it."""
+    if "S" not in done.sizes or len(done.known) < 2:
+        return None
+    queries, *others = done.known
+    # an argument whose name does not say what it is for may be anything
+    others = [name for name in others if call_role(name)]
+    if not others:
+        return None
+    mine = done.sources[queries]
+    candidates: list[tuple[str, int, int]] = []
+    for entry in done.seen:
+        marks = operand_marks(entry)
+        if entry.joint is not None and all(
+            m is not None and m.kind == "token" and _sources(m) == {mine} for m in marks
+        ):  # fmt: skip
+            number = entry.operation.inputs[[t is entry.joint.b for t in entry.tensors].index(True)].number
+            candidates.append((others[0], entry.at, number))
+    kinds = {each.number: done.marks_at(each) for each in failed.inputs}
+    for place, each in enumerate(failed.inputs):
+        held = kinds[each.number]
+        if held is None or held.kind != "token" or _sources(held) != {mine}:
+            continue
+        with_pair = any(other is not None and other.kind == "pair" for other in kinds.values())
+        if with_pair or (failed.name == "scaled_dot_product_attention" and place > 0) or _asks_keys(done, failed):
+            candidates.append((others[-1] if with_pair or place == 2 else others[0], len(done.seen), each.number))
+    for name, at, number in candidates[:1]:
+        chain = chain_of(done, at, number)
+        projection = next((each for each in reversed(chain) if each.joint is not None), None)
+        if projection is not None:
+            return redirected(done, projection, name, queries)
+    return None
+
+
+def _misfit(done: Run, failed: Operation) -> Suspect | None:
+    """A projection that was handed another argument than the one whose width it has."""
+    if failed.function.rpartition(".")[2] != "linear" or len(failed.inputs) < 2:
+        return None
+    marks, wanted = done.marks_at(failed.inputs[0]), failed.inputs[1].shape[-1]
+    if marks is None or marks.kind != "token":
+        return None
+    # what was computed since is no argument any more
+    taken = {
+        name
+        for name, number in done.sources.items()
+        if number in _sources(marks) and name in done.known and done.known[name].shape[-1] == marks.shape[-1]
+    }
+    fitting = [name for name, own in done.known.items() if own.shape[-1] == wanted and name not in taken]
+    used = {source for entry in done.seen for marks in entry.given if marks is not None and marks.kind == "token"
+            for source in _sources(marks)}  # fmt: skip
+    fitting = [name for name in fitting if done.sources[name] not in used] or fitting
+    if not fitting or not taken:
+        return None
+    given: dict[str, Any] = {}
+    function = torch.nn.functional.linear
+
+    def right(_: Any, *args: Any, **options: Any) -> Any:
+        return function(given["value"], *args, **options)
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        given["value"] = options.get(fitting[0])
+
+    return Suspect(
+        "input-ignored", failed.span, {site_of(failed): right}, change=change,
+        said={"name": fitting[0], "was": ", ".join(sorted(taken))},
+    )  # fmt: skip
+
+
+def _sources(marks: Marks) -> set[int]:
+    return {int(each) for each in source_of(marks.arrays["t"]).unique() if each >= 0}
+
+
+def _asks_keys(done: Run, failed: Operation) -> bool:
+    """Whether what has the length of the queries was to be given that of the keys."""
+    asked, count = _asked(failed), prod(failed.inputs[0].shape)
+    for place, size in enumerate(asked):
+        if (
+            size == done.sizes["S"]
+            and prod([done.sizes["L"] if at == place else each for at, each in enumerate(asked)]) == count
+        ):
+            return True
+    return False
+
+
+def _product(done: Run, operation: Operation, exam: Any, said: dict[str, object]) -> Suspect | None:
+    """A product that wants its right side turned: the key was not transposed."""
+    if len(operation.inputs) < 2 or any(done.marks.get(each.number) is None for each in operation.inputs[:2]):
+        return None
+    function = torch.matmul
+
+    def turned(*args: Any, **_: Any) -> Any:
+        return function(args[0], args[1].transpose(-1, -2))
+
+    then = exam.run({site_of(operation): turned})
+    if then.record.failure is not None and then.record.failure.span == operation.span:
+        return None
+    return Suspect("key-not-transposed", operation.span, {site_of(operation): turned}, said={**said, "_product": True})
+
+
+def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
+    asked = _asked(operation)
+    shape = operation.inputs[0].shape
+    count = prod(shape)
+    if "view size is not compatible" in error or "Use .reshape" in error:
+
+        def reshaped(*args: Any, **_: Any) -> Any:
+            given = args[1:]
+            return (
+                args[0].reshape(*given)
+                if not (len(given) == 1 and isinstance(given[0], Tensor))
+                else args[0].reshape(given[0].shape)
+            )
+
+        return Suspect("view-noncontiguous", operation.span, {site_of(operation): reshaped}, said=said)
+    queries, keys = done.sizes.get("L"), done.sizes.get("S")
+    if queries is None or keys is None or not asked:
+        return None
+    for place, size in enumerate(asked):
+        if size != queries:
+            continue
+        changed = [keys if at == place else each for at, each in enumerate(asked)]
+        if prod(changed) == count or (-1 in changed and count % -prod(changed) == 0):
+            return Suspect(
+                "key-uses-query-length", operation.span,
+                {site_of(operation): _resized(place)}, said={**said, "_place": place},
+                home=own_size(done, operation),
+            )  # fmt: skip
+    return None
+
+
+def _resized(place: int) -> Callable[..., Any]:
+    def right(*args: Any, **options: Any) -> Any:
+        given = list(args[1:]) if not (len(args) == 2 and isinstance(args[1], tuple | list)) else list(args[1])
+        given = given or list(options.get("shape", options.get("size", ())))
+        known = prod(each for at, each in enumerate(given) if at != place and each != -1)
+        given[place] = -1 if -1 not in given else args[0].numel() // known
+        return args[0].reshape(given)
+
+    return right
+
+
+def _asked(operation: Operation) -> list[int]:
+    given = [value for name, value in operation.arguments.items() if name.isdigit() and int(name) > 0]
+    if len(given) == 1 and isinstance(given[0], tuple | list):
+        given = list(given[0])
+    return [each for each in given if isinstance(each, int)]

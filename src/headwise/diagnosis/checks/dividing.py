@@ -1,0 +1,96 @@
+"""Dividing: whether a width that the number of heads does not divide is refused when the class is built."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from headwise.diagnosis.following.running import run
+from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed, Tried
+from headwise.recording import Span
+
+__all__ = ["dividing_suspects"]
+
+PRODUCTS = ("H*d", "d*H")
+
+
+def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
+    """A width that fits no number of heads and fails in the call, unsaid; and what was tried."""
+    plan = exam.free
+    widths = [name for name, value in plan.init.items() if value in PRODUCTS]
+    if len(widths) != 1 or "H" not in plan.init.values() or not isinstance(plan.target, type):
+        return [], Missed("doctor.missed.no_width")
+    odd = f"{plan.init[widths[0]]} + 1"
+    there = replace(plan, init={**plan.init, widths[0]: odd}, call=_wider(plan.call, odd))
+    sizes = dict(exam.sizes)
+    sizes["D"] = sizes["H"] * sizes["d"] + 1
+    try:
+        there.build(sizes)
+    except Exception:  # noqa: BLE001  a constructor may refuse by any error
+        return [], True
+    done = run(there, sizes=sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change, dtype=exam.dtype)
+    failure = done.record.failure
+    if failure is None or failure.operation is None or _is_said(failure.error):
+        return [], True
+    heads = next(name for name, value in plan.init.items() if value == "H")
+    built = f"{widths[0]}={sizes['D']}, {heads}={sizes['H']}"
+    error = f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:200]
+    said = {"name": widths[0], "was": sizes["D"], "near": heads, "factor": sizes["H"], "error": f"{built} → {error}"}
+    place = _division(plan.target) or _constructor(plan.target) or failure.span
+    return [Suspect("raises", place, severity="warning", said=said, proved=True, words="not_divided")], True
+
+
+def _wider(call: Any, odd: str) -> dict[str, Any]:
+    return {
+        name: [odd if each in PRODUCTS else each for each in said] if isinstance(said, list) else said
+        for name, said in call.items()
+    }
+
+
+def _is_said(error: BaseException) -> bool:
+    """Whether a line of a person's own says that it is wrong."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = (linecache.getline(frames[-1].filename, frames[-1].lineno or 0) if frames else "").strip()
+    return line.startswith(("raise", "assert"))
+
+
+def _division(kind: type) -> Span | None:
+    """Where a constructor divides the width by the number of heads."""
+    for each in kind.__mro__:
+        code = getattr(vars(each).get("__init__"), "__code__", None)
+        if code is None or each is nn.Module:
+            continue
+        lines = linecache.getlines(code.co_filename)
+        block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
+        try:
+            tree = ast.parse("if True:\n" + "".join(block)) if block else None
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
+                start = code.co_firstlineno - 2
+                end = (node.end_lineno or node.lineno) + start
+                return Span(
+                    code.co_filename, code.co_qualname, node.lineno + start, node.col_offset, end, node.end_col_offset
+                )
+    return None
+
+
+def _constructor(kind: type) -> Span | None:
+    """The line on which a constructor begins."""
+    code = getattr(vars(kind).get("__init__"), "__code__", None)
+    if code is None:
+        return None
+    for number, line in enumerate(linecache.getlines(code.co_filename), 1):
+        if number >= code.co_firstlineno and line.lstrip().startswith("def "):
+            text = line.rstrip()
+            start = len(text) - len(text.lstrip())
+            return Span(code.co_filename, code.co_qualname, number, start, number, len(text))
+    return None

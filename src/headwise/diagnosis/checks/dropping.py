@@ -1,0 +1,127 @@
+"""Dropping: whether dropout stands where it should, in training only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.origins import made_at, option_of
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import Plan
+from headwise.tracing.movement import is_movement
+
+__all__ = ["dropping_suspects", "is_dropping", "kept", "random_operation", "undropped", "with_dropout"]
+
+SHARE = 0.4
+
+
+def with_dropout(plan: Plan) -> Plan:
+    """A plan whose dropout drops something."""
+    init = {
+        name: SHARE if isinstance(value, float) and value == 0.0 and "drop" in name.lower() else value
+        for name, value in plan.init.items()
+    }
+    return replace(plan, init=init)
+
+
+def dropping(target: Any, _: dict[str, Any]) -> None:
+    """Let every dropout of a module drop something."""
+    for each in target.modules() if isinstance(target, nn.Module) else ():
+        if isinstance(each, nn.Dropout) and each.p == 0.0:
+            each.p = SHARE
+        for name, value in vars(each).items():
+            # a share that is handed to torch's functions
+            if "drop" in name.lower() and isinstance(value, float) and value == 0.0:
+                setattr(each, name, SHARE)
+
+
+def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
+    """Dropout in eval, or before the softmax."""
+    there = with_dropout(plan)
+    first, again = (rerun(plan=there, more_change=dropping, luck=luck) for luck in (1, 2))
+    if first.record.failure is not None or again.record.failure is not None:
+        return []
+    stand_ins: dict[Any, Any]
+    random = random_operation(first, again)
+    if random is not None and is_dropping(random):
+        return [undropped(random)]
+    trained = rerun(plan=there, more_change=dropping, training=True)
+    out = []
+    for attention in attentions(trained) if trained.record.failure is None else ():
+        softmax = attention.softmax
+        for entry in attention.path:
+            if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
+                stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
+                out.append(Suspect("dropout-before-softmax", entry.operation.span, stand_ins))
+    return out[:1] or _twice(trained)
+
+
+def _twice(trained: Run) -> list[Suspect]:
+    """Dropout of what dropout has just left: nothing but movements lies between the two."""
+    made = {each.number: entry for entry in trained.seen for each in entry.operation.outputs}
+    for entry in trained.seen:
+        if not _is_dropout(entry) or not _dropped(entry):
+            continue
+        before = made.get(entry.operation.inputs[0].number)
+        while before is not None and is_movement(before.operation.function) and before.at < entry.at:
+            entry_before = made.get(before.operation.inputs[0].number)
+            before = entry_before if entry_before is not before else None
+        if before is not None and before is not entry and _is_dropout(before) and _dropped(before):
+            stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
+            return [Suspect("unknown", entry.operation.span, stand_ins, words="dropout_twice")]
+    return []
+
+
+def _is_dropout(entry: Seen) -> bool:
+    return "dropout" in entry.last and bool(entry.operation.inputs) and bool(entry.operation.outputs)
+
+
+def is_dropping(entry: Seen) -> bool:
+    """Whether what an operation draws is what it drops."""
+    return any(each in entry.last for each in ("drop", "bernoulli", "scaled_dot_product_attention"))
+
+
+def undropped(entry: Seen) -> Suspect:
+    """That an operation drops in evaluation, said where its share or its rule was chosen."""
+    home = next((found for name in ("dropout_p", "training")
+                 if (found := made_at(entry.operation, option_of(name))) is not None), None)  # fmt: skip
+    return Suspect("dropout-in-eval", entry.operation.span, kept(entry), home=home)
+
+
+def kept(entry: Seen) -> dict[Site, Callable[..., Any]]:
+    """What stands in for an operation that drops, and drops nothing."""
+    function = entry.function
+    if entry.last != "scaled_dot_product_attention":
+        return {site_of(entry.operation): lambda *args, **_: args[0]}
+
+    def right(*args: Any, **options: Any) -> Any:
+        given = args if len(args) < 5 else (*args[:4], 0.0, *args[5:])
+        return function(*given, **{name: 0.0 if name == "dropout_p" else each for name, each in options.items()})
+
+    return {site_of(entry.operation): right}
+
+
+def random_operation(first: Run, again: Run) -> Seen | None:
+    """The first operation that gives another result for the same inputs."""
+    for a, b in zip(first.seen, again.seen, strict=False):
+        for x, y in zip(a.operation.outputs, b.operation.outputs, strict=False):
+            if (
+                x.value is not None
+                and y.value is not None
+                and not torch.equal(x.value.nan_to_num(), y.value.nan_to_num())
+            ):
+                return a
+    return None
+
+
+def _dropped(entry: Seen) -> bool:
+    before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
+    return before is not None and after is not None and not torch.equal(before, after)

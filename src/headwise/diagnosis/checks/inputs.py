@@ -1,0 +1,280 @@
+"""Inputs: whether queries, keys and values are each made from their own input, by a projection of their own."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.checks.ignoring import is_dead, is_switched
+from headwise.diagnosis.checks.layout import Side, sides
+from headwise.diagnosis.checks.packing import shared_part
+from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.marks import source_of
+from headwise.diagnosis.following.origins import call_of, returned
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Change, Suspect
+from headwise.recording import Span
+from headwise.recording.calls import call_role, callee
+
+__all__ = ["Held", "Making", "assigned", "ignored_inputs", "makings", "redirected", "shared_projections"]
+
+
+class Making:
+    """How one side of an attention was made. projection: the product with weights, None: there is none; weight: the
+    number of the weights in the record; source: the argument that it comes from.
+    """
+
+    def __init__(self, run: Run, side: Side) -> None:
+        self.name = side.name
+        chain = chain_of(run, side.entry, side.operand)
+        joints = [each for each in chain if each.joint is not None]
+        self.projection: Seen | None = joints[-1] if joints else None
+        self.first = chain[0] if chain else side.entry
+        numbers = [number for number in torch.unique(source_of(side.t)).tolist() if number >= 0]
+        self.source = next((name for name, each in run.sources.items() if numbers == [each]), None)
+        self.weight, self.value = self._weight()
+
+    def _weight(self) -> tuple[int | None, Tensor | None]:
+        entry = self.projection
+        if entry is None:
+            return None, None
+        for seen, marks, tensor in zip(entry.operation.inputs, entry.given, entry.tensors, strict=True):
+            if marks is None and tensor.ndim > 1:
+                return seen.number, tensor
+        return None, None
+
+
+def makings(run: Run, attention: Attention) -> dict[str, Making]:
+    """How each side of an attention was made."""
+    return {each.name: Making(run, each) for each in sides(attention)}
+
+
+def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """Arguments that change nothing, and the projections that took another in their place."""
+    found = attentions(run)
+    if not found or run.output is None:
+        return []
+    names = [name for name in run.named if name in run.known]
+    dead = [name for name in names if not _is_elsewhere(run, name) and is_dead(run, rerun, name)]
+    dead = [name for name in dead if not is_switched(run, rerun, name)]
+    if not dead:
+        return []
+    made = makings(run, found[0])
+    ordered = names if len(names) > 2 else [*names, names[-1]]
+    wanted = dict(zip("qkv", ordered, strict=False)) | {
+        role[0]: name for name in names if (role := call_role(name)) in ("query", "key", "value") and len(names) > 2
+    }
+    out = []
+    for name in dead:
+        side = next((s for s, each in wanted.items() if each == name and s in made and made[s].source != name), None)
+        if side is None:
+            continue
+        out.append(redirected(run, made[side].projection or made[side].first, name, made[side].source or ""))
+    return out
+
+
+def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
+    """That an operation takes one argument in place of another; and with the other."""
+    place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
+    said, home = {"name": name, "was": was}, call_of(run, entry)
+    if place is None or name not in run.plan.arguments(run.sizes)[1]:
+        return Suspect("input-ignored", entry.operation.span, said=said, home=home)
+    taken: dict[str, Any] = {}
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(*args[:place], taken["value"], *args[place + 1 :], **options)
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        taken["value"] = options[name]
+
+    return Suspect(
+        "input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home
+    )
+
+
+class Held:
+    """A module of the target that runs, by its name: a stand-in may call it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.module: Any = None
+
+    def take(self, target: Any, _: dict[str, Any]) -> None:
+        """Take it from the target before it is called."""
+        self.module = target.get_submodule(self.name)
+
+
+def _is_elsewhere(run: Run, name: str) -> bool:
+    """Whether the code reads an argument on a way that was not gone."""
+    try:
+        lines, first = inspect.getsourcelines(callee(run.target))
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    if not call_role(name) and name != next(iter(run.named), ""):
+        # nothing says that it was to be an input
+        return _is_read(tree, name)
+    gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
+    for node in ast.walk(tree):
+        for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
+            is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
+            if block and not is_gone and any(_is_read(each, name) for each in block):
+                return True
+    return False
+
+
+def _is_read(tree: ast.AST, name: str) -> bool:
+    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return any(each.id == name for each in reads)
+
+
+def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
+    """Projections of queries, keys and values that are one by accident: a twin is registered and has no use."""
+    out: list[Suspect] = []
+    target = run.target
+    if not isinstance(target, nn.Module):
+        return out
+    names: dict[int, list[str]] = {}
+    for name, each in target.named_parameters(remove_duplicate=False):
+        names.setdefault(id(each), []).append(name)
+    for attention in attentions(run)[:1]:
+        made = makings(run, attention)
+        packed = {name: (each.projection, each.value) for name, each in made.items()
+                  if each.projection is not None and each.value is not None}  # fmt: skip
+        if out := shared_part(run, packed):
+            return out
+        for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
+            if a not in made or b not in made:
+                continue
+            one, other = made[a], made[b]
+            if one.weight is None or one.weight != other.weight or one.projection is other.projection:
+                continue
+            aliases = names.get(id(one.value), [])
+            shape = () if one.value is None else tuple(one.value.shape)
+            spare = [name for name in unused if target.get_parameter(name).ndim > 1 and _is_twin(target, name, shape)]
+            later = max(
+                (x for x in (one, other) if x.projection is not None),
+                key=lambda x: x.projection.at if x.projection else 0,
+            )
+            if len(aliases) > 1:
+                span = assigned(target, aliases[1:]) or (later.projection.operation.span if later.projection else None)
+                said = {"name": f"{a}, {b}", "near": ", ".join(aliases)}
+                out.append(Suspect("projection-shared", span, said=said, change=_apart(aliases[1:])))
+            elif spare:
+                entry = next(
+                    (x.projection for x in (other, one) if x.projection is not None and _role(spare[0]) == x.name),
+                    later.projection,
+                )
+                if entry is not None:
+                    stand_ins, change = _with_weight(entry, spare[0])
+                    out.append(
+                        Suspect(
+                            "projection-shared", entry.operation.span, stand_ins, change=change,
+                            said={"name": f"{a}, {b}", "near": spare[0].rpartition(".")[0] or spare[0]},
+                        )
+                    )  # fmt: skip
+            if out:
+                return out
+    return out
+
+
+def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether an unused weight is a twin of one of this shape; its own input width may be free, as nothing uses it."""
+    own = tuple(target.get_parameter(name).shape)
+    return own == shape or (own[0] == shape[0] and _role(name) != "")
+
+
+def _role(name: str) -> str:
+    """Which side a parameter is named after: "q", "k" or "v"; "": it does not say."""
+    words = name.lower().replace(".", "_").split("_")
+    for word in words:
+        for side, others in (
+            ("q", ("query", "queries", "wq")),
+            ("k", ("key", "keys", "wk")),
+            ("v", ("value", "values", "wv")),
+        ):
+            if word == side or word in others:
+                return side
+    return ""
+
+
+def _with_weight(entry: Seen, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:
+    """A product that is made with another of the target's weights."""
+    owner, _, leaf = name.rpartition(".")
+    held, function = Held(owner), entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        if isinstance(held.module, nn.Linear):
+            return held.module(args[0])
+        return function(args[0], getattr(held.module, leaf), *args[2:], **options)
+
+    return {site_of(entry.operation): right}, held.take
+
+
+def _apart(names: list[str]) -> Change:
+    """A change that gives parameters, by these names, values of their own."""
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(2)
+            for full in names:
+                path = full.rpartition(".")[0]
+                leaf = path.rpartition(".")[2]
+                if path:
+                    module = copy.deepcopy(target.get_submodule(path))
+                    for each in module.parameters():
+                        each.data = torch.randn_like(each) * (each.std() if each.numel() > 1 else 1.0)
+                    setattr(target.get_submodule(path.rpartition(".")[0]), leaf, module)
+                else:
+                    own = target.get_parameter(full)
+                    setattr(target, full, nn.Parameter(torch.randn_like(own) * own.std()))
+
+    return change
+
+
+def assigned(target: nn.Module, names: list[str]) -> Span | None:
+    """Where a module that holds a parameter was assigned in its class's code."""
+    for full in names:
+        attribute = full.split(".")[0]
+        for kind in type(target).__mro__:
+            function = vars(kind).get("__init__")
+            code = getattr(function, "__code__", None)
+            if code is None or kind is nn.Module:
+                continue
+            lines = linecache.getlines(code.co_filename)
+            block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
+            try:
+                tree = ast.parse("if True:\n" + "".join(block)) if block else None
+            except SyntaxError:
+                continue
+            for node in ast.walk(tree) if tree is not None else ():
+                if not isinstance(node, ast.Assign | ast.AnnAssign):
+                    continue
+                goals = node.targets if isinstance(node, ast.Assign) else [node.target]
+                parts = [x for goal in goals for x in ast.walk(goal)]
+                if any(isinstance(x, ast.Attribute) and x.attr == attribute for x in parts):
+                    made = None if node.value is None else returned(code.co_filename, node.value)
+                    if made is not None:
+                        return made
+                    start = code.co_firstlineno - 2
+                    end = (node.end_lineno or node.lineno) + start
+                    return Span(
+                        code.co_filename,
+                        code.co_qualname,
+                        node.lineno + start,
+                        node.col_offset,
+                        end,
+                        node.end_col_offset,
+                    )
+    return None

@@ -1,0 +1,116 @@
+"""Leaking: whether one sample changes the result of another, and whether samples took the place of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.marks import Marks, place_of, sample_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["is_leaking", "sample_leaks"]
+
+NEAR = 1e-9
+
+
+def sample_leaks(done: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """Whether one sample changes another: the first operation in which it does."""
+    known = _known(done)
+    samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
+    if done.output is None or done.output.ndim == 0 or not known or len(samples) < len(known):
+        return []
+    # what has no axis of samples is every sample's
+    samples = {name: own for name, own in samples.items() if bool(own.any())}
+    then = _disturbed(rerun, {name: own != 0 for name, own in samples.items()})
+    marks = done.output_marks
+    if then.output is None or then.output.shape != done.output.shape or not samples:
+        return []
+    own = _result(done, marks, sample_of)
+    if own is None or not bool((_differs(then.output, done.output) & (own == 0)).any()):
+        return []
+    place = _first(done, then)
+    entry = place or attentions(done)[-1].context
+    kind = "batch-length-confused" if _is_turned(done, rerun, known) else "sample-leak"
+    return [Suspect(kind, entry.operation.span, proved=True)]
+
+
+def is_leaking(done: Run, rerun: Callable[..., Run]) -> bool:
+    """Whether anything of the first sample's output changes with the other samples."""
+    known = _known(done)
+    samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
+    samples = {name: own for name, own in samples.items() if bool(own.any())}
+    if done.output is None or not samples:
+        return False
+    then = _disturbed(rerun, {name: own != 0 for name, own in samples.items()})
+    own = _result(done, done.output_marks, sample_of)
+    if then.output is None or own is None or then.output.shape != done.output.shape:
+        return False
+    return bool((_differs(then.output, done.output) & (own == 0)).any())
+
+
+def _known(done: Run) -> dict[str, Marks]:
+    return {name: marks for name, marks in done.known.items() if done.named[name].is_floating_point()}
+
+
+def _numbers(marks: Marks, number: Callable[[Tensor], Tensor]) -> Tensor | None:
+    t = marks.arrays["t"]
+    return None if bool((t < 0).any()) else number(t)
+
+
+def _result(done: Run, marks: Marks | None, number: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """The number of the sample, or of the place, of each entry of the output: as marked, or as those of the queries."""
+    if marks is not None and marks.kind == "token":
+        found = _numbers(marks, number)
+        if found is not None:
+            return found
+    queries = next(iter(_known(done).values()), None)
+    if queries is None or done.output is None or queries.shape[:-1] != tuple(done.output.shape[:-1]):
+        return None
+    found = _numbers(queries, number)
+    return None if found is None else found[..., :1].expand(done.output.shape)
+
+
+def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:
+    """A run in which some entries of the arguments hold other numbers."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        for name, there in where.items():
+            value = options.get(name)
+            if isinstance(value, Tensor):
+                options[name] = value.where(~there, value * 1.3 + 0.7)
+
+    return rerun(more_change=change)
+
+
+def _differs(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).abs().nan_to_num() > NEAR
+
+
+def _first(done: Run, then: Run) -> Any:
+    """The first operation in which something of the first sample changes with the others."""
+    for a, b in zip(done.seen, then.seen, strict=False):
+        for x, y, m in zip(a.operation.outputs, b.operation.outputs, a.made, strict=False):
+            if m is None or m.kind != "token" or x.value is None or y.value is None:
+                continue
+            own = _numbers(m, sample_of)
+            if own is not None and bool((_differs(x.value, y.value) & (own == 0)).any()):
+                return a
+    return None
+
+
+def _is_turned(done: Run, rerun: Callable[..., Run], known: Mapping[str, Marks]) -> bool:
+    """Whether other tokens of its own sample change nothing for the last token, while other samples do."""
+    places = {name: own for name, marks in known.items() if (own := _numbers(marks, place_of)) is not None}
+    samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
+    if done.output is None or set(places) != set(known):
+        return False
+    then = _disturbed(rerun, {name: (samples[name] == 0) & (places[name] != places[name].max()) for name in places})
+    place, sample = (_result(done, done.output_marks, each) for each in (place_of, sample_of))
+    if then.output is None or place is None or sample is None or then.output.shape != done.output.shape:
+        return False
+    own = (sample == 0) & (place == place.max())
+    return not bool((_differs(then.output, done.output) & own).any())

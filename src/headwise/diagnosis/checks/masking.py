@@ -1,0 +1,298 @@
+"""Masking: whether a mask hides from each query exactly the keys that it means, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.checks.sharing import TOLERANCE
+from headwise.diagnosis.following.anatomy import Attention, attentions
+from headwise.diagnosis.following.marks import place_of, sample_of
+from headwise.diagnosis.following.origins import fill_of, made_at
+from headwise.diagnosis.following.replacing import Recalled, Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.seeing import Sight, allowed_by, sight_of
+from headwise.diagnosis.following.shadow import SUMS, Seen
+from headwise.diagnosis.suspects import Hiding, Suspect
+from headwise.recording import Span
+from headwise.recording.calls import call_role, callee, mask_arguments, parameters
+from headwise.tracing.movement import is_movement
+
+__all__ = ["is_reached", "masking_suspects"]
+
+CLEAR = 1e-4
+# what makes of a mask the numbers that are added to scores
+FILLS = frozenset({"*", "*=", "mul", "mul_", "masked_fill", "masked_fill_", "where"})
+
+
+def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
+    """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
+    for a, b in zip(attentions(masked), attentions(free), strict=False):
+        with_mask, without = sight_of(a), sight_of(b)
+        if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
+            continue
+        if not bool(without.weights.isfinite().all()):
+            # what holds NaN with no mask tells nothing of one
+            continue
+        samples = int(with_mask.sample.max()) + 1
+        rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
+        allowed = allowed_by(masked, samples, rows, columns)
+        if allowed is None:
+            continue
+        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column]
+        kind = _kind(with_mask, without, allowed, wanted)
+        if kind == "mask-axis" and _is_of_queries(masked):
+            continue
+        is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
+        if kind == "mask-after-softmax" and not is_late:
+            # beside a sink rows sum to less the more is masked
+            continue
+        if kind and not _is_flag(masked, a, with_mask):
+            return [_suspect(masked, a, kind, wanted, with_mask)]
+    return []
+
+
+def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
+    if bool((masked.weights.nan_to_num() < -TOLERANCE).any()) and bool((free.weights.nan_to_num() >= 0).all()):
+        # what is meant for scores was given to weights
+        return "mask-after-softmax"
+    # what is nearly nothing without the mask tells nothing of it
+    before = free.weights.nan_to_num() > CLEAR
+    right = before & wanted
+    has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
+    seen = masked.visible & before
+    if bool(((seen == right) | ~has_some).all()):
+        total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
+        share = free.weights.nan_to_num().sum(dim=-1, keepdim=True)
+        return "mask-after-softmax" if bool((((total - share).abs() > TOLERANCE) & has_some).any()) else ""
+    if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
+        return "mask-ignored"
+    wrong = before & ~wanted
+    has_wrong = wrong.any(dim=-1, keepdim=True)
+    if bool(((seen == wrong) | ~has_wrong).all()):
+        return "mask-inverted"
+    if bool((seen == before).all()):
+        # nothing is hidden: whole queries are made alike, or what should be nothing is too much
+        return "mask-axis" if _levels_rows(masked, free, before) else "mask-weak-fill"
+    if another := _of_another(masked, allowed, before):
+        return another
+    if _is_of_rows(masked, allowed, before):
+        return "mask-axis"
+    if bool(((seen | ~before) | ~has_some).all()):
+        return "mask-weak-fill"
+    hidden = before & ~seen
+    if bool((hidden & ~wanted).any()) and not bool((hidden & wanted & has_some).any()):
+        # it hides only what it should, but not everywhere
+        return "mask-broadcast"
+    return "mask-broadcast" if bool((hidden & wanted).any()) else "unknown"
+
+
+def _is_of_queries(run: Run) -> bool:
+    """Whether the keys have a mask of their own, which is not given: this one is then of the queries."""
+    inputs = [name for name in run.known if call_role(name) == "key"]
+    others = [name for name in mask_arguments(parameters(callee(run.target))) if name != run.plan.mask]
+    return any(other.startswith(name) for name in inputs for other in others)
+
+
+def _padded(masked: Sight, allowed: Tensor) -> Tensor:
+    """Rows of tokens that the mask itself hides, which see nothing, or all alike: nobody reads them."""
+    if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
+        return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
+    hidden = ~allowed[masked.sample[..., :1], 0, masked.row[..., :1]]
+    return hidden & ~masked.seeing
+
+
+def _is_flag(run: Run, attention: Attention, masked: Sight) -> bool:
+    """Whether a mask's numbers reach nothing, and that there is one makes each query see what is not behind it."""
+    reached = _reached(run)
+    if any(_uses(each, reached) for each in (*attention.path, attention.context)):
+        return False
+    return bool((masked.visible == (masked.column <= masked.row)).all())
+
+
+def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:
+    """Whether a mask changes some queries only, and lets these see all keys alike: it is on their axis."""
+    weights, was = masked.weights.nan_to_num(), free.weights.nan_to_num()
+    changed = ((weights - was).abs() > CLEAR).any(dim=-1)
+    count = before.sum(dim=-1, keepdim=True).clamp(min=1)
+    mean = (weights * before).sum(dim=-1, keepdim=True) / count
+    is_level = (((weights - mean).abs() < TOLERANCE) | ~before).all(dim=-1)
+    return bool(changed.any()) and not bool(changed.all()) and bool(is_level[changed].all())
+
+
+def _of_another(masked: Sight, allowed: Tensor, before: Tensor) -> str:
+    """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own: from one
+    and the same, or from others.
+    """
+    every = torch.ones(allowed.shape[0], dtype=torch.bool)
+    for problem in range(masked.weights.shape[0]):
+        rows, columns = masked.row[problem], masked.column[problem]
+        seen = masked.visible[problem] & before[problem]
+        fits = [
+            bool(((seen == (before[problem] & allowed[sample][rows, columns]))
+                  | ~(before[problem] & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
+            for sample in range(allowed.shape[0])
+        ]  # fmt: skip
+        if not any(fits):
+            return ""
+        every &= torch.tensor(fits)
+    return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
+
+
+def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
+    """Whether what should hide keys hides queries."""
+    if allowed.shape[1] != allowed.shape[2]:
+        return False
+    turned = allowed.transpose(1, 2)[masked.sample, masked.row, masked.column]
+    right = before & turned
+    return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())
+
+
+def _is_unchanged(masked: Sight, free: Sight) -> bool:
+    """Whether the keys that are seen have the weights that they have with no mask."""
+    return bool(((masked.weights - free.weights).nan_to_num().abs() <= TOLERANCE)[masked.visible].all())
+
+
+def _late(run: Run, attention: Attention) -> list[Seen]:
+    """The operations after the softmax that use the mask."""
+    reached, softmax = _reached(run), attention.softmax
+    return [each for each in attention.path if softmax is not None and each.at > softmax.at and _uses(each, reached)]
+
+
+def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: Sight) -> Suspect:
+    reached = _reached(run)
+    users = [each for each in run.seen if _uses(each, reached)]
+    on_path = [each for each in attention.path if _uses(each, reached)]
+    late = _late(run, attention)
+    entry = on_path[0] if on_path else next((each for each in users), None)
+    entry = late[0] if kind == "mask-after-softmax" and late else entry
+    span = None if entry is None else entry.operation.span
+    if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast"):
+        span = _arranged(run, reached, kind) or span
+    if span is None:
+        span = (attention.softmax or attention.scores or attention.context).operation.span
+    if attention.fused:
+        span = attention.context.operation.span if entry is None else span
+    error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
+    place = None if attention.softmax is None else attention.softmax.operation.span
+    return Suspect(
+        kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.0%}", "_softmax": place},
+        is_local=True, home=_home(run, kind, entry, reached),
+    )  # fmt: skip
+
+
+def _home(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span | None:
+    """Where what is wrong with a mask came into it, before it met the scores; None: there."""
+    if entry is None:
+        return None
+    made = [each for each in run.seen if each.at < entry.at and all(m is None for m in each.given)
+            and reached & {t.number for t in each.operation.inputs}]  # fmt: skip
+    if kind == "mask-weak-fill":
+        is_added = entry.operation.name in ("+", "+=", "add", "add_")
+        filled = [each for each in made if is_added and each.operation.name in FILLS]
+        place = filled[-1] if filled else entry
+        home = made_at(place.operation, fill_of)
+        return home or (place.operation.span if filled else None)
+    if kind == "mask-broadcast":
+        # all samples have become one
+        lost = [each for each in made if each.last in SUMS or each.operation.name == "index"]
+        fewer = [each for each in lost if each.operation.outputs
+                 and prod(each.operation.outputs[0].shape) < prod(each.operation.inputs[0].shape)]  # fmt: skip
+        return fewer[0].operation.span if fewer else None
+    return None
+
+
+def is_reached(run: Run) -> bool:
+    """Whether a mask is brought to scores, whatever comes of it."""
+    reached = _reached(run)
+    kinds = [{m.kind for m in (*each.given, *each.made) if m is not None} for each in run.seen if _uses(each, reached)]
+    return any("pair" in each for each in kinds) or any(_uses(each.context, reached) for each in attentions(run))
+
+
+def _reached(run: Run) -> set[int]:
+    """The numbers of the tensors that a mask led to, but for scores."""
+    tensor = run.named.get(run.plan.mask)
+    found: set[int] = set()
+    for entry in run.seen:
+        for own, seen in zip(entry.tensors, entry.operation.inputs, strict=True):
+            if own is tensor:
+                found.add(seen.number)
+        if all(each is None for each in entry.given) and found & {each.number for each in entry.operation.inputs}:
+            found |= {each.number for each in entry.operation.outputs}
+    return found
+
+
+def _uses(entry: Seen, reached: set[int]) -> bool:
+    """Whether an operation brings a mask to scores, or to anything that depends on the inputs."""
+    if all(each is None for each in entry.given):
+        return False
+    return bool(reached & {each.number for each in entry.operation.inputs})
+
+
+def _arranged(run: Run, reached: set[int], kind: str) -> Span | None:
+    """Where the mask was last given its shape."""
+    moves = [
+        each for each in run.seen
+        if all(m is None for m in each.given) and reached & {t.number for t in each.operation.inputs}
+        and (is_movement(each.operation.function) or each.operation.name == "index")
+    ]  # fmt: skip
+    if kind == "mask-repeat-order":
+        copies = [each for each in moves if each.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
+        # repeat_interleave is what samples and heads in the batch want
+        copies = [each for each in copies if each.last != "repeat_interleave"] or copies
+        moves = copies or moves
+    return moves[-1].operation.span if moves else None
+
+
+def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tensor) -> dict[Site, Callable[..., Any]]:
+    """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself."""
+    softmax = attention.softmax
+    if attention.fused:
+        return _fused_stand_ins(run, attention)
+    if softmax is None:
+        return {}
+    marks = softmax.given[0]
+    if marks is None or marks.kind != "pair":
+        return {}
+    sight = sight_of(attention)
+    if sight is None:
+        return {}
+    samples, rows, columns = int(sight.sample.max()) + 1, int(sight.row.max()) + 1, int(sight.column.max()) + 1
+    allowed = allowed_by(run, samples, rows, columns)
+    if allowed is None:
+        return {}
+    x, y = marks.arrays[attention.looks], marks.arrays[attention.keys]
+    open_to = allowed[sample_of(x), place_of(x), place_of(y)]
+    del wanted
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, open_to)}
+    for entry in on_path:
+        place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
+        if entry is not softmax:
+            out[site_of(entry.operation)] = _undone(place)
+    return out
+
+
+def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+    """torch's own attention, called with the mask as it is meant."""
+    entry = attention.context
+    a, b = entry.given[:2]
+    if entry.last != "scaled_dot_product_attention" or a is None or b is None or len(a.shape) != 4:
+        return {}
+    x = a.arrays["t"][..., 0][..., None]
+    y = b.arrays["t"][..., 0].repeat_interleave(max(1, a.shape[1] // b.shape[1]), dim=1)[..., None, :]
+    size = [int(place_of(each).max()) + 1 for each in (x, y)]
+    allowed = allowed_by(run, int(sample_of(x).max()) + 1, *size)
+    if allowed is None:
+        return {}
+    open_to = allowed[sample_of(x), place_of(x), place_of(y)]
+    return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
+
+
+def _undone(place: int) -> Callable[..., Any]:
+    from headwise.recording.identity import tensors
+
+    return lambda *args, **options: list(tensors((args, options)))[place]

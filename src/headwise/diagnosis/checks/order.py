@@ -1,0 +1,265 @@
+"""Order: whether an attention that should look back only does, itself included."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.following.anatomy import Attention, attentions, makers
+from headwise.diagnosis.following.marks import place_of
+from headwise.diagnosis.following.replacing import Recalled, Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.seeing import NOTHING, Sight, sight_of
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.following.written import written_in
+from headwise.diagnosis.suspects import Hiding, Suspect
+from headwise.recording import Span
+from headwise.recording.calls import parameters
+from headwise.recording.libraries import is_installed
+
+__all__ = ["order_suspects", "pattern_of", "wants_causal"]
+
+
+def order_suspects(run: Run) -> list[Suspect]:
+    """What is wrong with the order in which tokens see each other, of a run without a mask."""
+    for attention in attentions(run):
+        sight = sight_of(attention)
+        if sight is None:
+            continue
+        seen = _pattern(sight)
+        if seen is None:
+            continue
+        dropped = _dropped(run)
+        kind = _kind(seen, wants=dropped is not None or wants_causal(run))
+        if not kind and sight.weights.shape[-1] > 1:
+            late = _hidden_late(attention, sight)
+            if late is not None:
+                return [Suspect("mask-after-softmax", late.operation.span, _stand_ins(attention), is_local=True)]
+        if kind:
+            entry, home = dropped if dropped is not None and kind == "causal-missing" else _closer(attention), None
+            if kind != "causal-missing":
+                maker = _made_by(run, entry)
+                home = _home(run, entry, kind) if maker is None else None
+                if maker is not None and not (
+                    kind == "causal-inverted" and _is_usual(_value(maker)) and not _is_plainly_closed(entry, maker)
+                ):
+                    entry = maker
+            return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
+    return []
+
+
+def pattern_of(attention: Attention) -> Tensor | None:
+    """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
+    sight = sight_of(attention)
+    return None if sight is None else _pattern(sight)
+
+
+def _hidden_late(attention: Attention, sight: Sight) -> Seen | None:
+    """What takes away the weights of later keys when they have had their share; None: no row lost any."""
+    softmax = attention.softmax
+    value = None if softmax is None else softmax.operation.outputs[0].value
+    marks = None if softmax is None or not softmax.made else softmax.made[0]
+    if softmax is None or value is None or marks is None or marks.kind != "pair":
+        return None
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    later = (y > x) & (x >= 0) & (y >= 0)
+    total = sight.weights.sum(dim=-1)
+    future = sight.column > sight.row
+    if not bool((value.abs() > NOTHING)[later].any()) or bool((sight.weights.abs() > NOTHING)[future].any()):
+        return None
+    after = [each for each in attention.path if each.at > softmax.at]
+    return after[0] if after and bool(((total - 1).abs() > 1e-3).any()) else None
+
+
+def _pattern(sight: Sight) -> Tensor | None:
+    """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
+    rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
+    counts = torch.zeros(rows, columns)
+    totals = torch.zeros(rows, columns)
+    index = (sight.row.flatten(), sight.column.flatten())
+    usable = sight.seeing.expand(sight.weights.shape)
+    counts.index_put_(index, (sight.visible & usable).to(counts.dtype).flatten(), accumulate=True)
+    totals.index_put_(index, usable.to(counts.dtype).flatten(), accumulate=True)
+    if bool(((counts > 0) & (counts < totals)).any()):
+        return None
+    seen = counts > 0
+    return torch.where((totals > 0), seen, torch.zeros_like(seen)) if bool((totals > 0).any()) else None
+
+
+def _kind(seen: Tensor, *, wants: bool) -> str:
+    rows, columns = seen.shape
+    known = seen.any(dim=-1)
+    i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+
+    def is_like(pattern: Tensor) -> bool:
+        return bool((seen == pattern)[known].all()) and int(known.sum()) > 1
+
+    if is_like(torch.ones_like(seen)):
+        return "causal-missing" if wants else ""
+    if is_like(j <= i) or is_like(j <= i + columns - rows):
+        return ""
+    for shift in {0, columns - rows}:
+        if is_like(j < i + shift) or is_like(j <= i + shift + 1):
+            return "causal-offset"
+        if is_like(j >= i + shift) or is_like(j > i + shift):
+            return "causal-inverted"
+    return ""
+
+
+def wants_causal(run: Run) -> bool:
+    """Whether a target says that it looks back only: by its name, by a flag that is on, or by what it keeps."""
+    kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
+    if re.search(r"causal|autoregressive|masked_?self|decoder_?self", kind, re.IGNORECASE):
+        return True
+    flags = {**run.plan.init, **run.plan.call}
+    if any(re.search(r"causal", name) and value is True for name, value in flags.items()):
+        return True
+    if isinstance(run.target, nn.Module):
+        # who takes a mask may be handed the order with it
+        takes_mask = any("mask" in name for name in inspect.signature(run.target.forward).parameters)
+        if any("causal" in each.name and each.default is True for each in _switches(run)):
+            return True
+        modules = [] if takes_mask else list(run.target.modules())
+        if any("causal" in name and value is True for each in modules for name, value in vars(each).items()):
+            return True
+        return any(_is_triangle(each) for each in run.target.buffers())
+    return False
+
+
+def _switches(run: Run) -> list[inspect.Parameter]:
+    """What the person's own class is built with that the plan leaves as it is; what is published hands a flag on."""
+    kind = type(run.target)
+    file = getattr(inspect.getmodule(kind), "__file__", None) or ""
+    if is_installed(file) or not isinstance(run.plan.target, type):
+        return []
+    return [each for each in parameters(kind) if each.name not in run.plan.init]
+
+
+def _dropped(run: Run) -> Seen | None:
+    """The operation that hides later keys of scores, and whose result nothing takes."""
+    taken = {each.number for entry in run.seen for each in entry.operation.inputs}
+    for entry in run.seen:
+        marks = [each for each in entry.given if each is not None and each.kind == "pair"]
+        if entry.last not in ("masked_fill", "where") or not marks or entry.operation.writes:
+            continue
+        if any(made.number in taken for made in entry.operation.outputs):
+            continue
+        values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]
+        if any(each is not None and _is_triangle(each) for each in values):
+            return entry
+    return None
+
+
+def _is_triangle(t: Tensor) -> bool:
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_complex():
+        return False
+    square = t.reshape(-1, *t.shape[-2:])[0]
+    low = torch.ones_like(square, dtype=torch.bool).tril()
+    below, above = square[low], square[~low]
+    return bool((below == below[0]).all()) and bool((above == above[0]).all()) and bool(below[0] != above[0])
+
+
+def _closer(attention: Attention) -> Seen:
+    """The operation that hides keys, or else the one that makes the weights."""
+    for entry in attention.path:
+        others = [m is None for m in entry.given]
+        if entry.last in (
+            "masked_fill",
+            "masked_fill_",
+            "where",
+            "__setitem__",
+            "tril",
+            "triu",
+            "mul",
+            "add",
+            "add_",
+        ) and any(others):
+            return entry
+        if entry.last in ("tril", "triu"):
+            return entry
+    return attention.softmax or attention.scores or attention.context
+
+
+def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
+    """Whether what is filled is just what a square marks that the same function made: the square is the wrong one.
+
+    Where it is called by what may be seen, or turned where it is used, what is done with it is wrong.
+    """
+    code, own = entry.operation.span.source, maker.operation.span
+    is_here = own.function == entry.operation.span.function and own.line != entry.operation.span.line
+    is_turned = re.search(r"~|==|!=|logical_not|keep|allow|visib|seen|see\b|valid|attend|lower|tril|open", code)
+    return is_here and entry.last in ("masked_fill", "masked_fill_") and is_turned is None
+
+
+def _made_by(run: Run, entry: Seen) -> Seen | None:
+    """The operation that gave a mask its triangle; None: it came from outside of the run."""
+    ahead = [
+        (entry.at, each.number)
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None
+    ]
+    met: set[int] = set()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at in met:
+                continue
+            met.add(maker.at)
+            if maker.last in ("tril", "triu", "tril_", "triu_") or maker.operation.name in ("<", "<=", ">", ">="):
+                return maker
+            ahead += [(maker.at, each.number) for each in maker.operation.inputs]
+    return None
+
+
+def _home(run: Run, entry: Seen, kind: str) -> Span | None:
+    """Where a triangle that was made before the run was made; None: what is done with it is wrong."""
+
+    def is_it(value: Any) -> bool:
+        if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[-1] != value.shape[-2]:
+            return False
+        return not (kind == "causal-inverted" and _is_usual(value))
+
+    return written_in(run.target, entry.operation.span, is_it)
+
+
+def _value(entry: Seen) -> Tensor | None:
+    return entry.operation.outputs[0].value if entry.operation.outputs else None
+
+
+def _is_usual(t: Tensor | None) -> bool:
+    """Whether a square marks what may be seen, or what may not, as people write it: with the diagonal in the first."""
+    if t is None or t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.is_complex():
+        return False
+    held = t.reshape(-1, *t.shape[-2:])[0] != 0
+    every = torch.ones_like(held)
+    return bool(torch.equal(held, every.tril()) or torch.equal(held, every.triu(1)))
+
+
+def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+    softmax = attention.softmax
+    if attention.fused:
+        return _fused_stand_ins(attention)
+    marks = None if softmax is None else softmax.given[0]
+    scores = attention.scores
+    if softmax is None or marks is None or marks.kind != "pair" or scores is None:
+        return {}
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, y <= x)}
+    closer = _closer(attention)
+    if closer is not softmax and closer is not scores:
+        place = next((at for at, each in enumerate(closer.given) if each is not None and each.kind == "pair"), 0)
+        out[site_of(closer.operation)] = lambda *args, **options: [
+            each for each in (*args, *options.values()) if isinstance(each, Tensor)
+        ][place]
+    return out
+
+
+def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+    if attention.context.last != "scaled_dot_product_attention":
+        return {}
+    return {site_of(attention.context.operation): Recalled(attention.context.function, {"is_causal": True})}

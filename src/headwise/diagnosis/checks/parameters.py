@@ -1,0 +1,274 @@
+"""Parameters: whether each is registered, used, and reached by the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.checks.inputs import Held, assigned
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.origins import alias_after
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Change, Suspect
+
+__all__ = ["apart", "cut_gradients", "holder_of", "listed", "unregistered", "unused_parameters", "without_gradient"]
+
+CUTS = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
+
+
+def without_gradient(done: Run) -> tuple[list[str], str]:
+    """The parameters that the output does not reach, of a run with gradients; and what the backward raised."""
+    if not isinstance(done.target, nn.Module) or done.output is None:
+        return [], ""
+    parameters = dict(done.target.named_parameters())
+    frozen = [name for name, each in parameters.items() if not each.requires_grad]
+    if not parameters or len(frozen) == len(parameters):
+        return [], ""
+    if not done.output.requires_grad:
+        return [name for name in parameters if name not in frozen], ""
+    weights = torch.linspace(0.5, 1.5, done.output.numel(), dtype=done.output.dtype).reshape(done.output.shape)
+    try:
+        (done.output * weights).sum().backward()
+    except RuntimeError as error:
+        return [], str(error).splitlines()[0]
+    return [name for name, each in parameters.items() if name not in frozen and each.grad is None], ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as they are said: the first three, and that there are more."""
+    return ", ".join([*names[:3], *("…" for _ in names[3:4])])
+
+
+def used_parameters(done: Run) -> set[str]:
+    """The parameters that any operation of a run took, or that a view of was taken."""
+    if not isinstance(done.target, nn.Module):
+        return set()
+    storages: dict[int, list[str]] = {}
+    for name, each in done.target.named_parameters():
+        storages.setdefault(each.untyped_storage().data_ptr(), []).append(name)
+    out: set[str] = set()
+    for entry in done.seen:
+        for tensor in entry.tensors:
+            out |= set(storages.get(tensor.untyped_storage().data_ptr(), []) if tensor.layout is torch.strided else [])
+    return out
+
+
+def unused_parameters(done: Run, lacking: list[str]) -> list[str]:
+    """Those without gradient that no operation took at all."""
+    used = used_parameters(done)
+    opaque = any(
+        entry.last in ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder") for entry in done.seen
+    )
+    return [] if opaque else [name for name in lacking if name not in used]
+
+
+def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
+    """Projections that are registered and never run."""
+    if not unused or not attentions(done):
+        return []
+    target = done.target
+    owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in unused))
+    out = []
+    for owner in owners:
+        weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
+        if not any(target.get_parameter(name).ndim > 1 for name in weights):
+            continue
+        stand_ins, change = _applied(done, target, owner)
+        out.append(Suspect("projection-unused", _end(done), stand_ins, said={"name": owner}, change=change,
+                           home=_named_again(_end(done))))  # fmt: skip
+    return out
+
+
+def _end(done: Run) -> Any:
+    """Where the output was last computed."""
+    found = [each for each in done.seen if any(marks is not None for marks in each.given)]
+    if not found:
+        return None
+    last = found[-1].operation
+    spans = [*last.chain, last.span]
+    return next((span for span in spans if span.function == f"{type(done.target).__qualname__}.forward"), last.span)
+
+
+def _named_again(span: Any) -> Any:
+    """Where what is projected nowhere is only given another name, if it is."""
+    return None if span is None else alias_after(span)
+
+
+def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:
+    """A projection put behind the last operation, where it fits there."""
+    last = [each for each in done.seen if any(marks is not None for marks in each.given)][-1]
+    module = target.get_submodule(owner) if owner in dict(target.named_modules()) else None
+    width = last.operation.outputs[0].shape[-1] if last.operation.outputs and last.operation.outputs[0].shape else 0
+    if not isinstance(module, nn.Linear) or module.in_features != width:
+        return {}, None
+    held, function = Held(owner), last.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return held.module(function(*args, **options))
+
+    return {site_of(last.operation): right}, held.take
+
+
+def unregistered(done: Run) -> list[Suspect]:
+    """Parameters that a run uses but the module does not have: in a plain list, or made anew at each call."""
+    if not isinstance(done.target, nn.Module):
+        return []
+    own = {id(each) for each in done.target.parameters()}
+    for entry in done.seen:
+        for tensor in entry.tensors:
+            if isinstance(tensor, nn.Parameter) and id(tensor) not in own:
+                holder = holder_of(done.target, tensor)
+                span = None if holder is None else assigned(holder[0], [holder[1]])
+                change = None if holder is None else _registered(done.target, *holder)
+                return [Suspect("parameters-unregistered", span or entry.operation.span,
+                                said={"name": "" if holder is None else holder[1]}, change=change)]  # fmt: skip
+    return []
+
+
+def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None:
+    """The module that keeps a tensor, and the name of the attribute in which it does."""
+    for module in target.modules():
+        for name, each in module._buffers.items():
+            if each is tensor:
+                return module, name
+        for name, value in vars(module).items():
+            if not name.startswith("_") and any(each is tensor for each in _held(value, 0)):
+                return module, name
+    return None
+
+
+def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
+    """A change that lets a module know what it keeps in a plain list or dictionary."""
+    path = next(path for path, each in target.named_modules() if each is holder)
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        own = target.get_submodule(path)
+        value = vars(own).pop(name, None)
+        items = list(value.values() if isinstance(value, Mapping) else value or ())
+        known: nn.Module
+        if isinstance(value, Mapping):
+            known = nn.ModuleDict(value) if isinstance(items[0], nn.Module) else nn.ParameterDict(value)
+        else:
+            known = nn.ModuleList(items) if isinstance(items[0], nn.Module) else nn.ParameterList(items)
+        setattr(own, name, known)
+
+    return change
+
+
+def _held(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, nn.Module):
+        yield from value.parameters()
+    elif isinstance(value, Tensor):
+        yield value
+    elif depth < 3 and isinstance(value, list | tuple | set):
+        for each in value:
+            yield from _held(each, depth + 1)
+    elif depth < 3 and isinstance(value, Mapping):
+        for each in value.values():
+            yield from _held(each, depth + 1)
+
+
+def cut_gradients(
+    done: Run, lacking: list[str], rerun: Callable[[dict[Site, Callable[..., Any]]], Run]
+) -> list[Suspect]:
+    """Where the gradient of parameters that are used is cut off."""
+    together: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for entry in done.seen:
+        if not _cuts(entry):
+            continue
+        first = first or entry
+        together[site_of(entry.operation)] = _kept(entry)
+        for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
+            left, error = without_gradient(rerun(dict(stand_ins)))
+            if not error and set(left) < set(lacking):
+                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), said={"name": listed(lacking)})]
+    return []
+
+
+def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+    """Where the gradient of weights or of an operand is cut off, though some of the packed parameters get theirs."""
+    if not _is_cut(done):
+        return []
+    together: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for entry in done.seen:
+        if not _cuts(entry) or not any(marks is not None for marks in entry.given):
+            continue
+        first = first or entry
+        together[site_of(entry.operation)] = _kept(entry)
+        for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
+            if not _is_cut(rerun(dict(stand_ins))):
+                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), words="gradient_path")]
+    return []
+
+
+def _is_cut(done: Run) -> bool:
+    """Whether an operand of an attention has no gradient; all arguments of the run have one."""
+    for attention in attentions(done):
+        entries = [attention.context] if attention.scores is None else [attention.context, attention.scores]
+        for entry in entries:
+            for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
+                if (
+                    marks is not None
+                    and marks.kind in ("token", "pair")
+                    and not seen.requires_grad
+                    and seen.dtype.is_floating_point
+                ):
+                    return True
+    return False
+
+
+def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+    """What was changed in place although the backward needs it."""
+    together: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for entry in done.seen:
+        if not entry.operation.writes or not any(marks is not None for marks in entry.given):
+            continue
+        first = first or entry
+        together[site_of(entry.operation)] = apart(entry)
+        for stand_ins, place in (({site_of(entry.operation): apart(entry)}, entry), (together, first)):
+            then = rerun(dict(stand_ins))
+            if then.record.failure is None and not without_gradient(then)[1]:
+                said = {"error": error}
+                return [
+                    Suspect("gradient-cut", place.operation.span, dict(stand_ins), said=said, words="gradient_broken")
+                ]
+    last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
+    return [Suspect("gradient-cut", last.operation.span, said={"error": error}, words="gradient_broken")]
+
+
+def _cuts(entry: Seen) -> bool:
+    """Whether an operation takes what has a gradient and gives what has none."""
+    if not any(each.requires_grad for each in entry.operation.inputs) or not entry.operation.outputs:
+        return entry.operation.name in CUTS and any(each.requires_grad for each in entry.operation.inputs)
+    made = entry.operation.outputs[0]
+    return made.dtype.is_floating_point and not made.requires_grad
+
+
+def _kept(entry: Seen) -> Callable[..., Any]:
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        if entry.last in CUTS:
+            return args[0]
+        with torch.enable_grad():
+            return function(*args, **options)
+
+    return right
+
+
+def apart(entry: Seen) -> Callable[..., Any]:
+    """A stand-in that changes a copy, and not what it was given."""
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(args[0].clone(), *args[1:], **options)
+
+    return right

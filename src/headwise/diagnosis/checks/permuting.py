@@ -1,0 +1,94 @@
+"""Permuting: whether keys and values in another order, with the mask in that order too, give the same output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from headwise.diagnosis.following.anatomy import attentions, operand_marks
+from headwise.diagnosis.following.marks import place_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed, Tried
+
+__all__ = ["permuting_suspects"]
+
+NEAR = 1e-6
+
+
+def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
+    """Weights and values that no longer belong together when the keys come in another order; and what was tried.
+
+    Where positions count, as with rotary positions, the output may differ, and that is told.
+    """
+    axes = _key_axes(run)
+    if not axes or run.output is None:
+        return [], Missed("doctor.missed.one_argument")
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        for name, axis in axes.items():
+            value = options.get(name)
+            if isinstance(value, Tensor):
+                options[name] = value.roll(1, axis)
+
+    other = rerun(more_change=change)
+    if other.record.failure is not None or other.output is None or other.output.shape != run.output.shape:
+        return [], Missed("doctor.missed.no_output")
+    if _near(run.output, other.output):
+        return [], True
+    for a, b in zip(attentions(run), attentions(other), strict=False):
+        if a.context.joint is None or b.context.joint is None or _near_value(a.context, b.context):
+            continue
+        if _is_rolled_alike(a.context, b.context):
+            return [Suspect("unknown", a.context.operation.span, proved=True, words="keys_and_values")], True
+    return [], "positions count"
+
+
+def _key_axes(run: Run) -> dict[str, int]:
+    """The arguments of keys, and the axis along which their tokens lie."""
+    if not any(each.name == "S" for each in run.plan.symbols):
+        return {}
+    out = {}
+    for name, said in run.plan.call.items():
+        if isinstance(said, list) and "S" in said:
+            out[name] = said.index("S")
+    return out
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a - b).detach().abs().nan_to_num() <= NEAR).all())
+
+
+def _near_value(a: Seen, b: Seen) -> bool:
+    x, y = a.operation.outputs[0].value, b.operation.outputs[0].value
+    return x is not None and y is not None and _near(x, y)
+
+
+def _is_rolled_alike(a: Seen, b: Seen) -> bool:
+    """Whether both operands of a weighted sum moved with the keys, each by itself, though their product changed."""
+    moved = 0
+    for marks, x, y in zip(operand_marks(a), _values(a), _values(b), strict=True):
+        if marks is None or x is None or y is None:
+            return False
+        arrays = [marks.arrays["t"]] if marks.kind == "token" else [marks.arrays["x"], marks.arrays["y"]]
+        axes = [axis for axis in range(x.ndim) if any(_runs_along(each, axis) for each in arrays)]
+        moved += any(_near(x.roll(1, axis), y) for axis in axes)
+    return moved == 2
+
+
+def _values(entry: Seen) -> list[Tensor | None]:
+    if entry.joint is None:
+        return [None, None]
+    out = []
+    for operand in (entry.joint.a, entry.joint.b):
+        place = next((at for at, each in enumerate(entry.tensors) if each is operand), None)
+        out.append(None if place is None else entry.operation.inputs[place].value)
+    return out
+
+
+def _runs_along(t: Tensor, axis: int) -> bool:
+    places = place_of(t)
+    return bool((places != places.select(axis, 0).unsqueeze(axis)).any())

@@ -1,0 +1,216 @@
+"""Rearranging: finds the movement that breaks the layout, by trying what would put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headwise.diagnosis.checks.inputs import makings, redirected
+from headwise.diagnosis.checks.layout import Breach, Side, breaches, leaving, sides
+from headwise.diagnosis.checks.repairs import Rearrangement, rearrangements, turns
+from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import call_role
+from headwise.tracing.movement import is_movement
+
+__all__ = ["Rerun", "layout_suspects"]
+
+Rerun = Callable[[dict[Site, Callable[..., Any]]], Run]
+# trials of one examination: each is a run
+MOST = 60
+
+
+def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
+    """The first thing that is wrong with how heads are split, met and merged; [] where all is well."""
+    for number, attention in enumerate(attentions(run)):
+        found = breaches(attention)
+        if found:
+            suspect = _inward(run, rerun, attention, number, found)
+            return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
+    for attention in attentions(run)[-1:]:
+        what = leaving(run, attention)
+        if what:
+            return [_outward(run, rerun, attention, what) or Suspect("unknown", attention.context.operation.span)]
+    return []
+
+
+def _from_queries(run: Run, attention: Attention) -> Suspect | None:
+    """Keys or values that are made from the queries' input, where the other is made from its own."""
+    made = makings(run, attention)
+    if set(made) != set("qkv"):
+        return None
+    sources = {name: each.source for name, each in made.items()}
+    for name, other in (("k", "v"), ("v", "k")):
+        entry = made[name].projection
+        if sources[name] == sources["q"] != sources[other] and call_role(sources[other] or "") and entry is not None:
+            return redirected(run, entry, sources[other] or "", sources["q"] or "")
+    return None
+
+
+def _unknown(attention: Attention, breach: Breach) -> Suspect:
+    entry = attention.scores or attention.context
+    if breach.what == "samples":
+        return Suspect("batch-length-confused", entry.operation.span)
+    if breach.what in ("samples mixed", "unequal samples"):
+        return Suspect("sample-leak", entry.operation.span)
+    return Suspect("unknown", entry.operation.span, said={"segment": breach.side})
+
+
+def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
+    if all(each.what == "features" for each in found) and len(found) > 1:
+        suspect = _turned(run, rerun, attention, number, found)
+        if suspect is not None:
+            return suspect
+    breach = found[0]
+    side = next(each for each in sides(attention) if each.name == breach.side)
+    moves = _moves(run, side)
+    for entry in moves:
+        for change in rearrangements(run, entry):
+            stand_ins = {site_of(entry.operation): change.instead(entry)}
+            if _is_mended(rerun(stand_ins), number, breach):
+                together = _same_span(run, rerun, number, entry)
+                kind = _inward_kind(entry, breach)
+                return Suspect(
+                    kind,
+                    entry.operation.span,
+                    {**together, **stand_ins},
+                    said={"_move": _move(entry, change)},
+                    is_local=True,
+                )
+    for entry in reversed(moves):
+        for order in turns(entry):
+            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            if _is_mended(rerun(stand_ins), number, breach):
+                kind = "key-not-transposed" if breach.side == "k" else "split-without-transpose"
+                return Suspect(kind, entry.operation.span, stand_ins, said={"_then": order})
+    return None
+
+
+def _moves(run: Run, side: Side) -> list[Seen]:
+    """The movements that led to an operand, since it was last computed."""
+    out: list[Seen] = []
+    for entry in chain_of(run, side.entry, side.operand):
+        if entry.joint is not None:
+            out = []
+        elif is_movement(entry.operation.function) and len(entry.operation.outputs) == 1:
+            out.append(entry)
+    return out
+
+
+def _is_mended(done: Run, number: int, breach: Breach) -> bool:
+    found = attentions(done)
+    if done.record.failure is not None and not found:
+        return False
+    return len(found) > number and all(each.side != breach.side for each in breaches(found[number]))
+
+
+def _then(entry: Seen, order: tuple[int, ...]) -> Callable[..., Any]:
+    function = entry.function
+    return lambda *args, **options: function(*args, **options).permute(order)
+
+
+def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, Callable[..., Any]]:
+    """What would put right the other calls of one line, as of a helper that splits queries, keys and values."""
+    out: dict[Site, Callable[..., Any]] = {}
+    for attention in attentions(run)[number : number + 1]:
+        for breach in breaches(attention):
+            side = next(each for each in sides(attention) if each.name == breach.side)
+            for other in _moves(run, side):
+                if other.operation.span != entry.operation.span or other.at == entry.at:
+                    continue
+                for change in rearrangements(run, other):
+                    stand_ins = {site_of(other.operation): change.instead(other)}
+                    if _is_mended(rerun(stand_ins), number, breach):
+                        out |= stand_ins
+                        break
+    return out
+
+
+def _inward_kind(entry: Seen, breach: Breach) -> str:
+    if breach.what in ("samples mixed", "unequal samples"):
+        return "heads-batch-swapped"
+    before, after = len(entry.operation.inputs[0].shape), len(entry.operation.outputs[0].shape)
+    if breach.side == "k" and before == after:
+        return "key-not-transposed"
+    return "split-without-transpose"
+
+
+def _turned(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
+    """Heads that were split but never brought before the tokens: each meets the others of its own token."""
+    stand_ins: dict[Site, Callable[..., Any]] = {}
+    first: Seen | None = None
+    for breach in found:
+        side = next(each for each in sides(attention) if each.name == breach.side)
+        split = next(
+            (
+                each
+                for each in _moves(run, side)
+                if len(each.operation.outputs[0].shape) > len(each.operation.inputs[0].shape)
+            ),
+            None,
+        )
+        if split is None or len(split.operation.outputs[0].shape) != 4:
+            return None
+        stand_ins[site_of(split.operation)] = _then(split, (0, 2, 1, 3))
+        first = first or split
+    if first is None:
+        return None
+    done = rerun(stand_ins)
+    found_now = attentions(done)
+    if len(found_now) <= number or breaches(found_now[number]):
+        return None
+    return Suspect(
+        "split-without-transpose",
+        first.operation.span,
+        stand_ins,
+        said={"_turned": tuple(dict.fromkeys(span for _, span, _ in stand_ins))},
+    )
+
+
+def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect | None:
+    after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
+    for entry, change in _changes(run, after):
+        stand_ins = {site_of(entry.operation): change.instead(entry)}
+        done = rerun(stand_ins)
+        found = attentions(done)
+        if found and done.record.failure is None and not leaving(done, found[-1]):
+            return Suspect(
+                _outward_kind(run, entry, what), entry.operation.span, stand_ins,
+                said={"_move": _move(entry, change)}, is_local=True,
+            )  # fmt: skip
+    for entry in after:
+        for order in turns(entry):
+            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            done = rerun(stand_ins)
+            found = attentions(done)
+            if found and done.record.failure is None and not leaving(done, found[-1]):
+                return Suspect("merge-without-transpose", entry.operation.span, stand_ins, said={"_then": order})
+    return None
+
+
+def _changes(run: Run, entries: list[Seen]) -> Iterator[tuple[Seen, Any]]:
+    tried = 0
+    for entry in entries:
+        for change in rearrangements(run, entry):
+            tried += 1
+            if tried > MOST:
+                return
+            yield entry, change
+
+
+def _outward_kind(run: Run, entry: Seen, what: str) -> str:
+    if what == "samples mixed":
+        return "heads-batch-swapped"
+    batch = next((size for size in run.sizes.values()), 0)
+    if len(entry.operation.inputs[0].shape) == 3 and len(entry.operation.outputs[0].shape) >= 4 and batch:
+        return "heads-batch-swapped"
+    return "merge-without-transpose"
+
+
+def _move(entry: Seen, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
+    """How a movement should go, for those who write it."""
+    before = tuple(entry.operation.inputs[0].shape)
+    return before, change.parts, change.order, change.shape, change.cuts

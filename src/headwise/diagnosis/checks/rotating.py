@@ -1,0 +1,141 @@
+"""Rotating: whether rotary positions leave scores that depend on the distance alone, and values untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.checks.layout import sides
+from headwise.diagnosis.checks.turning import mended_turn, untouched
+from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, operand_marks, value_of
+from headwise.diagnosis.following.marks import place_of
+from headwise.diagnosis.following.replacing import Site
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Span
+
+__all__ = ["called", "rotating_suspects"]
+
+NEAR = 1e-6
+
+
+def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
+    """What is wrong with a rotation by position, seen where all tokens are alike."""
+    done = rerun(more_change=_alike)
+    if done.record.failure is not None:
+        return []
+    others = [each for name, each in done.named.items() if name not in done.known and name != done.plan.mask]
+    if any(each.is_floating_point() or each.is_complex() for each in others):
+        # angles that it is called with are random numbers here
+        return []
+    for number, attention in enumerate(attentions(done)):
+        turned = {side.name: _turns(done, side.entry, side.operand) for side in sides(attention)}
+        if not any(turned.get(name) for name in "qk"):
+            continue
+        distances = _by_distance(attention)
+        values = next((side for side in sides(attention) if side.name == "v"), None)
+        if values is not None and turned.get("v"):
+            return [Suspect("rotary-wrong", called(turned["v"][-1]), said={"segment": "v"}, proved=True)]
+        if distances is False:
+            return [_unlawful(done, number, turned, rerun)]
+    return []
+
+
+def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: Callable[..., Run]) -> Suspect:
+    """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
+    said = {"segment": "q, k"}
+    one = (turned.get("q") or turned.get("k") or [])[-1]
+    if not turned.get("q") or not turned.get("k"):
+        return Suspect("rotary-wrong", called(one), said=said, proved=True, home=untouched(one))
+
+    def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
+        again = rerun(stand_ins, more_change=_alike)
+        found = attentions(again)
+        if again.record.failure is not None or len(found) <= number or _by_distance(found[number]) is not True:
+            return None
+        return again
+
+    mended = mended_turn(done, number, right)
+    if mended is None:
+        return Suspect("rotary-wrong", called(one), said=said, proved=True)
+    return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]})
+
+
+def called(entry: Seen) -> Span:
+    """Where a rotation was asked for: the call of the person's function that turns, which turns others rightly."""
+    operation = entry.operation
+    return operation.chain[-1] if operation.chain else operation.span
+
+
+def _alike(_: Any, options: dict[str, Any]) -> None:
+    """Let all tokens of a sample be one token; the first axes are samples and places, in whichever order."""
+    for name, value in options.items():
+        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3:
+            options[name] = value[:1, :1].expand(value.shape).clone()
+
+
+def _turns(run: Run, entry: Seen, operand: Tensor) -> list[Seen]:
+    """The products with cosines and sines on the way to an operand, since it was projected."""
+    chain = chain_of(run, entry, operand)
+    last = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
+    out = []
+    for each in chain[last + 1 :]:
+        if each.operation.name not in ("*", "mul", "*=", "mul_"):
+            continue
+        for seen, marks in zip(each.operation.inputs, each.given, strict=True):
+            value = seen.value
+            if marks is None and value is not None and value.numel() > 1 and _is_circular(value):
+                out.append(each)
+    return out
+
+
+def _is_circular(value: Tensor) -> bool:
+    """Whether numbers may be cosines, sines, or unit complex numbers that differ from place to place."""
+    if value.is_complex():
+        return bool(((value.abs() - 1).abs() < NEAR).all()) and not bool((value == value.flatten()[0]).all())
+    flat = value.double()
+    return bool((flat.abs() <= 1 + NEAR).all()) and flat.std().item() > NEAR and flat.ndim > 1
+
+
+def _by_distance(attention: Attention) -> bool | None:
+    """Whether scores of like tokens depend on their distance alone; None: that cannot be told."""
+    scores = attention.scores
+    if scores is None or scores.joint is None:
+        if not attention.fused or len(attention.context.tensors) < 2:
+            return None
+        q, k = attention.context.tensors[:2]
+        a, b = attention.context.given[:2]
+        if (
+            a is None
+            or b is None
+            or a.kind != "token"
+            or b.kind != "token"
+            or q.ndim != k.ndim
+            or q.shape[:-2] != k.shape[:-2]
+        ):
+            return None
+        product = q @ k.transpose(-2, -1)
+        x = place_of(a.arrays["t"][..., :1]).expand(product.shape)
+        y = place_of(b.arrays["t"][..., 0].unsqueeze(-2)).expand(product.shape)
+    else:
+        joint, marks = scores.joint, scores.made[0]
+        if marks is None or marks.kind != "pair" or any(each is None for each in operand_marks(scores)):
+            return None
+        product = torch.einsum(
+            f"{joint.left},{joint.right}->{joint.out}", value_of(scores, joint.a), value_of(scores, joint.b)
+        )
+        x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    far = x - y
+    if product.ndim < 3:
+        return None
+    flat, spans = product.reshape(-1, *product.shape[-2:]), far.reshape(-1, *far.shape[-2:])
+    for head, span in zip(flat[:8], spans[:8], strict=True):
+        for distance in span.unique():
+            own = head[span == distance]
+            if float((own - own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
+                return False
+    return True

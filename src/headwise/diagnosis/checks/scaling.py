@@ -1,0 +1,244 @@
+"""Scaling: whether scores are divided by the square root of the head width, once, and before the softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import isclose, isfinite, sqrt
+from typing import Any
+
+from torch import Tensor, nn
+
+from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.checks.layout import sides
+from headwise.diagnosis.following.anatomy import chain_of
+from headwise.diagnosis.following.factors import Factor, Scale
+from headwise.diagnosis.following.origins import own_number
+from headwise.diagnosis.following.replacing import site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import FRESH, Seen
+from headwise.diagnosis.following.written import written_in
+from headwise.diagnosis.suspects import Scaled, Suspect
+from headwise.recording import Span
+from headwise.wording import Sentence
+
+__all__ = ["is_bucketed", "scaling_suspects"]
+
+NEAR = 1e-3
+# what a factor is made of, as the words of the doctor call it
+FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width"}
+
+
+def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
+    """What is wrong with the scale of one attention; a note where it is unusual on purpose."""
+    if scale.floored is not None:
+        return [_floored(scale.floored)]
+    if scale.bent or scale.normed or is_learned or not scale.total or not isfinite(scale.total):
+        return []
+    wanted, total = 1 / sqrt(scale.width), scale.total
+    late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
+    if isclose(total, wanted, rel_tol=NEAR):
+        return [_after(each, wanted) for each in late[:1]]
+    named = _named(total, scale.width, run.sizes)
+    about = _about(run, scale)
+    given = _given(run)
+    if is_published or any(
+        isclose(total, each, rel_tol=NEAR) for value in given if value > 0 for each in (value, 1 / value, value**-0.5)
+    ):
+        return []
+    twice = _twice(scale, wanted)
+    if twice is not None:
+        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
+    if named == "none":
+        return _without(run, scale, wanted)
+    if named == "mup":
+        return []
+    if not scale.factors or (named == "√D" and _adds_queries(run, scale)):
+        return []
+    odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
+    most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
+    kind = "scale-inverted" if named == "inverted" else "scale-wrong"
+    suspect = _wrong(
+        kind,
+        most,
+        wanted / total,
+        total,
+        wanted,
+        said={"what": Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}"), **about},
+    )
+    return [replace(suspect, home=_home(run, most, kind))]
+
+
+def _about(run: Run, scale: Scale) -> dict[str, object]:
+    """What a patch may say: where the scores are made, and what the class calls the head width."""
+    scores = scale.attention.scores
+    out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
+    name = (scores or scale.attention.context).operation.module
+    owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
+    widths = (
+        [each for each, value in vars(owner).items() if type(value) is int and value == scale.width] if owner else []
+    )
+    return {**out, "_widths": tuple(widths)}
+
+
+def _home(run: Run, factor: Factor, kind: str) -> Span | None:
+    """Where the number was made by which an operation multiplies or divides; None: what it does with it is wrong."""
+    entry = factor.entry
+
+    def is_it(value: Any) -> bool:
+        if isinstance(value, Tensor):
+            if value.numel() != 1 or value.is_complex():
+                return False
+            value = value.item()
+        if not isinstance(value, int | float) or isinstance(value, bool) or value == 0:
+            return False
+        if kind == "scale-inverted" and value < 1:
+            # the right number, by which it divides
+            return False
+        return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
+
+    return written_in(run.target, entry.operation.span, is_it, is_number=True) or own_number(entry.operation)
+
+
+def _twice(scale: Scale, wanted: float) -> Factor | None:
+    """What scales what is scaled already: a factor without which the rest is right, the last that is written out."""
+    if len(scale.factors) < 2 or not isclose(scale.total, wanted * wanted, rel_tol=NEAR):
+        return None
+    found = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
+    return next((each for each in reversed(found) if each.entry is not scale.attention.context), None)
+
+
+def _adds_queries(run: Run, scale: Scale) -> bool:
+    """Whether queries are added to what they found, as in the Set Transformer, which divides by √D."""
+    scores, context = scale.attention.scores, scale.attention.context.operation.outputs[0].number
+    if scores is None:
+        return False
+    queries = {each.number for each in scores.operation.inputs}
+    return any(
+        each.operation.name in ("+", "+=")
+        and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
+        for each in run.seen
+    )
+
+
+def _given(run: Run) -> list[float]:
+    """The numbers that a class is built with that are no sizes of its axes, such as a temperature."""
+    free = {each.name for each in run.plan.symbols if each.meaning == "parameter"}
+    out = [value for value in run.plan.init.values() if isinstance(value, float)]
+    return out + [
+        float(run.sizes[value]) for value in run.plan.init.values() if isinstance(value, str) and value in free
+    ]
+
+
+def _is_convolved(run: Run, scale: Scale) -> bool:
+    """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
+    for side in sides(scale.attention):
+        if side.name == "q":
+            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
+    return False
+
+
+def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
+    model = sizes.get("D", sizes.get("H", 1) * width)
+    known = {
+        "none": 1.0, "mup": 1 / width, "inverted": sqrt(width), "√D": 1 / sqrt(model),
+        "√H": 1 / sqrt(sizes.get("H", 1)), "√L": 1 / sqrt(sizes.get("L", 1)),
+        "√S": 1 / sqrt(sizes.get("S", 1)), "D": 1 / model,
+    }  # fmt: skip
+    if isclose(total, float(width), rel_tol=NEAR) or isclose(total, sqrt(model), rel_tol=NEAR):
+        return "inverted"
+    return next((name for name, value in known.items() if isclose(total, value, rel_tol=NEAR)), "constant")
+
+
+def _wrong(
+    kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
+) -> Suspect:
+    function = factor.entry.function
+    right = _times(function, change)
+    if factor.entry.last == "scaled_dot_product_attention":
+
+        def right(*args: Any, **options: Any) -> Any:
+            given = {
+                **options,
+                "scale": float(args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"])
+                * change,
+            }
+            return function(*args, **given)
+
+    return Suspect(
+        kind, factor.entry.operation.span, {site_of(factor.entry.operation): right},
+        said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
+    )  # fmt: skip
+
+
+def _after(factor: Factor, wanted: float) -> Suspect:
+    """Weights that are scaled although the scores were."""
+    stand_in = _times(factor.entry.function, 1 / factor.value)
+    return Suspect(
+        "scale-after-softmax", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
+        said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
+    )  # fmt: skip
+
+
+def _is_bilinear(run: Run, scale: Scale) -> bool:
+    """Whether a memory is looked at as it is, its own keys and values, as Luong does, who scales nothing."""
+    made = makings(run, scale.attention)
+    if not {"k", "v"} <= made.keys():
+        return False
+    k, v = made["k"], made["v"]
+    return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
+
+
+def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
+    """No factor before the softmax: it comes after, or not at all."""
+    scores = scale.attention.scores
+    late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value), None)
+    if (
+        scores is None
+        or is_bucketed(run, scale)
+        or ((_is_convolved(run, scale) or _is_bilinear(run, scale)) and late is None)
+    ):
+        return []
+    stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
+    said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
+    if late is not None:
+        stand_ins[site_of(late.entry.operation)] = _times(late.entry.function, 1 / late.value)
+        return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
+
+
+def is_bucketed(run: Run, scale: Scale) -> bool:
+    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
+    from headwise.diagnosis.following.anatomy import makers
+
+    ahead = [
+        (entry.at, each.number)
+        for entry in scale.attention.path
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None
+    ]
+    met: set[int] = set()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at in met:
+                continue
+            met.add(maker.at)
+            if maker.last == "embedding":
+                return True
+            ahead += [(maker.at, each.number) for each in maker.operation.inputs]
+    return False
+
+
+def _times(function: Callable[..., Any], change: float) -> Callable[..., Any]:
+    return Scaled(function, change)
+
+
+def _floored(entry: Seen) -> Suspect:
+    def right(*args: Any, **options: Any) -> Any:
+        values = [*args, *options.values()]
+        if len(values) > 1 and entry.operation.name in ("//", "//=", "div", "floor_divide"):
+            return values[0] / values[1]
+        return values[0]
+
+    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right})

@@ -1,0 +1,152 @@
+"""Stepping: whether a step of training passes in train mode, another after it, and whether it reaches every weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.checks.crashes import crash_suspect
+from headwise.diagnosis.checks.dropping import dropping, with_dropout
+from headwise.diagnosis.checks.keeping import memories
+from headwise.diagnosis.checks.parameters import (
+    broken_backward,
+    cut_gradients,
+    listed,
+    unused_parameters,
+    without_gradient,
+)
+from headwise.diagnosis.following.replacing import Replacing, Site, site_of
+from headwise.diagnosis.following.running import Run, arguments, default_dtype
+from headwise.diagnosis.following.shadow import Seen, Shadow
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import record
+from headwise.recording.calls import Plan
+from headwise.recording.identity import tensors
+
+__all__ = ["flat_gradients", "step_suspects"]
+
+RATE = 0.01
+NEXT = 5
+# they have a derivative, and it is 0 everywhere
+FLAT = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "fix", "sign", "heaviside"})
+
+
+def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> list[Suspect]:
+    """What goes wrong in train mode only, or in the second step of a training."""
+    there = with_dropout(plan)
+    trained = rerun(plan=there, more_change=dropping, training=True)
+    if trained.record.failure is not None:
+        suspect = crash_suspect(trained, exam)
+        if suspect is None and not exam.is_published:
+            error = f"{type(trained.record.failure.error).__name__}: {trained.record.failure.error}"
+            said = {"error": error.splitlines()[0]}
+            suspect = Suspect("raises", trained.record.failure.span, said=said, words="training_raises")
+        return [] if suspect is None else [suspect]
+
+    def again(stand_ins: dict[Site, Callable[..., Any]]) -> Run:
+        return rerun(stand_ins, plan=there, more_change=dropping, gradients=True, training=True)
+
+    done = again({})
+    if done.record.failure is not None:
+        # an argument that wants a gradient was changed in place, which is told elsewhere
+        return []
+    lacking, error = without_gradient(done)
+    if error:
+        return broken_backward(done, error, again)
+    unused = unused_parameters(done, lacking)
+    cut = [name for name in lacking if name not in unused]
+    if cut:
+        found = cut_gradients(done, cut, again)
+        if found:
+            return found
+    found = flat_gradients(done, again)
+    if found or not memories(done):
+        return found or second_step(done, exam)
+    # what is kept for decoding is not meant for training
+    return [replace(each, severity="note") for each in second_step(done, exam)]
+
+
+def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+    """A weight whose gradient is 0 in every entry, and the operation without which it is not.
+
+    done: a run whose backward has been done.
+    """
+    zero = _zero(done)
+    if not zero:
+        return []
+    for entry in done.seen:
+        if entry.last not in FLAT or not any(marks is not None for marks in entry.given):
+            continue
+        stand_ins: dict[Site, Callable[..., Any]] = {site_of(entry.operation): lambda *args, **_: args[0]}
+        then = rerun(stand_ins)
+        if then.record.failure is None and not without_gradient(then)[1] and set(_zero(then)) < set(zero):
+            said = {"name": listed(zero)}
+            return [
+                Suspect("gradient-cut", entry.operation.span, stand_ins, said=said, proved=True, words="gradient_zero")
+            ]
+    return []
+
+
+def _zero(done: Run) -> list[str]:
+    return [
+        name
+        for name, each in done.target.named_parameters()
+        if each.grad is not None and each.ndim > 1 and each.requires_grad and not bool(each.grad.any())
+    ]
+
+
+def second_step(done: Run, exam: Any) -> list[Suspect]:
+    """What is still there from the first step of a training and spoils the second.
+
+    done: a run in train mode whose backward has been done.
+    """
+    target = done.target
+    if not isinstance(done.plan.target, type) or not isinstance(target, nn.Module):
+        # an object is the person's own, and keeps its weights
+        return []
+    if done.output is None or not done.output.requires_grad:
+        return []
+    with torch.no_grad():
+        for each in target.parameters():
+            if each.grad is not None:
+                each.sub_(each.grad, alpha=RATE)
+                each.grad = None
+    shadow = Shadow({}, {})
+    with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.own), torch.random.fork_rng(devices=()):
+        torch.manual_seed(NEXT)
+        args, options = arguments(done.plan, done.sizes, NEXT, exam.dtype)
+        second = record(lambda: target(*args, **options), own=exam.own, values=True, observe=shadow.observe)
+    if second.failure is not None:
+        error = f"{type(second.failure.error).__name__}: {second.failure.error}"
+        said = {"error": error.splitlines()[0]}
+        return [Suspect("raises", second.failure.span, said=said, proved=True, words="second_step")]
+    output = next((each for each in tensors(second.result) if each.requires_grad), None)
+    if output is None:
+        return []
+    shadow.follow(second.operations)
+    try:
+        output.sum().backward()
+    except RuntimeError as problem:
+        old = _left(shadow.seen)
+        span = old.operation.span if old is not None else None
+        said = {"error": str(problem).splitlines()[0][:200]}
+        return [Suspect("raises", span, said=said, proved=True, words="second_step")]
+    return []
+
+
+def _left(seen: list[Seen]) -> Seen | None:
+    """The first operation that takes what was computed before this run."""
+    made = {each.number for entry in seen for each in entry.operation.outputs}
+    for entry in seen:
+        for known, tensor in zip(entry.operation.inputs, entry.tensors, strict=False):
+            if known.number not in made and _is_computed(tensor):
+                return entry
+    return None
+
+
+def _is_computed(tensor: Tensor) -> bool:
+    return tensor.grad_fn is not None

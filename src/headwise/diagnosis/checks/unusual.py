@@ -1,0 +1,74 @@
+"""Unusual: what is so on purpose and no fault, but worth a line to whoever reads the code: only ever a note."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isclose
+from typing import Any
+
+from headwise.diagnosis.checks.scaling import is_bucketed
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.factors import scales
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.plans.intent import meaning_of
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["unusual_notes"]
+
+NEAR = 1e-3
+# what makes weights of scores one by one
+SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh"})
+
+
+def unusual_notes(exam: Any, done: Run) -> list[Suspect]:
+    """Notes on the scale, the weights and the mask of a plan. exam: its examination; done: a run with no mask."""
+    other = exam.run(plan=exam.free, seed=1)
+    out = [] if other.record.failure is not None else _scale(done, other)
+    return [*out, *_weights(done), *_mask(exam)]
+
+
+def _scale(first: Run, second: Run) -> list[Suspect]:
+    """Scores that are not divided by the root of the head width, where a bias is learned or all is divided by it."""
+    for scale in scales(first, second):
+        scores = scale.attention.scores
+        if scores is None or scale.bent or scale.normed or scale.floored is not None or scale.width < 2:
+            continue
+        if isclose(scale.total, 1.0, rel_tol=NEAR) and is_bucketed(first, scale):
+            return [_note("scale-missing", "scale_note", scores.operation.span, {})]
+        if isclose(scale.total, 1 / scale.width, rel_tol=NEAR):
+            span = next((each.entry.operation.span for each in scale.factors), scores.operation.span)
+            return [_note("scale-wrong", "scale_mup", span, {})]
+    return []
+
+
+def _weights(done: Run) -> list[Suspect]:
+    """Weights that no softmax makes."""
+    for attention in attentions(done):
+        names = {each.last for each in attention.path}
+        maker = next((each for each in reversed(attention.path) if each.last in SINGLE), None)
+        if attention.fused or attention.softmax is not None or maker is None or names & {"exp", "exp_"}:
+            continue
+        return [_note("softmax-missing", "not_softmax", maker.operation.span, {"name": maker.last.rstrip("_")})]
+    return []
+
+
+def _mask(exam: Any) -> list[Suspect]:
+    """A mask whose True hides, where neither its name nor a word in the file says so."""
+    plan = exam.plan
+    said = plan.call.get("_mask")
+    if not isinstance(said, Mapping) or said["means"] != "blocked" or "pad" in plan.mask:
+        return []
+    if any(each.kind.startswith("mask") and each.severity == "fault" for each in exam.suspects):
+        return []
+    if meaning_of(exam.own, plan.mask, getattr(plan.target, "__name__", type(plan.target).__name__)):
+        return []
+    run = exam.run()
+    given = run.named.get(plan.mask)
+    for entry in run.seen:
+        if given is not None and any(each is given for each in entry.tensors):
+            return [_note("mask-inverted", "mask_polarity", entry.operation.span, {"name": plan.mask})]
+    return []
+
+
+def _note(kind: str, words: str, span: Any, said: dict[str, object]) -> Suspect:
+    return Suspect(kind, span, severity="note", said=said, proved=True, words=words)

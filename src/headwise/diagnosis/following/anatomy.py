@@ -1,0 +1,144 @@
+"""Anatomy: which operations of a run are the scores, the way to the weights, and the weighted sum, by what they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from headwise.diagnosis.following.marks import Marks
+from headwise.diagnosis.following.products import looking
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import ATTENTIONS, LAYERS, Seen
+
+__all__ = ["Attention", "attentions", "chain_of", "is_scores", "makers", "operand_marks", "value_of"]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a run. scores: the contraction of queries and keys, None: they are added, or torch does all.
+
+    path: the operations from the scores to the weights, in order. context: the weighted sum of values, or torch's
+    whole attention. looks: which array of a pair is the token that looks ("x" or "y").
+    """
+
+    scores: Seen | None
+    path: tuple[Seen, ...]
+    context: Seen
+    looks: str
+    fused: bool = False
+
+    @property
+    def keys(self) -> str:
+        """Which array of a pair is the token that is looked at."""
+        return "y" if self.looks == "x" else "x"
+
+    @property
+    def softmax(self) -> Seen | None:
+        """The operation of the path that makes shares of its input, by torch's name."""
+        return next(
+            (each for each in self.path if each.last in ("softmax", "log_softmax", "softmin", "_softmax")), None
+        )
+
+
+def attentions(run: Run) -> list[Attention]:
+    """The attentions of a run, in order."""
+    out = []
+    for entry in run.seen:
+        if entry.last in ATTENTIONS or entry.last in LAYERS:
+            out.append(Attention(None, (), entry, "x", fused=True))
+            continue
+        if entry.joint is None:
+            continue
+        kinds = [None if each is None else each.kind for each in operand_marks(entry)]
+        if sorted(str(each) for each in kinds) != ["pair", "token"]:
+            continue
+        left = kinds[0] == "pair"
+        weights = entry.joint.a if left else entry.joint.b
+        path = _pair_path(run, entry, _number(entry, weights))
+        scores = next((each for each in path if is_scores(each)), None)
+        marks = operand_marks(entry)[0 if left else 1]
+        if marks is None:
+            continue
+        letters = entry.joint.left if left else entry.joint.right
+        looks = looking(marks, [letters.index(each) for each in entry.joint.summed])
+        out.append(Attention(scores, tuple(path), entry, looks))
+    return out
+
+
+def operand_marks(entry: Seen) -> tuple[Marks | None, Marks | None]:
+    """The marks of the two operands of a contraction."""
+    if entry.joint is None:
+        return None, None
+    found = []
+    for operand in (entry.joint.a, entry.joint.b):
+        place = next((at for at, each in enumerate(entry.tensors) if each is operand), None)
+        found.append(None if place is None else entry.given[place])
+    return found[0], found[1]
+
+
+def _number(entry: Seen, tensor: Tensor) -> int:
+    place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
+    return entry.operation.inputs[place].number
+
+
+def is_scores(entry: Seen) -> bool:
+    """Whether an operation contracts tokens with tokens."""
+    if entry.joint is None:
+        return False
+    return all(each is not None and each.kind == "token" for each in operand_marks(entry))
+
+
+def makers(run: Run, before: int, number: int) -> list[Seen]:
+    """The operations that made or changed a tensor before an operation, the last first."""
+    return [
+        each
+        for each in reversed(run.seen[:before])
+        if any(made.number == number for made in each.operation.outputs) or number in each.operation.writes
+    ]
+
+
+def _pair_path(run: Run, entry: Seen, number: int) -> list[Seen]:
+    """The operations on scores that led to a tensor, from the first to the last."""
+    found: dict[int, Seen] = {}
+    ahead = [(entry.at, number)]
+    while ahead:
+        before, own = ahead.pop()
+        for maker in makers(run, before, own):
+            if maker.at in found:
+                continue
+            kinds = [each.kind for each in (*maker.made, *maker.given) if each is not None]
+            if "pair" not in kinds:
+                continue
+            found[maker.at] = maker
+            for seen, marks in zip(maker.operation.inputs, maker.given, strict=True):
+                if marks is not None and marks.kind == "pair":
+                    ahead.append((maker.at, seen.number))
+    return [found[at] for at in sorted(found)]
+
+
+def chain_of(run: Run, entry: Seen | int, tensor: Tensor | int) -> list[Seen]:
+    """All operations that led from the arguments to an operand, from the first to the last."""
+    at = entry if isinstance(entry, int) else entry.at
+    number = tensor if isinstance(tensor, int) or isinstance(entry, int) else _number(entry, tensor)
+    found: dict[int, Seen] = {}
+    ahead = [(at, int(number))]
+    while ahead:
+        before, own = ahead.pop()
+        for maker in makers(run, before, own):
+            if maker.at in found:
+                continue
+            if not any(each is not None for each in maker.given):
+                continue
+            found[maker.at] = maker
+            for seen, marks in zip(maker.operation.inputs, maker.given, strict=True):
+                if marks is not None:
+                    ahead.append((maker.at, seen.number))
+    return [found[at] for at in sorted(found)]
+
+
+def value_of(entry: Seen, tensor: Tensor) -> Tensor:
+    """What an operand held when the operation took it."""
+    place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
+    value = entry.operation.inputs[place].value
+    return tensor if value is None else value

@@ -1,0 +1,266 @@
+"""Origins: the statement in which a value that an operation takes by name was given it, in the same function or in one
+that called it.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from headwise.diagnosis.following.marks import source_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.patches.sources import Code, code_at
+from headwise.recording import Operation, Span
+
+__all__ = ["alias_after", "call_of", "fill_of", "made_at", "option_of", "own_number", "own_size", "returned"]
+
+# which parts of an operation's code are meant
+Pick = Callable[[ast.AST], Iterator[ast.expr]]
+# calls that make a plain number
+NUMBERS = frozenset({"finfo", "iinfo", "float", "int", "sqrt", "pow", "rsqrt"})
+
+
+def made_at(operation: Operation, pick: Pick) -> Span | None:
+    """Where the value of a part of an operation was made, that is taken by name; None: it is written in place, or is no
+    plain number or choice.
+    """
+    code = code_at(operation.span)
+    if code is None:
+        return None
+    node = code.node
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        # what is written into a part is the other side of the statement
+        node = next(code.around(node))
+    for part in pick(node):
+        found = _followed(code, part, operation.span, operation.chain)
+        if found is not None and (found.file, found.line) != (operation.span.file, operation.span.line):
+            return found
+    return None
+
+
+def _followed(code: Code, part: ast.expr, span: Span, chain: Sequence[Span]) -> Span | None:
+    """Where a name was given what it stands for, through calls."""
+    while isinstance(part, ast.Name):
+        function = _function(code, code.node)
+        if function is None:
+            return None
+        before = _last(function, part.id, span.line)
+        if before is not None:
+            if not isinstance(before.value, ast.Name):
+                return _span(code, before, span) if is_plain(before.value) else None
+            part, span = before.value, replace(span, line=before.lineno)
+            continue
+        call = code_at(chain[-1]) if chain else None
+        given = _handed(function, part.id, None if call is None else call.node)
+        if given is None:
+            default = _default(function, part.id)
+            return None if default is None else _span(code, default, span)
+        if call is None:
+            return None
+        code, part, span, chain = call, given, chain[-1], chain[:-1]
+        if not isinstance(part, ast.Name):
+            return _span(code, part, span) if is_plain(part) else None
+    return None
+
+
+def is_plain(node: ast.expr) -> bool:
+    """Whether an expression makes a number or a choice, and no tensor: by its form."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in NUMBERS
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) or is_plain(node.value)
+    if isinstance(node, ast.UnaryOp):
+        return is_plain(node.operand)
+    if isinstance(node, ast.BinOp):
+        return all(is_plain(each) or isinstance(each, ast.Name) for each in (node.left, node.right))
+    if isinstance(node, ast.IfExp):
+        return is_plain(node.body) and is_plain(node.orelse)
+    return isinstance(node, ast.Constant)
+
+
+def fill_of(node: ast.AST) -> Iterator[ast.expr]:
+    """The number with which an operation fills: of a call, of a written part, or beside a product."""
+    if isinstance(node, ast.Call):
+        yield from (each.value for each in node.keywords if each.arg in ("value", "other"))
+        yield from reversed(node.args)
+    elif isinstance(node, ast.Assign | ast.AugAssign):
+        yield node.value
+    elif isinstance(node, ast.BinOp):
+        yield from (node.right, node.left)
+
+
+def option_of(name: str) -> Pick:
+    """The option of a call by its name."""
+
+    def pick(node: ast.AST) -> Iterator[ast.expr]:
+        yield from (each.value for each in getattr(node, "keywords", ()) if each.arg == name)
+
+    return pick
+
+
+def own_number(operation: Operation) -> Span | None:
+    """Where the size was taken of which an operation makes its factor, in a name that serves for nothing else."""
+    code = code_at(operation.span)
+    function = None if code is None else _function(code, code.node)
+    if code is None or function is None or not isinstance(code.node, ast.BinOp | ast.Call):
+        return None
+    for part in (code.node.left, code.node.right) if isinstance(code.node, ast.BinOp) else code.node.args:
+        names = [
+            each for each in ast.walk(part) if isinstance(each, ast.Name) and each.id not in ("math", "torch", "np")
+        ]
+        is_number = isinstance(part, ast.BinOp | ast.Call) and _is_of_numbers(part)
+        if len(names) != 1 or not is_number or len(_loads(function, names[0].id)) != 1:
+            continue
+        before = _last(function, names[0].id, operation.span.line)
+        if before is not None and is_plain(before.value) and before.lineno != operation.span.line:
+            return _span(code, before, operation.span)
+    return None
+
+
+def own_size(run: Run, operation: Operation) -> Span | None:
+    """Where the length that a view takes by name was measured, where what is measured on queries has no use there."""
+    code = code_at(operation.span)
+    function = None if code is None else _function(code, code.node)
+    if code is None or function is None or not isinstance(code.node, ast.Call):
+        return None
+    sizes = [each for each in ast.walk(code.node) if isinstance(each, ast.Name)]
+    for each in sizes:
+        before = _last(function, each.id, operation.span.line)
+        if before is None or not _is_measure(before.value):
+            continue
+        lines = {name.lineno for name in _loads(function, each.id)}
+        if not any(entry.operation.span.line in lines and _is_of(run, entry, 0) for entry in run.seen):
+            return _span(code, before, operation.span)
+    return None
+
+
+def _is_of(run: Run, entry: Seen, source: int) -> bool:
+    """Whether an operation takes tokens of an argument."""
+    held = [each for each in entry.given if each is not None and each.kind == "token"]
+    return any(source in source_of(each.arrays["t"]).unique().tolist() for each in held) and len(run.known) > 1
+
+
+def _is_measure(node: ast.expr) -> bool:
+    """Whether an expression asks a tensor for one of its sizes."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size"
+
+
+def call_of(run: Run, entry: Seen) -> Span:
+    """Where an operation was asked for: of a helper that serves several, the call that was meant."""
+    operation = entry.operation
+    others = [each.operation.chain for each in run.seen if each.operation.span == operation.span]
+    for place in reversed(range(len(operation.chain))):
+        if any(len(other) > place and other[place] != operation.chain[place] for other in others):
+            return operation.chain[place]
+    return operation.span
+
+
+def alias_after(span: Span) -> Span | None:
+    """The statement behind a place, in its function, that only gives what is there another name; None: none does."""
+    code = code_at(span)
+    function = None if code is None else _function(code, code.node)
+    if code is None or function is None:
+        return None
+    statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    name = statement.targets[0].id
+    for node in ast.walk(function):
+        is_alias = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
+        if is_alias and isinstance(node, ast.Assign) and node.lineno > statement.lineno:
+            return _span(code, node, span)
+    return None
+
+
+def returned(file: str, node: ast.expr) -> Span | None:
+    """Where a function of a file, of which a call is the whole of an expression, makes the list that it gives; None: it
+    is no such call.
+    """
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+    name = node.func.id
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
+    for each in ast.walk(functions[0]) if functions else ():
+        if isinstance(each, ast.Return) and each.value is not None and _is_list(each.value):
+            code = Code(each, file, tree)
+            edit = code.edit(each, "")
+            return Span(file, name, edit.line, edit.column, edit.end_line, edit.end_column)
+    return None
+
+
+def _is_list(node: ast.expr) -> bool:
+    """Whether an expression makes several out of one: a list of them, plain or in a container."""
+    if isinstance(node, ast.Call) and node.args:
+        return _is_list(node.args[0])
+    is_many = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    return is_many or isinstance(node, ast.List | ast.ListComp | ast.GeneratorExp | ast.Tuple | ast.DictComp)
+
+
+def _function(code: Code, node: ast.AST) -> ast.FunctionDef | None:
+    return next((each for each in code.around(node) if isinstance(each, ast.FunctionDef)), None)
+
+
+def _last(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
+    """The last statement before a line that gives a local name its value; None: no plain one does."""
+    found = [
+        node for node in ast.walk(function)
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For) and node.lineno < line
+        and any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == name
+                for goal in (node.targets if isinstance(node, ast.Assign) else [node.target])
+                for each in ast.walk(goal))
+    ]  # fmt: skip
+    last = max(found, key=lambda node: node.lineno, default=None)
+    return last if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else None
+
+
+def _loads(function: ast.FunctionDef, name: str) -> list[ast.Name]:
+    return [
+        each for each in ast.walk(function)
+        if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
+    ]  # fmt: skip
+
+
+def _handed(function: ast.FunctionDef, name: str, call: ast.AST | None) -> ast.expr | None:
+    """What a call hands a parameter; None: nothing, or it is not known."""
+    if not isinstance(call, ast.Call) or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    by_name = next((each.value for each in call.keywords if each.arg == name), None)
+    if by_name is not None:
+        return by_name
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    place = names.index(name) if name in names else len(call.args)
+    return call.args[place] if place < len(call.args) else None
+
+
+def _default(function: ast.FunctionDef, name: str) -> ast.expr | None:
+    names = [*function.args.posonlyargs, *function.args.args]
+    defaults = dict(zip((each.arg for each in reversed(names)), reversed(function.args.defaults), strict=False))
+    only = {each.arg: value for each, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)}
+    return defaults.get(name) or only.get(name)
+
+
+def _is_of_numbers(node: ast.expr) -> bool:
+    """Whether an expression is a power or a root of a number, or a number beside one."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in NUMBERS
+    return isinstance(node, ast.BinOp) and (
+        isinstance(node.op, ast.Pow) or any(isinstance(each, ast.BinOp | ast.Call) and _is_of_numbers(each)
+                                            for each in (node.left, node.right))
+    )  # fmt: skip
+
+
+def _span(code: Code, node: ast.AST, like: Span) -> Span:
+    edit = code.edit(node, "")
+    return Span(code.file, like.function, edit.line, edit.column, edit.end_line, edit.end_column)

@@ -1,0 +1,146 @@
+"""Products: the marks of what is computed from marked tensors: projections, scores, weighted sums, and the rest."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.following.contractions import Contraction, is_constant
+from headwise.diagnosis.following.marks import LOST, Marks, place_of, sample_of, source_of, token
+
+__all__ = ["contracted", "embedded", "entrywise", "fresh_features", "from_places", "looking"]
+
+
+def contracted(joint: Contraction, given: tuple[Marks | None, ...], own: list[Tensor], shape: tuple[int, ...]) -> Marks:
+    sides = []
+    for operand in (joint.a, joint.b):
+        place = next((at for at, each in enumerate(own) if each is operand), None)
+        sides.append(None if place is None else given[place])
+    a, b = sides
+    if any(each is not None and each.kind == "lost" for each in sides):
+        return LOST
+    if a is not None and b is not None:
+        if a.kind == "token" and b.kind == "token":
+            return _paired(joint, a, b, shape)
+        if {a.kind, b.kind} == {"pair", "token"}:
+            return _weighted(joint, a, b, shape)
+        return LOST
+    return _projected(joint, a, b, shape)
+
+
+def _projected(joint: Contraction, a: Marks | None, b: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """Of a product with weights: the tokens stay, the features are new."""
+    marks, letters, other, theirs = (
+        (a, joint.left, joint.b, joint.right) if a is not None else (b, joint.right, joint.a, joint.left)
+    )
+    if marks is None:
+        return LOST
+    if marks.kind == "pair":
+        # additive scores, relative positions, heads that talk
+        return marks.through(lambda each: joint.spread(each, letters, shape))
+    t = marks.arrays["t"]
+    for each in joint.summed:
+        if not is_constant(t, letters.index(each)):
+            t = torch.full_like(t, -1)
+    alone = torch.arange(other.numel()).reshape(other.shape)
+    old = [each for each in letters if each in joint.out and not is_constant(marks.arrays["f"], letters.index(each))]
+    features = joint.spread(alone, theirs, shape)
+    if old:
+        features = features + joint.spread(marks.arrays["f"], letters, shape) * other.numel()
+    return Marks("token", {"t": joint.spread(t, letters, shape), "f": _numbered(features)})
+
+
+def _numbered(features: Tensor) -> Tensor:
+    """Features as numbers from 0, in their order."""
+    numbers: Tensor = torch.unique(features, return_inverse=True)[1]
+    return numbers.reshape(features.shape)
+
+
+def _paired(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
+    """Of a product of two data: each entry is of a token of each, if what is summed over is features."""
+    for marks, letters in ((a, joint.left), (b, joint.right)):
+        for each in joint.summed:
+            axis = letters.index(each)
+            if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
+                # summed over tokens: a state, as linear attention makes it
+                return LOST
+    return Marks("pair", {
+        "x": joint.spread(a.arrays["t"], joint.left, shape),
+        "y": joint.spread(b.arrays["t"], joint.right, shape),
+        "h": joint.spread(a.arrays["f"], joint.left, shape),
+    })  # fmt: skip
+
+
+def _weighted(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
+    """Of a product of weights and values: each entry is of the token that looked."""
+    pair, letters, value, theirs = (
+        (a, joint.left, b, joint.right) if a.kind == "pair" else (b, joint.right, a, joint.left)
+    )
+    looked = looking(pair, [letters.index(each) for each in joint.summed])
+    heads = joint.spread(pair.arrays["h"], letters, shape)
+    features = joint.spread(value.arrays["f"], theirs, shape)
+    return Marks("token", {
+        "t": joint.spread(pair.arrays[looked], letters, shape), "f": heads * 10_000 + features,
+    })  # fmt: skip
+
+
+def looking(pair: Marks, axes: list[int]) -> str:
+    """Which array of a pair is the token that looks, where keys lie along `axes`."""
+    if all(is_constant(pair.arrays["x"], axis) for axis in axes):
+        return "x"
+    return "y" if all(is_constant(pair.arrays["y"], axis) for axis in axes) else "x"
+
+
+def entrywise(given: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
+    """Of an operation that works entry by entry, or keeps the shape of its first."""
+    known = [each for each in given if each is not None and each.kind != "lost"]
+    if not known:
+        return LOST
+    fits = []
+    for each in known:
+        if len(each.shape) <= len(shape):
+            try:
+                fits.append(each.through(lambda array: array.expand(shape)))
+            except RuntimeError:
+                continue
+    if not fits:
+        return LOST
+    pairs = [each for each in fits if each.kind == "pair"]
+    if pairs:
+        return pairs[0]
+    first = fits[0]
+    for each in fits[1:]:
+        a, b = first.arrays["t"], each.arrays["t"]
+        if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
+            if tuple(known[0].shape) == shape == tuple(known[1].shape):
+                # a residual, or a gate: what it is of is not one token
+                return first
+            return Marks("pair", {"x": a, "y": b, "h": first.arrays["f"]})
+    return first
+
+
+def fresh_features(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    if marks is None or marks.kind != "token":
+        return LOST
+    t = marks.arrays["t"]
+    return Marks("token", {"t": t.expand(shape), "f": torch.arange(shape[-1]).expand(shape)})
+
+
+def embedded(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    if marks is None or marks.kind != "token":
+        return LOST
+    return Marks("token", {
+        "t": marks.arrays["t"].unsqueeze(-1).expand(shape), "f": torch.arange(shape[-1]).expand(shape),
+    })  # fmt: skip
+
+
+def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """Of a convolution: samples first, channels second, and places by where they lie."""
+    if marks is None or marks.kind != "token":
+        return LOST
+    sample = sample_of(marks.arrays["t"]).flatten(1)[:, :1]
+    source = int(source_of(marks.arrays["t"]).max())
+    places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
+    samples = sample.reshape(-1, *[1] * (len(shape) - 1))
+    channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
+    return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})

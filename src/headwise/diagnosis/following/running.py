@@ -1,0 +1,258 @@
+"""Running: one run of a plan in float64, recorded with values and marks, with stand-ins where they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.following.marks import Marks, tokens
+from headwise.diagnosis.following.replacing import Replacing, Site
+from headwise.diagnosis.following.shadow import Seen, Shadow
+from headwise.recording import Record, TensorSeen, record
+from headwise.recording.calls import Plan
+from headwise.recording.identity import tensors
+
+__all__ = ["Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
+
+StandIns = Mapping[Site, Callable[..., Any]]
+# no weight that anyone chose is beyond these
+LARGEST, SMALLEST = 1e6, 1e-30
+# meanings of symbols that count features, and those that count samples; all others count places
+FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width", "groups"})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. named: the tensors among the arguments; sources: the number that marks give to each; given: what
+    the arguments held before the call.
+    """
+
+    plan: Plan
+    sizes: Mapping[str, int]
+    record: Record
+    seen: tuple[Seen, ...]
+    marks: Mapping[int, Marks]
+    target: Any
+    named: Mapping[str, Tensor]
+    sources: Mapping[str, int]
+    output: Tensor | None
+    stand_ins: StandIns = field(default_factory=dict)
+    known: Mapping[str, Marks] = field(default_factory=dict)
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def marks_of(self, name: str) -> Marks | None:
+        """The marks that an argument was given."""
+        return self.known.get(name)
+
+    def marks_at(self, seen: TensorSeen) -> Marks | None:
+        """The marks of what an operation took that failed; what came right from the call was met nowhere else."""
+        found = self.marks.get(seen.number)
+        if found is None and seen.value is not None:
+            for name, each in self.named.items():
+                if name in self.known and each.shape == seen.value.shape and torch.equal(each, seen.value):
+                    return self.known[name]
+        return found
+
+    @property
+    def output_marks(self) -> Marks | None:
+        """The marks of what was returned."""
+        for each in reversed(self.seen):
+            for made, marks in zip(each.operation.outputs, each.made, strict=False):
+                if self.output is None or made.value is None or made.shape != tuple(self.output.shape):
+                    continue
+                if torch.equal(made.value.nan_to_num(), self.output.detach().nan_to_num()):
+                    return marks
+        return None
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """A block in which new tensors have this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def run(
+    plan: Plan,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    stand_ins: StandIns | None = None,
+    own: tuple[str, ...] = (),
+    seed: int = 0,
+    change: Callable[[Any, dict[str, Any]], None] | None = None,
+    dtype: torch.dtype = torch.float64,
+    gradients: bool = False,
+    training: bool = False,
+    luck: int | None = None,
+    earlier: int | None = None,
+    instance: int = 0,
+) -> Run:
+    """One run. change: alters the target or its arguments before. seed: of the inputs; luck: of what is drawn while it
+    runs, None: as the inputs. earlier: the seed of the inputs of a call before, None: it is the first. instance: the
+    seed of what is drawn while it is built.
+    """
+    sizes = dict(plan.sizes(0) if sizes is None else sizes)
+    with default_dtype(dtype):
+        try:
+            target = plan.build(sizes, seed=instance)
+        except Exception:  # noqa: BLE001  whatever it is, it is the person's, and is diagnosed
+            failed = record(lambda: plan.build(sizes), own=own)
+            return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
+        if isinstance(target, nn.Module):
+            target = readied(copy.deepcopy(target) if target is plan.target else target, dtype, training=training)
+        args, options = arguments(plan, sizes, seed, dtype)
+        if change is not None:
+            change(target, options)
+        named = named_tensors(plan, args, options)
+        sources = {name: at for at, name in enumerate(named)}
+        known = {
+            name: marks
+            for name, each in named.items()
+            if (marks := declared(plan, name, each, sources[name])) is not None
+        }
+        shadow = Shadow({id(named[name]): marks for name, marks in known.items()}, dict(stand_ins or {}))
+        if gradients:
+            for each in named.values():
+                if each.is_floating_point():
+                    each.requires_grad_()
+        given = {name: each.detach().clone() for name, each in named.items()}
+        model = target if isinstance(target, nn.Module) else None
+        with torch.set_grad_enabled(gradients), Replacing(stand_ins or {}, own), torch.random.fork_rng(devices=()):
+            if model is not None and any(isinstance(each, nn.UninitializedParameter) for each in model.parameters()):
+                # weights that the first call draws are drawn alike in every run
+                torch.manual_seed(0)
+                _called(plan, target, sizes, 0, dtype)
+            if earlier is not None:
+                _called(plan, target, sizes, earlier, dtype)
+            torch.manual_seed(seed if luck is None else luck)
+            done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
+    shadow.follow(done.operations)
+    output = next(iter(tensors(first_of(done.result))), None)
+    return Run(
+        plan, sizes, done, tuple(shadow.seen), shadow.marks, target, named, sources, output,
+        dict(stand_ins or {}), known, given,
+    )  # fmt: skip
+
+
+def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype: torch.dtype) -> None:
+    """Call a target once, whatever comes of it."""
+    args, options = arguments(plan, sizes, seed, dtype)
+    with torch.no_grad(), contextlib.suppress(Exception):
+        target(*args, **options)
+
+
+def arguments(
+    plan: Plan, sizes: Mapping[str, int], seed: int, dtype: torch.dtype
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a plan is called with, in a dtype."""
+    with torch.random.fork_rng(devices=()):
+        # an expression of the person's may draw numbers too
+        torch.manual_seed(seed)
+        args, options = plan.arguments(sizes, seed=seed)
+    return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
+
+
+def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
+    """A module in a dtype, with no weights that are zero."""
+    return _awake(_of(target, dtype).train(training))
+
+
+def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A module in a dtype; complex numbers stay complex."""
+    wide = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def changed(t: Tensor) -> Tensor:
+        if t.is_complex():
+            return t.to(wide)
+        return t.to(dtype) if t.is_floating_point() else t
+
+    target._apply(changed)
+    return target
+
+
+def _is_unset(t: Tensor) -> bool:
+    """Whether a parameter holds what lay in memory before it, as torch.empty leaves it."""
+    return bool((~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))).any())
+
+
+def _awake(target: nn.Module) -> nn.Module:
+    """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
+    with torch.no_grad(), torch.random.fork_rng(devices=()):
+        torch.manual_seed(1)
+        for name, each in target.named_parameters():
+            if isinstance(each, nn.UninitializedParameter):
+                continue
+            is_zero = each.numel() > 0 and not bool(each.any()) and (each.ndim > 1 or "bias" not in name)
+            if each.is_floating_point() and (is_zero or _is_unset(each)):
+                each.normal_(std=0.3)
+    return target
+
+
+def first_of(result: Any) -> Any:
+    """What a call gives, where it may be an object of outputs."""
+    if isinstance(result, Tensor | tuple | list | Mapping):
+        return result
+    return getattr(result, "last_hidden_state", None) if result is not None else None
+
+
+def _in(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, tuple):
+        return tuple(_in(each, dtype) for each in value)
+    return value
+
+
+def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors among the arguments, by name."""
+    out: dict[str, Tensor] = {}
+    names = [name for name in plan.call if not name.startswith("_")]
+    for name, value in [*zip(names, args, strict=False), *options.items()]:
+        for place, each in enumerate(tensors(value)):
+            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = each
+    return out
+
+
+def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+    """The marks of an argument, from the shape that it was asked for; None: it holds no tokens."""
+    if plan.mask and name == plan.mask:
+        return None
+    said = plan.call.get(name)
+    if isinstance(said, Mapping):
+        said = said.get("_ids")
+    if not isinstance(said, list) or len(said) != tensor.ndim or tensor.ndim == 0:
+        return None
+    meanings = {each.name: each.meaning for each in plan.symbols}
+    roles = []
+    all_held = [{meanings[each] for each in meanings if each in _words(str(text))} for text in said]
+    has_features = any(held & FEATURES for held in all_held)
+    for at, text in enumerate(said):
+        held = {meanings[each] for each in meanings if each in _words(str(text))}
+        if "batch" in held:
+            roles.append("sample")
+        elif held & {"queries", "keys"}:
+            roles.append("place")
+        elif held & FEATURES:
+            roles.append("feature")
+        else:
+            is_last = at == len(said) - 1 and len(said) > 1 and not has_features
+            roles.append("feature" if is_last else "place")
+    if "place" not in roles and tensor.ndim > 1:
+        return None
+    return tokens(tuple(tensor.shape), tuple(roles), source)
+
+
+def _words(text: str) -> set[str]:
+    for sign in "*+-/()":
+        text = text.replace(sign, " ")
+    return set(text.split())

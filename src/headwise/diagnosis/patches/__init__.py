@@ -1,0 +1,1 @@
+"""Patches: other texts for what was found wrong, and the trial of each."""

@@ -1,0 +1,148 @@
+"""Renaming: patches of what is named wrongly: attributes, names, projections, arguments, lists of weights."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Iterator
+
+from headwise.diagnosis.patches.rewriting import called
+from headwise.diagnosis.patches.sources import Code, Edit, Edits
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["RENAMED"]
+
+KNOWN = {
+    "math": "import math", "torch": "import torch", "nn": "import torch.nn as nn", "copy": "import copy",
+    "F": "import torch.nn.functional as F", "np": "import numpy as np", "einops": "import einops",
+}  # fmt: skip
+
+
+def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    name, near = str(suspect.said.get("name", "")), str(suspect.said.get("near", ""))
+    own = [
+        each for each in ast.walk(code.tree)
+        if isinstance(each, ast.Attribute) and each.attr == name and code.of(each.value) == "self"
+        and isinstance(each.ctx, ast.Load)
+    ]  # fmt: skip
+    if name and near and own:
+        yield tuple(code.edit(each, f"self.{near}") for each in own)
+
+
+def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    name = str(suspect.said.get("name", ""))
+    function = next((each for each in code.around(code.node) if isinstance(each, ast.FunctionDef)), code.tree)
+    used = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+    if name in KNOWN:
+        first = next((each for each in getattr(code.tree, "body", []) if not _is_opening(each)), None)
+        line = getattr(first, "lineno", 1)
+        yield (Edit(line, 0, line, 0, f"{KNOWN[name]}\n"),)
+    bound = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    bound |= {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)} | set(_top(code.tree))
+    own = {
+        each.attr for each in ast.walk(code.tree) if isinstance(each, ast.Attribute) and code.of(each.value) == "self"
+    }
+    if name in own:
+        yield tuple(code.edit(each, f"self.{name}") for each in used)
+    names = sorted((bound | set(dir(builtins))) - {name})
+    for near in difflib.get_close_matches(name, names, n=2, cutoff=0.6):
+        yield tuple(code.edit(each, near) for each in used)
+    import torch
+
+    for near in difflib.get_close_matches(name, dir(torch.nn.functional), n=1, cutoff=0.8):
+        if code.has("F"):
+            yield tuple(code.edit(each, f"F.{near}") for each in used)
+        elif hasattr(torch, near):
+            yield tuple(code.edit(each, f"torch.{near}") for each in used)
+
+
+def _is_opening(node: ast.AST) -> bool:
+    """Whether a statement must stand before all others: a docstring, or an import from the future."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+
+
+def _top(tree: ast.AST) -> Iterator[str]:
+    for node in getattr(tree, "body", []):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        for each in ast.walk(node) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) else ():
+            if isinstance(each, ast.alias):
+                yield each.asname or each.name
+            elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                yield each.id
+
+
+def _unregistered(code: Code, _: Suspect) -> Iterator[Edits]:
+    node = code.node
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return
+    prefix = "nn" if code.has("nn") else "torch.nn"
+    text, is_mapping = code.of(node.value), isinstance(node.value, ast.Dict | ast.DictComp)
+    kinds = ("ModuleDict", "ParameterDict") if is_mapping else ("ModuleList", "ParameterList")
+    if "Parameter(" in text:
+        kinds = (kinds[1], kinds[0])
+    for kind in kinds:
+        yield (code.edit(node.value, f"{prefix}.{kind}({text})"),)
+    if isinstance(node.value, ast.Call):
+        yield (code.edit(node.value, f"{prefix}.Parameter({text})"),)
+
+
+def _unused(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    name = str(suspect.said.get("name", ""))
+    if name.replace(".", "").isidentifier() and isinstance(code.node, ast.expr):
+        yield (code.edit(code.node, f"self.{name}({code.of(code.node)})"),)
+
+
+def _shared(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    node, near = code.node, str(suspect.said.get("near", ""))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and near.isidentifier():
+        yield (code.edit(node.func, f"self.{near}"),)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+        wanted = node.value.attr
+        for each in ast.walk(code.tree):
+            if isinstance(each, ast.Assign) and any(getattr(goal, "attr", "") == wanted for goal in each.targets):
+                yield (code.edit(node.value, code.of(each.value)),)
+    if isinstance(node, ast.Assign) and len(node.targets) > 1:
+        value = code.of(node.value)
+        indent = " " * node.col_offset
+        lines = f"\n{indent}".join(f"{code.of(goal)} = {value}" for goal in node.targets)
+        yield (code.edit(node, lines),)
+
+
+def _ignored(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    node, name = code.node, str(suspect.said.get("name", ""))
+    if not isinstance(node, ast.Call) or not name.isidentifier():
+        return
+    was = str(suspect.said.get("was", ""))
+    given = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == was]
+    yield from ((code.edit(each, name),) for each in given)
+    if len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+        yield (code.edit(node.args[0], name),)
+
+
+def _causal(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    triangles = [each for each in ast.walk(code.node) if called(each) in ("tril", "triu")]
+    triangles = triangles or [each for each in ast.walk(code.tree) if called(each) in ("tril", "triu")]
+    for node in triangles[:2]:
+        if not isinstance(node, ast.Call):
+            continue
+        is_low = called(node) == "tril"
+        shifts = [each.value for each in node.keywords if each.arg == "diagonal"] + node.args[1:]
+        if suspect.kind == "causal-offset":
+            for shift in ("0", "1"):
+                if shifts:
+                    yield (code.edit(shifts[0], shift),)
+                elif shift == "1" and node.args:
+                    yield (code.edit(node.args[-1], f"{code.of(node.args[-1])}, diagonal=1"),)
+        elif isinstance(node.func, ast.Attribute):
+            text = code.of(node.func)
+            yield (code.edit(node.func, f"{text.removesuffix(called(node))}{'triu' if is_low else 'tril'}"),)
+
+
+RENAMED = {
+    "wrong-attribute": _attribute, "undefined-name": _undefined, "parameters-unregistered": _unregistered,
+    "projection-unused": _unused, "projection-shared": _shared, "input-ignored": _ignored,
+    "causal-offset": _causal, "causal-inverted": _causal,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Plans: the ways in which a target is called to be examined, and what its masks mean."""

@@ -1,0 +1,95 @@
+"""Further: plans with the masks that a target takes besides the one that was found, and with masks of other ranks."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headwise.diagnosis.checks.masking import is_reached
+from headwise.diagnosis.following.running import run
+from headwise.diagnosis.plans.opening import FinitePlan
+from headwise.diagnosis.plans.sizing import small
+from headwise.recording.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
+
+__all__ = ["further_masks"]
+
+# masks that are tried for one argument
+MOST = 30
+# masks of other things than keys
+OTHERS = re.compile(r"head|quer|(^|_)q(_|$)|target|tgt|loss|out|layer|causal|look")
+RANK = re.compile(r"\b\w*mask\w*\.(?:ndim|dim\(\))\s*==\s*([2-4])|len\(\w*mask\w*\.(?:shape|size\(\))\)\s*==\s*([2-4])")
+
+
+def further_masks(
+    plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], own: Sequence[str]
+) -> Iterator[Plan]:
+    """Plans with a mask in each further argument, and of each rank that the code tells from others."""
+    masked = next((plan for plan in plans if plan.mask and plan.setting == "cross"), None)
+    masked = masked or next((plan for plan in plans if plan.mask), None)
+    if masked is None or masked.call["_mask"]["means"] == "lengths":
+        return
+    try:
+        names = mask_arguments(parameters(callee(target)))
+        reading = read(target, namespace)
+    except (TypeError, ValueError, OSError):
+        return
+    if call_role(masked.mask) == "mask":
+        yield from _of_ranks(masked, reading, own)
+    for name in names:
+        is_free = name not in masked.call and name != masked.mask
+        if is_free and call_role(name) == "mask" and not OTHERS.search(name):
+            found = _with_mask(masked, name, reading, own)
+            if found is not None:
+                yield found
+
+
+def _of_ranks(masked: Plan, reading: Reading, own: Sequence[str]) -> Iterator[Plan]:
+    """The mask in each other rank that the person's code asks for."""
+    said = masked.call["_mask"]
+    for rank in sorted(_ranks(own) - {len(said["shape"])}):
+        ways = (each for each in masks(masked.mask, reading, keys=_keys(masked)) if each["means"] == said["means"])
+        for place, each in enumerate(each for each in ways if len(each["shape"]) == rank):
+            plan = replace(masked, call={**masked.call, "_mask": dict(each)})
+            if place < MOST and each["shape"][0] == "B" and _hides(plan, own):
+                yield plan
+                break
+
+
+def _ranks(own: Sequence[str]) -> set[int]:
+    return {
+        int(rank) for file in own for found in RANK.findall("".join(linecache.getlines(file))) for rank in found if rank
+    }
+
+
+def _with_mask(masked: Plan, name: str, reading: Reading, own: Sequence[str]) -> Plan | None:
+    """A plan with another argument's mask, where it is brought to scores; None: there is none that runs."""
+    call = {key: each for key, each in masked.call.items() if key != "_mask"}
+    if masked.mask in call:
+        return None
+    for place, said in enumerate(masks(name, reading, keys=_keys(masked))):
+        if place >= MOST:
+            break
+        plan = replace(masked, call={**call, "_mask": dict(said)}, mask=name)
+        if _hides(plan, own):
+            return plan
+        if said["means"] == "additive" and _hides(finite := FinitePlan(**plan.__dict__), own):
+            return finite
+    return None
+
+
+def _hides(plan: Plan, own: Sequence[str]) -> bool:
+    """Whether a plan runs, gives numbers, and its mask meets scores."""
+    try:
+        done = run(plan, sizes=small(plan), own=tuple(own))
+    except (ValueError, KeyError, TypeError, RuntimeError):
+        return False
+    if done.record.failure is not None or done.output is None or bool(done.output.isnan().any()):
+        return False
+    return is_reached(done)
+
+
+def _keys(plan: Plan) -> str:
+    return "S" if any(each.name == "S" for each in plan.symbols) else "L"

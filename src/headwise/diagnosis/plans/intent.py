@@ -1,0 +1,81 @@
+"""Intent: what a mask means to the people who wrote a file, from its comments and from the masks that it makes."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Sequence
+
+from headwise.diagnosis.plans.polarity import made_masks
+
+__all__ = ["meaning_of"]
+
+IS = r"\s*(?:=|==|:|means|marks|for|where|is|are|->|→|表示|代表|为|是)\s*"
+SEEN = (
+    r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not)|allow|unmask|not\s+(?:mask|pad)|look|"
+    r"保留|可见|有效|允许|能看)"
+)
+HIDDEN = (
+    r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:be\s+)?(?:attend|allow|seen|look)|cannot|forbid|future|"
+    r"屏蔽|遮|填充|忽略|掩)"
+)
+YES, NO = (rf"(?:(?<![\w.])(?:{each})(?![a-z0-9_.]))" for each in ("1s?|ones?|true", "0s?|zeros?|false"))
+# what stands between the value and what it says, with nothing that turns it round
+GAP = (
+    r"(?:(?!(?:not|no|non|never|except|unless|true|false|ones?|zeros?|may|can|cannot|must)\b|[01]\b)[\w'’-]+\s+){0,5}?"
+)
+ATTEND = re.compile(f"{YES}{IS}{GAP}{SEEN}|{NO}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
+BLOCKED = re.compile(f"{YES}{IS}{GAP}{HIDDEN}|{NO}{IS}{GAP}{SEEN}", re.IGNORECASE)
+
+
+def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
+    """ "attend" or "blocked", as a person says of a class's mask; "": nothing says it, or not all agree.
+
+    files: their names, as linecache knows them. name: of the argument. kind: of the class, whose own use of the mask
+    does not count as saying what it is given. What is said of the name itself counts before what is said of masks.
+    """
+    named: set[str] = set()
+    said: set[str] = set()
+    for file in files:
+        lines = linecache.getlines(file)
+        try:
+            tree = ast.parse("".join(lines))
+        except (SyntaxError, ValueError):
+            continue
+        others = _others(tree, kind)
+        is_named = False
+        for number, line in enumerate(lines, start=1):
+            words = _words(line)
+            # an entry of a docstring goes on until the next begins
+            goes_on = is_named and "#" not in line and bool(words.strip()) and not re.match(r"\s*\w+\s*[:(]", words)
+            is_named = bool(words) and (goes_on or re.search(rf"\b{re.escape(name)}\b", line) is not None)
+            if number in others or not words or not (is_named or "mask" in words.lower()):
+                continue
+            found = {meaning for meaning, form in (("attend", ATTEND), ("blocked", BLOCKED)) if form.search(words)}
+            said |= found
+            named |= found if is_named else set()
+        said |= set(made_masks(tree, kind, name))
+    if named:
+        return next(iter(named)) if len(named) == 1 else ""
+    return next(iter(said)) if len(said) == 1 else ""
+
+
+def _others(tree: ast.AST, kind: str) -> set[int]:
+    """The lines of other classes that attend: they may take their masks otherwise."""
+    out: set[int] = set()
+    for node in getattr(tree, "body", []):
+        if isinstance(node, ast.ClassDef) and node.name != kind:
+            names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+            if any("softmax" in each.lower() or each == "scaled_dot_product_attention" for each in names):
+                out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return out
+
+
+def _words(line: str) -> str:
+    """What a line says in a comment or a docstring."""
+    if "#" in line:
+        return line.partition("#")[2]
+    text = line.strip()
+    is_code = re.search(r"[=(\[]", text) is not None and not text.startswith(('"', "'")) and ":" not in text
+    return "" if is_code or re.match(r"(def|class|return|if|for|import|from|self\.|\w+ = )", text) else text

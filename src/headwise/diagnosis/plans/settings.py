@@ -1,0 +1,182 @@
+"""Settings: the ways to call a target that are examined: those that were found, and those that fail or give NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headwise.diagnosis.following.running import Run, run
+from headwise.diagnosis.plans.further import further_masks
+from headwise.diagnosis.plans.intent import meaning_of
+from headwise.diagnosis.plans.sizing import small
+from headwise.errors import InputError
+from headwise.recording.calls import Found, Plan, call_role, callee, find, mask_arguments, masks, parameters, read
+from headwise.recording.libraries import is_installed
+
+__all__ = ["Settings", "settings"]
+
+# masks that are tried where none was found to run
+MOST = 25
+# what nn.MultiheadAttention is built of
+TORCH = ["embed_dim", "num_heads"]
+
+
+class Settings:
+    """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the person said what the
+    mask means. told: the arguments whose meaning the code's words tell. reason: why there is none.
+    """
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.failures: list[Plan] = []
+        self.sure = False
+        self.told: set[str] = set()
+        self.reason = ""
+
+    def is_sure(self, plan: Plan) -> bool:
+        """Whether it is known what the mask of a plan means."""
+        return self.sure or plan.mask in self.told
+
+
+def settings(
+    target: Any,
+    *,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    own: Sequence[str],
+) -> Settings:
+    """How a target is called."""
+    out = Settings()
+    said = None if call is None else call.get("_mask")
+    bare = None if call is None else {name: each for name, each in call.items() if name != "_mask"} or None
+    found = _found(target, namespace, init, bare, own, out)
+    out.plans = list(found.plans)
+    out.failures = [each.plan for each in found.failures]
+    out.reason = out.reason or "; ".join(
+        dict.fromkeys(f"{type(each.error).__name__}: {each.error}".splitlines()[0] for each in found.failures)
+    )
+    if isinstance(said, Mapping):
+        out.sure = True
+        free = [plan for plan in out.plans if not plan.mask]
+        out.plans = [*free, *(_masked(plan, said) for plan in free or out.plans[:1])]
+        out.failures = [each for each in out.failures if not each.mask]
+    elif out.plans and any(plan.mask for plan in out.plans):
+        if not all(is_installed(each) for each in own):
+            out.plans += further_masks(out.plans, target, namespace, own)
+        out.plans = [_intended(plan, target, own, out) for plan in out.plans]
+    elif out.plans:
+        out.failures += _failing_masks(target, namespace, out, own)
+    out.plans += _with_flags(out.plans, target, own)
+    return out
+
+
+def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
+    """A plan that asks to look back only, where that can be asked for and is not by default."""
+    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
+    if free is None:
+        return []
+    built = parameters(target) if isinstance(target, type) else []
+    takes_mask = bool(mask_arguments(parameters(callee(target))))
+    if takes_mask and own and all(is_installed(each) for each in own):
+        # what is published reads its flag where the mask is made
+        return []
+    asked = [each.name for each in built if "causal" in each.name and each.default is False]
+    called = [each.name for each in parameters(callee(target)) if "causal" in each.name and each.default is False]
+    ways = [replace(free, init={**free.init, name: True}) for name in asked]
+    ways += [replace(free, call={**free.call, name: True}) for name in called]
+    return [each for each in ways if run(each, sizes=small(each), own=tuple(own)).record.failure is None][:1]
+
+
+def _found(
+    target: Any,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    own: Sequence[str],
+    out: Settings,
+) -> Found:
+    try:
+        found = find(target, namespace=namespace, init=init, call=call, own=own)
+    except InputError as error:
+        out.reason, found = str(error), Found((), ())
+    if found.plans:
+        return found
+    try:
+        # a target all of whose outputs hold NaN is examined too
+        again = find(target, namespace=namespace, init=init, call=call, own=own, finite=False)
+    except InputError:
+        return found
+    return again if again.plans or not found.failures else found
+
+
+def _masked(plan: Plan, said: Mapping[str, Any]) -> Plan:
+    """A plan with a mask as the person said it; in self-attention there are as many keys as queries."""
+    has_keys = any(each.name == "S" for each in plan.symbols)
+    shape = ["L" if each == "S" and not has_keys else each for each in said["shape"]]
+    return replace(plan, call={**plan.call, "_mask": {**said, "shape": shape}}, mask=str(said["argument"]))
+
+
+def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
+    """A plan whose mask means what its file says that masks mean, where that is the opposite of how it is used."""
+    said = plan.call.get("_mask")
+    if not plan.mask or not isinstance(said, Mapping) or said["means"] not in ("attend", "blocked"):
+        return plan
+    kind = target if isinstance(target, type) else type(target)
+    means = meaning_of(own, plan.mask, kind.__name__) or _as_torch(target, plan.mask)
+    if means in ("", said["means"]):
+        return plan
+    out.told.add(plan.mask)
+    return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
+
+
+def _as_torch(target: Any, name: str) -> str:
+    """What a mask means to who is built and called as torch's own module, where nothing else says it."""
+    called = [each.name for each in parameters(callee(target))]
+    built = [each.name for each in parameters(target)] if isinstance(target, type) else []
+    is_alike = called[:3] == ["query", "key", "value"] and ("attn_mask" in called or built[:2] == TORCH)
+    return "blocked" if is_alike and name == "key_padding_mask" else ""
+
+
+def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own: Sequence[str]) -> list[Plan]:
+    """A plan with the mask that comes furthest, where every mask that can be thought of raises at one place.
+
+    out: gets a plan with a mask that runs and leaves no number.
+    """
+    plan = out.plans[0]
+    try:
+        names = [name for name in mask_arguments(parameters(callee(target))) if name not in plan.call]
+        names = [name for name in names if call_role(name) in ("mask", "lengths")]
+        reading = read(target, namespace)
+    except (TypeError, ValueError, OSError):
+        return []
+    keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+    for name in names[:1]:
+        tried: list[tuple[Plan, Run]] = []
+        for place, said in enumerate(masks(name, reading, keys=keys)):
+            if place >= MOST:
+                break
+            there = replace(plan, call={**plan.call, "_mask": dict(said)}, mask=name)
+            try:
+                done = run(there, sizes=small(there), own=tuple(own))
+            except (ValueError, KeyError, TypeError, RuntimeError):
+                continue
+            if done.record.failure is None:
+                # rows that the mask leaves a key, and that become NaN all the same
+                if done.output is not None and bool(done.output.isnan().any()):
+                    out.plans.append(there)
+                return []
+            tried.append((there, done))
+        met = [each for each in tried if _meets_scores(each[1])] or tried
+        spans = {None if done.record.failure is None else done.record.failure.span for _, done in met}
+        if len(spans) == 1 and None not in spans:
+            return [max(met, key=lambda each: len(each[1].seen))[0]]
+    return []
+
+
+def _meets_scores(done: Run) -> bool:
+    """Whether a run failed where a mask was laid over scores."""
+    operation = None if done.record.failure is None else done.record.failure.operation
+    marks = [] if operation is None else [done.marks.get(each.number) for each in operation.inputs]
+    return any(each is not None and each.kind == "pair" for each in marks)
