@@ -190,16 +190,15 @@ def _misfit(done: Run, failed: Operation) -> Suspect | None:
     marks, wanted = done.marks_at(failed.inputs[0]), failed.inputs[1].shape[-1]
     if marks is None or marks.kind != "token":
         return None
-    # what was computed since is no argument any more
-    taken = {
-        name
-        for name, number in done.sources.items()
-        if number in _sources(marks) and name in done.known and done.known[name].shape[-1] == marks.shape[-1]
-    }
+    taken = {name for name, number in done.sources.items() if number in _sources(marks) and name in done.known}
     fitting = [name for name, own in done.known.items() if own.shape[-1] == wanted and name not in taken]
     used = {source for entry in done.seen for marks in entry.given if marks is not None and marks.kind == "token"
             for source in _sources(marks)}  # fmt: skip
-    fitting = [name for name in fitting if done.sources[name] not in used] or fitting
+    left = [name for name in fitting if done.sources[name] not in used]
+    if not left:
+        # what was computed since is no argument any more
+        taken = {name for name in taken if done.known[name].shape[-1] == marks.shape[-1]}
+    fitting = left or fitting
     if not fitting or not taken:
         return None
     given: dict[str, Any] = {}

@@ -83,6 +83,8 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
 
 
 def _is_near(a: Tensor, b: Tensor) -> bool:
+    if a.dtype is torch.bool:
+        return torch.equal(a, b)
     return a.shape == b.shape and bool(((a - b).detach().abs().nan_to_num() <= NEAR).all())
 
 

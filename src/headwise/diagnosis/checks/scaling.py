@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isclose, isfinite, sqrt
+from math import isclose, isfinite, prod, sqrt
 from typing import Any
 
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: 
         return []
     wanted, total = 1 / sqrt(scale.width), scale.total
     late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
+    if isclose(prod(each.value for each in late), 1, rel_tol=NEAR):
+        # what one takes another gives back
+        late = []
     if isclose(total, wanted, rel_tol=NEAR):
         return [_after(each, wanted) for each in late[:1]]
     named = _named(total, scale.width, run.sizes)
