@@ -29,7 +29,7 @@ from tests.diagnosis.operators import HOSTS, mutants
 HERE = Path(__file__).parent
 RULES = Path(__file__).parents[2] / "src" / "headwise" / "diagnosis"
 # what only says what was found
-WORDS = {"diagnosis.py", "report.py", "child.py", "fixing.py", "__init__.py"}
+WORDS = {"diagnosis.py", "report.py", "tried.py", "child.py", "fixing.py", "__init__.py"}
 COUNT = itertools.count()
 
 

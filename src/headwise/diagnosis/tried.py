@@ -29,7 +29,7 @@ def told(value: Any, *, lang: str) -> Any:
     """What was tried as plain data: True, a text, or "no: " and why not.
 
     >>> told(Missed("doctor.missed.one_argument"), lang="en")
-    'no: keys and values come with the queries'
+    'no: they come with the queries'
     """
     return f"{NOT}: {say(value.reason, lang=lang, **value.values)}" if isinstance(value, Missed) else value
 
