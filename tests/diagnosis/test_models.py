@@ -34,7 +34,7 @@ def test_of_three_blocks_the_one_that_is_faulty_is_named():
     found = seen(blocks.GPT)
     assert [each.kind for each in found.faults] == ["scale-wrong"]
     (fault,) = found.faults
-    assert (fault.file, fault.line, fault.column) == ("blocks.py", *place(blocks, "s / C ** 0.5"))
+    assert (fault.file, fault.line, fault.column) == ("blocks.py", *place(blocks, "s / C**0.5"))
     assert fault.proved
     assert found.examined["classes"] == "SelfA, Fused, Faulty"
 
@@ -44,7 +44,7 @@ def test_a_model_that_is_built_is_examined_as_its_class_is():
     model = blocks.GPT()
     before = {name: each.clone() for name, each in model.state_dict().items()}
     found = seen(model)
-    assert [(each.kind, each.line) for each in found.faults] == [("scale-wrong", place(blocks, "s / C ** 0.5")[0])]
+    assert [(each.kind, each.line) for each in found.faults] == [("scale-wrong", place(blocks, "s / C**0.5")[0])]
     assert found.examined["classes"] == "SelfA, Fused, Faulty"
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
 
@@ -76,7 +76,7 @@ def test_two_classes_of_one_model_are_both_examined_and_a_finding_stands_once():
 
 def test_attention_over_patches_is_examined_in_its_own_class():
     found = seen(patches.ViT)
-    assert [(each.kind, each.line) for each in found.faults] == [("scale-wrong", place(patches, "dim ** -0.5")[0])]
+    assert [(each.kind, each.line) for each in found.faults] == [("scale-wrong", place(patches, "dim**-0.5")[0])]
     assert found.examined["classes"] == "Attention"
 
 
