@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.following.running import default_dtype, run
+from headwise.diagnosis.following.running import Manner, default_dtype, run
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording.calls import find
 from tests.diagnosis.decoding import decoded
@@ -92,7 +92,7 @@ class Oracle:
 def outcome(plan, name):
     """The numbers of a call: its output, what its parameters get, its output in training."""
     sizes = small(plan)
-    done = run(plan, sizes=sizes, own=(name,), gradients=True)
+    done = run(plan, Manner(gradients=True), sizes=sizes, own=(name,))
     if done.record.failure is not None or done.output is None:
         return None
     try:
@@ -100,17 +100,17 @@ def outcome(plan, name):
         gradients = {key: each.grad for key, each in done.target.named_parameters(remove_duplicate=False)}
     except RuntimeError:
         return None
-    trained = run(plan, sizes=sizes, own=(name,), training=True, luck=5)
-    again = run(plan, sizes=sizes, own=(name,), luck=6)
+    trained = run(plan, Manner(training=True, luck=5), sizes=sizes, own=(name,))
+    again = run(plan, Manner(luck=6), sizes=sizes, own=(name,))
     shaken = [None if each.record.failure is not None else each.output for each in (trained, again)]
     # after another call, of another instance with the same weights, and what was given
-    second = run(plan, sizes=sizes, own=(name,), earlier=17).output
+    second = run(plan, Manner(earlier=17), sizes=sizes, own=(name,)).output
     state = {key: each.detach() for key, each in done.target.state_dict().items()}
 
     def load(target, _):
         target.load_state_dict(state, strict=False)
 
-    other = run(plan, sizes=sizes, own=(name,), instance=23, change=load).output
+    other = run(plan, Manner(instance=23), sizes=sizes, own=(name,), change=load).output
     given = {f"given {key}": each.detach() for key, each in done.named.items()}
     shown = {"": done.output.detach(), "training": shaken[0], "again": shaken[1], "second": second, "other": other}
     return {**shown, **given, **gradients}

@@ -15,11 +15,12 @@ from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, broken, examined
+from headwise.diagnosis.holding import Held
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.patches.patching import candidates
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
-from headwise.diagnosis.proving import goal_of, proved
+from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, told
 from headwise.diagnosis.wholes import Whole
@@ -56,20 +57,44 @@ def diagnosed(
         # it stays as it is
         target = copy.deepcopy(target)
     is_published = bool(own) and all(is_installed(each) for each in own)
-    exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call})
+    held = Held()
+    exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)
     if not exams:
-        return Diagnosis(title, "not examined", (), {}, say("doctor.unknown_call", lang=lang, error=reason[:300]), lang)
+        why = (
+            say("doctor.unknown_call", lang=lang, error=reason[:300])
+            if held.is_whole
+            else say("doctor.not_whole", lang=lang)
+        )
+        return Diagnosis(title, "not examined", (), _failed([held], lang), why, lang)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
-        suspects += _documented([each for each in exams if each not in whole.exams] or exams, own, files)
+        there = [each for each in exams if each not in whole.exams] or exams
+        suspects += held.all("documentation", _documented, there, own, files)
     findings = tuple(
-        sorted((_finding(each, files, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity))
+        sorted(
+            (_finding(each, files, held, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity)
+        )
     )
-    verdict = "faulty" if any(each.severity == "fault" for each in findings) else "sound"
-    if verdict == "sound" and not any(exam.is_understood for exam in exams):
-        verdict = "not examined"
-    reason = say("doctor.no_attention", lang=lang) if verdict == "not examined" else ""
-    return Diagnosis(title, verdict, findings, _tried(exams, whole, lang), reason, lang)
+    verdict, reason = _verdict(findings, exams, lang)
+    tried = {**_tried(exams, whole, lang), **_failed([each.held for each in exams] + [held], lang)}
+    return Diagnosis(title, verdict, findings, tried, reason, lang)
+
+
+def _verdict(findings: Sequence[Finding], exams: Sequence[Examination], lang: str) -> tuple[str, str]:
+    """The verdict, and why there is none."""
+    if any(each.severity == "fault" for each in findings):
+        return "faulty", ""
+    known = [exam for exam in exams if exam.is_understood]
+    if not known:
+        return "not examined", say("doctor.no_attention", lang=lang)
+    if any(exam.held.is_whole for exam in known):
+        return "sound", ""
+    return "not examined", say("doctor.not_whole", lang=lang)
+
+
+def _failed(every: Sequence[Held], lang: str) -> dict[str, Any]:
+    """What a check that failed did not examine to its end, and why."""
+    return {name: told(each, lang=lang) for held in every for name, each in held.failures.items()}
 
 
 class Seen(NamedTuple):
@@ -81,29 +106,43 @@ class Seen(NamedTuple):
 
 
 def _seen(
-    target: Any, namespace: Mapping[str, Any], own: tuple[str, ...], said: Mapping[str, Any], *, is_inner: bool = False
+    target: Any,
+    namespace: Mapping[str, Any],
+    own: tuple[str, ...],
+    said: Mapping[str, Any],
+    held: Held,
+    *,
+    is_inner: bool = False,
 ) -> Seen:
     """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
-    seen = _as_called(target, namespace, own, said, is_inner=is_inner)
+    seen = _as_called(target, namespace, own, said, held, is_inner=is_inner)
     if said["call"] is None:
-        for call in turned_calls(seen.exams, target, namespace):
-            other = _as_called(target, namespace, own, {**said, "call": call}, is_inner=is_inner)
+        for call in held.all("layout", lambda: list(turned_calls(seen.exams, target, namespace))):
+            other = _as_called(target, namespace, own, {**said, "call": call}, held, is_inner=is_inner)
             if is_better(other.exams, seen.exams):
                 return other
     return seen
 
 
 def _as_called(
-    target: Any, namespace: Mapping[str, Any], own: tuple[str, ...], said: Mapping[str, Any], *, is_inner: bool
+    target: Any,
+    namespace: Mapping[str, Any],
+    own: tuple[str, ...],
+    said: Mapping[str, Any],
+    held: Held,
+    *,
+    is_inner: bool,
 ) -> Seen:
     def inside(kind: Any, namespace: Mapping[str, Any], init: Mapping[str, Any] | None) -> list[Examination]:
-        return _seen(kind, namespace, own, {"init": init, "call": None}, is_inner=True).exams
+        return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
 
-    whole = Whole(namespace, own, inside)
-    found = settings(target, namespace=namespace, own=own, **said)
+    whole = Whole(namespace, own, inside, held)
+    found = held(
+        "call", Settings(), settings, target, namespace=namespace, own=own, init=said["init"], call=said["call"]
+    )
     exams = _examinations(found, own, None if is_inner else whole)
     if not is_inner and not any(exam.is_understood for exam in exams):
-        whole.seek(target, [*found.plans, *found.failures])
+        held("classes", None, whole.seek, target, [*found.plans, *found.failures])
     return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason)
 
 
@@ -128,22 +167,22 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None) ->
     if out:
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
-        is_shown = whole is not None and whole.holds(out)
-        found_by_laws = [] if is_shown else law_suspects(last)
+        is_shown = whole is not None and last.held("classes", False, whole.holds, out)
+        found_by_laws = [] if is_shown else last.held.all("laws", law_suspects, last)
         laws = [each for each in found_by_laws if (each.kind, each.span) not in last.tried]
         for suspect in laws:
             last.found(suspect)
         for exam in out:
-            _prove(exam, laws if exam is last else [])
+            exam.held("proof", None, _prove, exam, laws if exam is last else [])
         if not is_shown:
             # what only a cache shows was measured where it was found
-            remember(out)
+            last.held("cache", None, remember, out)
     return out
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     """Measure what was found, against what the output should be."""
-    goal = goal_of(exam)
+    goal = exam.held("ideal", Goal(None), goal_of, exam)
     exam.examined["ideal"] = goal.is_met_by(exam.run().output)
     if not exam.suspects:
         return
@@ -193,7 +232,7 @@ def _plain(suspects: list[Suspect]) -> list[Suspect]:
     return [each for each in suspects if not is_sign(each)]
 
 
-def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
+def _finding(suspect: Suspect, files: Mapping[str, str], held: Held, lang: str) -> Finding:
     span = suspect.span if suspect.home is None else suspect.home
     said = dict(suspect.said)
     words = {
@@ -216,7 +255,7 @@ def _finding(suspect: Suspect, files: Mapping[str, str], lang: str) -> Finding:
         source=source, proved=bool(suspect.proved), evidence=evidence,
         file="" if span is None else files.get(span.file, span.file),
         end_column=None if span is None else span.end_column, code="" if span is None else span.source,
-        what=words["what"], why=words["why"], fix=words["fix"], candidates=candidates(suspect),
+        what=words["what"], why=words["why"], fix=words["fix"], candidates=held("patches", (), candidates, suspect),
     )  # fmt: skip
 
 

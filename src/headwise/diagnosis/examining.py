@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headwise.diagnosis.checks.crashes import crash_suspect
-from headwise.diagnosis.checks.dropping import is_dropping, random_operation, undropped
+from headwise.diagnosis.checks.dropping import drawn_suspects
 from headwise.diagnosis.checks.groups import groups_suspects
 from headwise.diagnosis.checks.masking import masking_suspects
 from headwise.diagnosis.checks.order import order_suspects
@@ -23,10 +23,11 @@ from headwise.diagnosis.checks.splitting import unsplit_heads
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.factors import scales
 from headwise.diagnosis.following.replacing import Site
-from headwise.diagnosis.following.running import Run, run
+from headwise.diagnosis.following.running import Manner, Run, run
+from headwise.diagnosis.holding import Held
 from headwise.diagnosis.plans.opening import FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
 from headwise.diagnosis.plans.sizing import small
-from headwise.diagnosis.suspects import Change, Hiding, Scaled, Suspect, both
+from headwise.diagnosis.suspects import Change, Suspect, both, together
 from headwise.recording.calls import Plan
 
 __all__ = ["Examination", "broken", "examined"]
@@ -54,6 +55,7 @@ class Examination:
     examined: dict[str, Any] = field(default_factory=dict)
     is_understood: bool = False
     is_mask_sure: bool = False
+    held: Held = field(default_factory=Held)
     stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
     kept: dict[tuple[object, ...], Run] = field(default_factory=dict, repr=False)
 
@@ -64,7 +66,7 @@ class Examination:
         """Take note of something that is wrong, and put it right from here on."""
         self.tried.add((suspect.kind, suspect.span))
         self.suspects.append(suspect)
-        self.stand_ins = _together(self.stand_ins, suspect)
+        self.stand_ins = together(self.stand_ins, suspect)
         if suspect.change is not None:
             self.change = both(self.change, suspect.change)
 
@@ -74,7 +76,7 @@ class Examination:
         gone = [each.change for each in self.suspects if each is suspect and each.change is not None]
         out = replace(self, suspects=others, stand_ins={}, change=self.before if gone else self.change)
         for each in others:
-            out.stand_ins = _together(out.stand_ins, each)
+            out.stand_ins = together(out.stand_ins, each)
             if gone and each.change is not None:
                 out.change = both(out.change, each.change)
         out.__dict__.update({name: self.__dict__[name] for name in KNOWN if name in self.__dict__})
@@ -84,9 +86,11 @@ class Examination:
     def sizes(self) -> dict[str, int]:
         """Small sizes, or where the target does not take them, those of the plan."""
         sizes = small(self.plan)
-        said: dict[str, Any] = {"own": self.own, "change": self.change, "dtype": self.dtype}
-        done = run(self.plan, sizes=sizes, **said)
-        if done.record.failure is None or run(self.plan, **said).record.failure is not None:
+        manner = Manner(dtype=self.dtype)
+        done = run(self.plan, manner, sizes=sizes, own=self.own, change=self.change)
+        if done.record.failure is None:
+            return sizes
+        if run(self.plan, manner, own=self.own, change=self.change).record.failure is not None:
             return sizes
         return self.plan.sizes(0)
 
@@ -112,21 +116,28 @@ class Examination:
         failure = done.record.failure
         if failure is None or not re.search(r"dtype|scalar type|Double|Float", str(failure.error)):
             return torch.float64
-        again = run(self.plan, sizes=small(self.plan), own=self.own, change=self.change, dtype=torch.float32)
+        single = Manner(dtype=torch.float32)
+        again = run(self.plan, single, sizes=small(self.plan), own=self.own, change=self.change)
         return torch.float32 if again.record.failure is None else torch.float64
 
-    def run(self, more: Mapping[Site, Callable[..., Any]] | None = None, **options: Any) -> Run:
-        """A run with what has been put right, and more."""
-        options.setdefault("dtype", self.dtype)
+    def run(
+        self,
+        more: Mapping[Site, Callable[..., Any]] | None = None,
+        *,
+        plan: Plan | None = None,
+        change: Change | None = None,
+        **manner: Any,
+    ) -> Run:
+        """A run with what has been put right, and more. manner: of the run, by the names of Manner."""
+        plan, change = plan or self.plan, change or self.change
+        asked = Manner(**{"dtype": self.dtype, **manner})
         stand_ins = {**self.stand_ins, **(more or {})}
-        options.setdefault("change", self.change)
-        plan = options.pop("plan", self.plan)
         # a run that is asked for again is not made again, where nothing is drawn from it
-        key = (id(plan), frozenset(stand_ins.items()), *sorted(options.items(), key=lambda each: each[0]))
-        is_kept = not (more or options.get("gradients") or options.get("training")) and isinstance(plan.target, type)
+        key = (id(plan), frozenset(stand_ins.items()), change, asked)
+        is_kept = not (more or asked.gradients or asked.training) and isinstance(plan.target, type)
         if is_kept and key in self.kept:
             return self.kept[key]
-        done = run(plan, sizes=self.sizes, stand_ins=stand_ins, own=self.own, **options)
+        done = run(plan, asked, sizes=self.sizes, stand_ins=stand_ins, own=self.own, change=change)
         if is_kept:
             self.kept[key] = done
         return done
@@ -142,7 +153,8 @@ def examined(
 ) -> Examination:
     """What is wrong with one plan. before: of another plan of the same target, whose repairs are taken over.
 
-    is_published: what is unusual is so on purpose. is_mask_sure: the person said what the mask means.
+    is_published: what is unusual is so on purpose. is_mask_sure: the person said what the mask means. A check that
+    raises is held: what it examines is told as not examined, and the others go on.
     """
     exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure)
     if before is not None:
@@ -152,25 +164,13 @@ def examined(
         exam.change = exam.before = before.change
         exam.tried |= before.tried - {(each.kind, each.span) for each in before.suspects if each.is_local}
     for _ in range(MOST):
-        found = [each for each in _suspects(exam) if (each.kind, each.span) not in exam.tried]
+        suspects: list[Suspect] = exam.held.all("call", _suspects, exam)
+        found = [each for each in suspects if (each.kind, each.span) not in exam.tried]
         if not found:
             break
         for suspect in found:
             exam.found(suspect)
     return exam
-
-
-def _together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> dict[Site, Callable[..., Any]]:
-    """Stand-ins with those of a suspect; of two at one site the first stays, and what is scaled besides is scaled."""
-    out = dict(stand_ins)
-    for site, each in suspect.stand_ins.items():
-        if site not in out:
-            out[site] = each
-        elif isinstance(each, Scaled):
-            out[site] = Scaled(out[site], each.factor)
-        elif isinstance(each, Hiding) and isinstance(known := out[site], Hiding):
-            out[site] = Hiding(known.function, known.open & each.open)
-    return out
 
 
 def broken(exam: Examination) -> set[tuple[str, object]]:
@@ -180,31 +180,35 @@ def broken(exam: Examination) -> set[tuple[str, object]]:
 
 def _suspects(exam: Examination) -> list[Suspect]:
     """The next things that are wrong."""
-    done = exam.run()
+    done, held = exam.run(), exam.held
     projections = [each for each in done.seen if each.joint is not None]
     exam.is_understood = exam.is_understood or len(projections) > 1
     if done.record.failure is not None:
-        suspect = crash_suspect(done, exam)
+        suspect = held("call", None, crash_suspect, done, exam)
         return [] if suspect is None else [suspect]
-    found = layout_suspects(done, lambda stand_ins: exam.run(stand_ins))
+    found = held.all("heads", layout_suspects, done, exam.run)
     if found:
         return found
     exam.is_understood = bool(attentions(done))
-    again = exam.run(luck=99)
-    if done.output is not None and again.output is not None and not same(done.output, again.output):
-        random = random_operation(done, again)
-        if random is not None and is_dropping(random):
-            return [undropped(random)]
+    found = held.all("dropout", lambda: drawn_suspects(done, exam.run(luck=99)))
+    if found:
+        return found
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
-        found = sharing_suspects(free) or groups_suspects(free) or order_suspects(free)
-        found = found or _wide_heads(exam, free)
+        found = held.all("weights", sharing_suspects, free) or held.all("heads", groups_suspects, free)
+        found = found or held.all("causal", order_suspects, free) or held.all("scale", _wide_heads, exam, free)
         if not found and exam.plan.mask:
             # what stands on the path with a mask only
-            found = [each for each in sharing_suspects(done) if each.kind == "softmax-axis" or _softmax_is_free(free)]
+            found = held.all("mask", _late_sharing, done, free)
         if not found and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
-            found = _masking(exam, done, free)
+            found = held.all("mask", _masking, exam, done, free)
     return found
+
+
+def _late_sharing(done: Run, free: Run) -> list[Suspect]:
+    """What is wrong with how weights are shared out on the path with a mask."""
+    is_free = any(each.softmax is not None for each in attentions(free))
+    return [each for each in sharing_suspects(done) if each.kind == "softmax-axis" or is_free]
 
 
 def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
@@ -214,11 +218,6 @@ def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
         return _scaling(exam)
     # the scale of one wide head is not that of the heads that were meant
     return [each for each in unsplit if (each.kind, each.span) not in exam.tried]
-
-
-def _softmax_is_free(free: Run) -> bool:
-    """Whether the path without a mask has a softmax."""
-    return any(each.softmax is not None for each in attentions(free))
 
 
 def _masking(exam: Examination, done: Run, free: Run) -> list[Suspect]:
@@ -290,8 +289,3 @@ def _with_small_parameters(change: Change | None) -> Change:
                         each.mul_(1.37)
 
     return both(change, altered)
-
-
-def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two outputs are equal, NaN where NaN is."""
-    return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())

@@ -60,23 +60,23 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         options.setdefault("plan", exam.free)
         return rerun(*args, **options)
 
-    done = free()
+    done, held = free(), exam.held
     if done.record.failure is not None or not attentions(done):
         exam.examined |= dict.fromkeys(LAWS, Missed("doctor.missed.not_followed"))
         return []
     exam.examined["causal"] = wants_causal(done) or Missed("doctor.missed.not_causal")
-    out = ignored_inputs(done, free)
-    out += dropping_suspects(exam.free, rerun)
-    out += unregistered(done)
-    out += rotating_suspects(free)
-    out += _training(exam.free, exam, rerun)
+    out = held.all("inputs", ignored_inputs, done, free)
+    out += held.all("dropout", dropping_suspects, exam.free, rerun)
+    out += held.all("parameters", unregistered, done)
+    out += held.all("rotation", rotating_suspects, free)
+    out += held.all("gradients", _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
-        out += _training(exam.plan, exam, rerun)
-        out += dropping_suspects(exam.plan, rerun)
+        out += held.all("gradients", _training, exam.plan, exam, rerun)
+        out += held.all("dropout", dropping_suspects, exam.plan, rerun)
     if not out:
-        out += sample_leaks(done, free)
+        out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
-        out += edge_suspects(exam.plan, rerun)
+        out += held.all("empty rows", edge_suspects, exam.plan, rerun)
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True, "dropout": True, "samples": True}
     return out + _of_calls(exam, done, free, rerun, out)
@@ -86,31 +86,32 @@ def _of_calls(
     exam: Examination, done: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds = {each.kind for each in before}
+    kinds, held = {each.kind for each in before}, exam.held
+    failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else done
-    out = changed_arguments(done) or changed_arguments(masked)
+    out = held.all("arguments kept", lambda: changed_arguments(done) or changed_arguments(masked))
     tried: dict[str, Tried] = {"arguments kept": True}
-    found, tried["second call"] = left_over(done, free)
+    found, tried["second call"] = held("second call", failed, left_over, done, free)
     if not kinds & {"unknown", "dropout-in-eval"} and not out:
         out += found
-    found, tried["state_dict"] = saving_suspects(exam.free, done, rerun)
+    found, tried["state_dict"] = held("state_dict", failed, saving_suspects, exam.free, done, rerun)
     if "parameters-unregistered" not in kinds and not any(each.words == "left_over" for each in out):
         out += found
-    found, tried["order of keys"] = permuting_suspects(done, free)
+    found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
     out += [] if kinds else found
     tried["step of training"] = True
     kinds |= {each.words or each.kind for each in out}
     if not kinds & STOPS and isinstance(done.target, nn.Module):
-        out += step_suspects(exam.free, exam, rerun)
+        out += held.all("step of training", step_suspects, exam.free, exam, rerun)
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
     if not exam.is_published:
-        found, tried["half"] = half_suspects(exam.free, done, rerun)
+        found, tried["half"] = held("half", failed, half_suspects, exam.free, done, rerun)
         out += found
-        found, tried["divisibility"] = dividing_suspects(exam)
+        found, tried["divisibility"] = held("divisibility", failed, dividing_suspects, exam)
         out += found
         if not kinds & {"projection-unused"}:
-            out += missing_projection(done)
-        out += unusual_notes(exam, done)
+            out += held.all("parameters", missing_projection, done)
+        out += held.all("notes", unusual_notes, exam, done)
     exam.examined |= tried
     return out
 

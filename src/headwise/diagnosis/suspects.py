@@ -11,7 +11,7 @@ from torch import Tensor
 from headwise.diagnosis.following.replacing import Site
 from headwise.recording import Operation, Span
 
-__all__ = ["Change", "Hiding", "Scaled", "Suspect", "both"]
+__all__ = ["Change", "Hiding", "Scaled", "Suspect", "both", "together"]
 
 Change = Callable[[Any, dict[str, Any]], None]
 
@@ -80,3 +80,16 @@ class Suspect:
     def at(operation: Operation) -> Span:
         """The span of an operation: in a helper that many call, the innermost."""
         return operation.span
+
+
+def together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> dict[Site, Callable[..., Any]]:
+    """Stand-ins with those of a suspect; of two at one site the first stays, and what is scaled besides is scaled."""
+    out = dict(stand_ins)
+    for site, each in suspect.stand_ins.items():
+        if site not in out:
+            out[site] = each
+        elif isinstance(each, Scaled):
+            out[site] = Scaled(out[site], each.factor)
+        elif isinstance(each, Hiding) and isinstance(known := out[site], Hiding):
+            out[site] = Hiding(known.function, known.open & each.open)
+    return out

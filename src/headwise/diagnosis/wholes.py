@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.holding import Held
 from headwise.diagnosis.owners import Owner, insides, owners
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
@@ -31,8 +32,8 @@ class Whole:
     examined by themselves, and why.
     """
 
-    def __init__(self, namespace: Mapping[str, Any], own: Sequence[str], examine: Examine) -> None:
-        self._namespace, self._own, self._examine = namespace, tuple(own), examine
+    def __init__(self, namespace: Mapping[str, Any], own: Sequence[str], examine: Examine, held: Held) -> None:
+        self._namespace, self._own, self._examine, self._held = namespace, tuple(own), examine, held
         self.exams: list[Examination] = []
         self.classes: list[type[nn.Module]] = []
         self.missed: dict[str, Tried] = {}
@@ -62,7 +63,7 @@ class Whole:
             if clock.is_over:
                 return
             if not any(path.startswith(f"{each.path}.") for path in held):
-                exams = self._examined(each, built, {})
+                exams = self._held.all(_named(each), self._examined, each, built, {})
                 if exams:
                     held.append(each.path)
                     self._keep(each, exams)
@@ -85,11 +86,11 @@ class Whole:
     def _take(self, target: nn.Module, found: Sequence[Owner], given: Mapping[type, dict[str, Any]]) -> None:
         clock = Clock(LONGEST)
         for each in found:
-            name = f"class {each.kind.__name__}"
+            name = _named(each)
             if clock.is_over:
                 self.missed[name] = Missed("doctor.missed.no_time")
                 continue
-            exams = self._examined(each, target, given.get(each.kind, {}))
+            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}))
             if exams:
                 self._keep(each, exams)
             else:
@@ -110,6 +111,11 @@ class Whole:
             if any(exam.is_understood for exam in exams):
                 return exams
         return []
+
+
+def _named(owner: Owner) -> str:
+    """Under which name it is told that a class was not examined."""
+    return f"class {owner.kind.__name__}"
 
 
 def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:

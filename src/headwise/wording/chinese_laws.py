@@ -67,6 +67,7 @@ LAWS: dict[str, str] = {
     "doctor.axis.parameter": "宽度",
     "doctor.axis.other": "别的大小",
     "doctor.missed.no_time": "没有时间再检查它",
+    "doctor.missed.failed": "检查本身在 {where} 处失败：{error}",
     "doctor.missed.class_unknown": "不知道怎样单独构造或调用它",
     "doctor.missed.no_class": "这是一个对象，不是能再造一个实例的类",
     "doctor.missed.no_output": "它没有给出能比较的张量",

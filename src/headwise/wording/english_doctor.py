@@ -200,6 +200,8 @@ DOCTOR: dict[str, str] = {
     '--init \'{{"d_model": "H*d", "heads": "H"}}\' --call \'{{"x": ["B", "L", "H*d"]}}\'; in Python init= and call=.',
     "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "
     "over channels and scores that are made in another way are not examined.",
+    "doctor.not_whole": "A check without which there is no verdict failed itself: what was not examined says which, "
+    "and where.",
     "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",
     "step.examining": "examining {target}",
 }

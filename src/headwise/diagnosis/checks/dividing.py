@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from headwise.diagnosis.following.running import run
+from headwise.diagnosis.following.running import Manner, run
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording import Span
@@ -35,7 +35,8 @@ def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
         there.build(sizes)
     except Exception:  # noqa: BLE001  a constructor may refuse by any error
         return [], True
-    done = run(there, sizes=sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change, dtype=exam.dtype)
+    manner = Manner(dtype=exam.dtype)
+    done = run(there, manner, sizes=sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
     failure = done.record.failure
     if failure is None or failure.operation is None or _is_said(failure.error):
         return [], True

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.origins import made_at, option_of
@@ -18,7 +18,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 from headwise.tracing.movement import is_movement
 
-__all__ = ["dropping_suspects", "is_dropping", "kept", "random_operation", "undropped", "with_dropout"]
+__all__ = ["drawn_suspects", "dropping_suspects", "is_dropping", "kept", "random_operation", "with_dropout"]
 
 SHARE = 0.4
 
@@ -41,6 +41,19 @@ def dropping(target: Any, _: dict[str, Any]) -> None:
             # a share that is handed to torch's functions
             if "drop" in name.lower() and isinstance(value, float) and value == 0.0:
                 setattr(each, name, SHARE)
+
+
+def drawn_suspects(first: Run, again: Run) -> list[Suspect]:
+    """What is drawn anew in each run, and drops."""
+    if first.output is None or again.output is None or _is_same(first.output, again.output):
+        return []
+    random = random_operation(first, again)
+    return [undropped(random)] if random is not None and is_dropping(random) else []
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two outputs are equal, NaN where NaN is."""
+    return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:

@@ -227,7 +227,7 @@ def _apart(names: list[str]) -> Change:
 
     def change(target: Any, _: dict[str, Any]) -> None:
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(2)
+            torch.default_generator.manual_seed(2)
             for full in names:
                 path = full.rpartition(".")[0]
                 leaf = path.rpartition(".")[2]

@@ -117,7 +117,7 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
                 each.grad = None
     shadow = Shadow({}, {})
     with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.own), torch.random.fork_rng(devices=()):
-        torch.manual_seed(NEXT)
+        torch.default_generator.manual_seed(NEXT)
         args, options = arguments(done.plan, done.sizes, NEXT, exam.dtype)
         second = record(lambda: target(*args, **options), own=exam.own, values=True, observe=shadow.observe)
     if second.failure is not None:

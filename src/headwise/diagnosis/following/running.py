@@ -18,7 +18,7 @@ from headwise.recording import Record, TensorSeen, record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
-__all__ = ["Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
+__all__ = ["Manner", "Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
 # no weight that anyone chose is beyond these
@@ -71,6 +71,21 @@ class Run:
         return None
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How a run is made. seed: of the inputs; luck: of what is drawn while it runs, None: as the inputs. earlier: the
+    seed of the inputs of a call before, None: it is the first. instance: the seed of what is drawn while it is built.
+    """
+
+    dtype: torch.dtype = torch.float64
+    seed: int = 0
+    luck: int | None = None
+    earlier: int | None = None
+    instance: int = 0
+    gradients: bool = False
+    training: bool = False
+
+
 @contextlib.contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """A block in which new tensors have this dtype."""
@@ -84,33 +99,26 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 def run(
     plan: Plan,
+    manner: Manner | None = None,
     *,
     sizes: Mapping[str, int] | None = None,
     stand_ins: StandIns | None = None,
     own: tuple[str, ...] = (),
-    seed: int = 0,
     change: Callable[[Any, dict[str, Any]], None] | None = None,
-    dtype: torch.dtype = torch.float64,
-    gradients: bool = False,
-    training: bool = False,
-    luck: int | None = None,
-    earlier: int | None = None,
-    instance: int = 0,
 ) -> Run:
-    """One run. change: alters the target or its arguments before. seed: of the inputs; luck: of what is drawn while it
-    runs, None: as the inputs. earlier: the seed of the inputs of a call before, None: it is the first. instance: the
-    seed of what is drawn while it is built.
-    """
+    """One run. manner: None: an ordinary one. change: alters the target or its arguments before."""
+    manner = manner or Manner()
     sizes = dict(plan.sizes(0) if sizes is None else sizes)
-    with default_dtype(dtype):
+    with default_dtype(manner.dtype):
         try:
-            target = plan.build(sizes, seed=instance)
+            target = plan.build(sizes, seed=manner.instance)
         except Exception:  # noqa: BLE001  whatever it is, it is the person's, and is diagnosed
             failed = record(lambda: plan.build(sizes), own=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
-            target = readied(copy.deepcopy(target) if target is plan.target else target, dtype, training=training)
-        args, options = arguments(plan, sizes, seed, dtype)
+            target = copy.deepcopy(target) if target is plan.target else target
+            target = readied(target, manner.dtype, training=manner.training)
+        args, options = arguments(plan, sizes, manner.seed, manner.dtype)
         if change is not None:
             change(target, options)
         named = named_tensors(plan, args, options)
@@ -121,20 +129,24 @@ def run(
             if (marks := declared(plan, name, each, sources[name])) is not None
         }
         shadow = Shadow({id(named[name]): marks for name, marks in known.items()}, dict(stand_ins or {}))
-        if gradients:
+        if manner.gradients:
             for each in named.values():
                 if each.is_floating_point():
                     each.requires_grad_()
         given = {name: each.detach().clone() for name, each in named.items()}
         model = target if isinstance(target, nn.Module) else None
-        with torch.set_grad_enabled(gradients), Replacing(stand_ins or {}, own), torch.random.fork_rng(devices=()):
+        with (
+            torch.set_grad_enabled(manner.gradients),
+            Replacing(stand_ins or {}, own),
+            torch.random.fork_rng(devices=()),
+        ):
             if model is not None and any(isinstance(each, nn.UninitializedParameter) for each in model.parameters()):
                 # weights that the first call draws are drawn alike in every run
-                torch.manual_seed(0)
-                _called(plan, target, sizes, 0, dtype)
-            if earlier is not None:
-                _called(plan, target, sizes, earlier, dtype)
-            torch.manual_seed(seed if luck is None else luck)
+                torch.default_generator.manual_seed(0)
+                _called(plan, target, sizes, 0, manner.dtype)
+            if manner.earlier is not None:
+                _called(plan, target, sizes, manner.earlier, manner.dtype)
+            torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
             done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
     shadow.follow(done.operations)
     output = next(iter(tensors(first_of(done.result))), None)
@@ -157,7 +169,7 @@ def arguments(
     """What a plan is called with, in a dtype."""
     with torch.random.fork_rng(devices=()):
         # an expression of the person's may draw numbers too
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         args, options = plan.arguments(sizes, seed=seed)
     return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
 
@@ -188,7 +200,7 @@ def _is_unset(t: Tensor) -> bool:
 def _awake(target: nn.Module) -> nn.Module:
     """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
     with torch.no_grad(), torch.random.fork_rng(devices=()):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         for name, each in target.named_parameters():
             if isinstance(each, nn.UninitializedParameter):
                 continue

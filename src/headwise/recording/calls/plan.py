@@ -73,7 +73,7 @@ class Plan:
         if not isinstance(self.target, type):
             return self.target
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             built = self.target(**{name: self._value(value, sizes) for name, value in self.init.items()})
         return built.eval() if isinstance(built, nn.Module) else built
 
