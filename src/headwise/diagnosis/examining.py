@@ -34,6 +34,8 @@ __all__ = ["Examination", "broken", "examined"]
 
 # more faults than this in one class are not looked for
 MOST = 12
+# bytes of tensors in the runs that are kept
+HELD = 200 << 20
 # what is found out once for all repairs of one plan
 KNOWN = ("sizes", "free", "dtype")
 
@@ -135,11 +137,14 @@ class Examination:
         # a run that is asked for again is not made again, where nothing is drawn from it
         key = (id(plan), frozenset(stand_ins.items()), change, asked)
         is_kept = not (more or asked.gradients or asked.training) and isinstance(plan.target, type)
-        if is_kept and key in self.kept:
-            return self.kept[key]
-        done = run(plan, asked, sizes=self.sizes, stand_ins=stand_ins, own=self.own, change=change)
+        done = self.kept.pop(key, None) if is_kept else None
+        if done is None:
+            done = run(plan, asked, sizes=self.sizes, stand_ins=stand_ins, own=self.own, change=change)
         if is_kept:
+            # the one that was asked for last stays longest
             self.kept[key] = done
+            while len(self.kept) > 1 and sum(each.size for each in self.kept.values()) > HELD:
+                del self.kept[next(iter(self.kept))]
         return done
 
 

@@ -25,22 +25,32 @@ class Identities:
         self._values = values
         self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._tensors = 0
+        self._held: dict[int, Tensor] = {}
         # a weak reference keeps the address of its memory from being given to another
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def seen(self, t: Tensor) -> TensorSeen:
         """A tensor as it is now."""
         strides = tuple(t.stride()) if t.layout is _STRIDED else ()
+        number, storage = self.number(t), self._storage(t)
         return TensorSeen(
-            number=self.number(t),
-            storage=self._storage(t),
+            number=number,
+            storage=storage,
             shape=tuple(t.shape),
             dtype=t.dtype,
             strides=strides,
             offset=int(t.storage_offset()) if strides else 0,
             requires_grad=t.requires_grad,
-            value=t.detach().clone() if self._values else None,
+            value=self._copy(t, number, is_plain=storage >= 0) if self._values else None,
         )
+
+    def _copy(self, t: Tensor, number: int, *, is_plain: bool) -> Tensor:
+        """What a tensor holds: the last copy of it, where that still is what it holds."""
+        last = self._held.get(number)
+        if is_plain and last is not None and _is_same(last, t):
+            return last
+        self._held[number] = t.detach().clone()
+        return self._held[number]
 
     def number(self, t: Tensor) -> int:
         """The number of a tensor, a new one where it was not met before."""
@@ -59,6 +69,12 @@ class Identities:
             # inside vmap and grad of torch.func there is a tensor around the tensor
             return -1
         return self._storages.setdefault(reference.cdata, (reference, len(self._storages)))[1]
+
+
+def _is_same(last: Tensor, t: Tensor) -> bool:
+    return (
+        last.shape == t.shape and last.dtype == t.dtype and last.stride() == t.stride() and bool(torch.equal(last, t))
+    )
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

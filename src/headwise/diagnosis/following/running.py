@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -58,6 +59,14 @@ class Run:
                 if name in self.known and each.shape == seen.value.shape and torch.equal(each, seen.value):
                     return self.known[name]
         return found
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of the tensors that it holds."""
+        met = [t.value for each in self.record.operations for t in (*each.inputs, *each.outputs)]
+        met += [t for marks in self.marks.values() for t in marks.arrays.values()]
+        stores = [t.untyped_storage() for t in met if t is not None]
+        return sum({each.data_ptr(): each.nbytes() for each in stores}.values())
 
     @property
     def output_marks(self) -> Marks | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+from headwise.diagnosis.following.running import FEATURES
 from headwise.recording.calls import Plan, evaluated
 
 __all__ = ["small"]
 
 # for sizes that bear the name of a parameter of the person's
 PARAMETERS = (6, 8, 9, 10, 12, 14, 15, 16)
+# what must have room gets so much, or so many times the largest count
+LEAST, ROOM = 27, 3
 WANTED = {
     "batch": 4,
     "queries": 5,
@@ -36,4 +42,15 @@ def small(plan: Plan) -> dict[str, int]:
     for each in plan.symbols:
         if each.equals:
             out[each.name] = evaluated(each.equals, out)
-    return out
+    return {**out, **_rooms(plan, out)}
+
+
+def _rooms(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of what must have room for the tokens or the samples: no more than that takes, as it may be kept in every run."""
+    wide = {
+        each.name for each in plan.symbols if each.least and not each.equals and each.fixed is None and not each.even
+    }
+    counts = [sizes[each.name] for each in plan.symbols if each.name not in wide and each.meaning not in FEATURES]
+    bound = {word for each in plan.symbols for word in re.findall(r"\w+", each.equals)}
+    least = max(LEAST, ROOM * max(counts, default=0))
+    return {name: min(sizes[name], least + 2 * at) for at, name in enumerate(sorted(wide - bound))}

@@ -1,0 +1,62 @@
+"""A diagnosis holds no more than it needs: room for tokens is small, runs are let go, copies are shared."""
+
+import torch
+from torch import nn
+
+from headwise.diagnosis.examining import HELD, Examination
+from headwise.diagnosis.plans.sizing import small
+from headwise.recording import record
+from headwise.recording.calls import find
+
+
+class Roomy(nn.Module):
+    def __init__(self, dim, n_heads, max_batch_size=32, max_seq_len=2048):
+        super().__init__()
+        self.n_heads = n_heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.cache_k = torch.zeros(max_batch_size, max_seq_len, dim)
+
+    def forward(self, x):
+        batch, length, dim = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)
+        self.cache_k[:batch, :length] = k.transpose(1, 2).reshape(batch, length, dim)
+        weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(batch, length, dim))
+
+
+def test_room_for_tokens_is_larger_than_any_count_of_them_and_no_more_than_needed():
+    (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
+    sizes = small(plan)
+    rooms = [sizes["max_batch_size"], sizes["max_seq_len"]]
+    assert len({*rooms, sizes["B"], sizes["L"]}) == 4
+    assert 3 * max(sizes["B"], sizes["L"]) < min(rooms)
+    assert max(rooms) < 40
+
+
+def test_runs_are_let_go_before_they_fill_the_memory():
+    (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
+    exam = Examination(plan, (__file__,))
+    one = exam.run()
+    assert one.size > 27 * 29 * 8
+    # as if each run held a third of what may be held
+    for seed in range(1, 6):
+        exam.run(seed=seed).__dict__["size"] = HELD // 3
+    one.__dict__["size"] = HELD // 3
+    assert exam.run(seed=5) is exam.run(seed=5)
+    assert len(exam.kept) == 3
+    assert exam.run() is not one
+
+
+def test_what_a_tensor_holds_is_copied_once_while_it_stays_the_same():
+    def call():
+        x = torch.ones(3)
+        y = x * 2
+        x.data.add_(5)
+        return y + x
+
+    first, second = record(call, values=True).operations[1], record(call, values=True).operations[-1]
+    assert first.inputs[0].value.tolist() == [1.0, 1.0, 1.0]
+    # a change that torch does not count is seen all the same
+    assert second.inputs[1].value.tolist() == [6.0, 6.0, 6.0]
+    done = record(lambda: torch.ones(3) * 2 + 1, values=True).operations
+    assert done[1].inputs[0].value is done[0].outputs[0].value
