@@ -5,7 +5,7 @@ import torch
 
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.following.contractions import contraction
-from headwise.diagnosis.following.marks import place_of, sample_of, source_of, tokens
+from headwise.diagnosis.following.marks import numbered, place_of, sample_of, source_of, tokens
 from headwise.diagnosis.patches.fixing import difference, fixed
 from headwise.diagnosis.patches.sources import Edit
 
@@ -69,3 +69,16 @@ def test_a_diagnosis_comes_back_from_its_plain_data():
     assert found.to_dict()["schema"] == 1
     assert "fault: scale-floor-division" in str(found)
     assert "^^^^^^^^^^" in str(found)
+
+
+def test_more_tokens_than_a_thousand_are_of_their_own_sample():
+    marks = tokens((2, 1300, 1), ("sample", "place", "feature"), 3).arrays["t"][..., 0]
+    assert torch.equal(sample_of(marks), torch.arange(2)[:, None].expand(2, 1300))
+    assert torch.equal(place_of(marks), torch.arange(1300).expand(2, 1300))
+    assert source_of(marks).unique().tolist() == [3]
+
+
+def test_a_head_and_a_feature_make_one_number_however_many_there_are():
+    found = numbered(torch.tensor([0, 0, 1, -1]), torch.tensor([1, 30_000, 0, 2])).tolist()
+    assert found[0] < found[1] < found[2]
+    assert found[3] == -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import linecache
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from torch import nn
 
 from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
+from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.holding import Held
@@ -54,8 +54,10 @@ def diagnosed(
     # headwise's own files are no one else's, even where they lie beside the target
     own = tuple(each for each in files if not each.startswith(HEADWISE))
     if isinstance(target, nn.Module):
+        if not holds_numbers(target):
+            return Diagnosis(title, "not examined", (), {}, say("doctor.no_numbers", lang=lang), lang)
         # it stays as it is
-        target = copy.deepcopy(target)
+        target = apart(target)
     is_published = bool(own) and all(is_installed(each) for each in own)
     held = Held()
     exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)

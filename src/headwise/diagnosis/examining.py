@@ -284,13 +284,13 @@ def _scaling(exam: Examination) -> list[Suspect]:
 
 
 def _with_small_parameters(change: Change | None) -> Change:
-    """A change that also alters the parameters that are one number, or one for each head."""
+    """A change that also alters the parameters that are one number, or a row of them, as one for each head."""
 
     def altered(target: Any, _: dict[str, Any]) -> None:
         if isinstance(target, nn.Module):
             with torch.no_grad():
                 for each in target.parameters():
-                    if each.ndim == 0 or max(each.shape) == each.numel() <= 8:
+                    if each.ndim == 0 or max(each.shape) == each.numel():
                         each.mul_(1.37)
 
     return both(change, altered)

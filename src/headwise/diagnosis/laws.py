@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import nn
 
+from headwise.diagnosis.checks.direction import wants_causal
 from headwise.diagnosis.checks.dividing import dividing_suspects
 from headwise.diagnosis.checks.dropping import dropping_suspects
 from headwise.diagnosis.checks.edges import edge_suspects, half_suspects
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
 from headwise.diagnosis.checks.keeping import changed_arguments, left_over
 from headwise.diagnosis.checks.leaking import sample_leaks
-from headwise.diagnosis.checks.order import wants_causal
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.diagnosis.checks.direction import wants_causal
 from headwise.diagnosis.checks.leaking import is_leaking
-from headwise.diagnosis.checks.order import pattern_of, wants_causal
+from headwise.diagnosis.checks.order import pattern_of
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.factors import Scale, scales
 from headwise.diagnosis.following.running import Run

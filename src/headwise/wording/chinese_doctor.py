@@ -183,6 +183,7 @@ DOCTOR: dict[str, str] = {
     "doctor.no_attention": "没有找到 token 之间的 softmax 注意力。线性注意力、通道注意力以及用别的方式算得分的代码不"
     "在检查之列。",
     "doctor.not_whole": "下结论所必需的一项检查自身失败了：是哪一项、在何处，见未检查的部分。",
+    "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
     "doctor.no_fix": "没有写文件：没有能靠替换文字改正的地方。",
     "step.examining": "检查 {target}",
 }

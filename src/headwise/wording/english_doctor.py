@@ -202,6 +202,7 @@ DOCTOR: dict[str, str] = {
     "over channels and scores that are made in another way are not examined.",
     "doctor.not_whole": "A check without which there is no verdict failed itself: what was not examined says which, "
     "and where.",
+    "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",
     "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",
     "step.examining": "examining {target}",
 }

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headwise.diagnosis.following.anatomy import Attention, operand_marks, value_of
 from headwise.diagnosis.following.contractions import is_constant
-from headwise.diagnosis.following.marks import Marks, place_of, sample_of, source_of
+from headwise.diagnosis.following.marks import Marks, own_of, place_of, sample_of, source_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import LAYERS, Seen
 
@@ -105,7 +105,7 @@ def breaches(attention: Attention) -> list[Breach]:
     if "v" in known and not attention.fused:
         out += _unequal_tokens(attention, known["v"])
     elif "v" in known and "k" in known and known["v"].t.shape[:2] == known["k"].t.shape[:2]:
-        a, b = known["v"].t[:, :, 0] % 10**6, known["k"].t[:, :, 0] % 10**6
+        a, b = (own_of(known[name].t[:, :, 0]) for name in "vk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
             out.append(Breach("v", "unequal tokens"))
     return out
@@ -118,9 +118,7 @@ def _unequal_tokens(attention: Attention, v: Side) -> list[Breach]:
     if joint is None or pair is None:
         return []
     left = operand_marks(attention.context)[0] is pair
-    keys = joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :] % 10**6
-    keys = torch.where(joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :] < 0, -1, keys)
-    mine = torch.where(v.t[:, :, 0] < 0, -1, v.t[:, :, 0] % 10**6)
+    keys, mine = own_of(joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :]), own_of(v.t[:, :, 0])
     if keys.shape == mine.shape and bool(((keys != mine) & (keys >= 0) & (mine >= 0)).any()):
         return [Breach("v", "unequal tokens")]
     return []

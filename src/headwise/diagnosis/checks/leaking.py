@@ -7,14 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.marks import Marks, place_of, sample_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["is_leaking", "sample_leaks"]
-
-NEAR = 1e-9
 
 
 def sample_leaks(done: Run, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -87,7 +86,8 @@ def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:
 
 
 def _differs(a: Tensor, b: Tensor) -> Tensor:
-    return (a - b).abs().nan_to_num() > NEAR
+    """Where two results are further apart than rounding makes them, as where all samples have one largest score."""
+    return (a - b).abs().nan_to_num() > TOLERANCE * max(1.0, float(b.detach().abs().nan_to_num(posinf=0.0).max()))
 
 
 def _first(done: Run, then: Run) -> Any:

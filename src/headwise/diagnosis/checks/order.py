@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from headwise.diagnosis.checks.direction import is_triangle, wants_causal
 from headwise.diagnosis.following.anatomy import Attention, attentions, makers
 from headwise.diagnosis.following.marks import place_of
 from headwise.diagnosis.following.replacing import Recalled, Site, site_of
@@ -19,10 +19,8 @@ from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Span
-from headwise.recording.calls import parameters
-from headwise.recording.libraries import is_installed
 
-__all__ = ["order_suspects", "pattern_of", "wants_causal"]
+__all__ = ["order_suspects", "pattern_of"]
 
 
 def order_suspects(run: Run) -> list[Suspect]:
@@ -111,35 +109,6 @@ def _kind(seen: Tensor, *, wants: bool) -> str:
     return ""
 
 
-def wants_causal(run: Run) -> bool:
-    """Whether a target says that it looks back only: by its name, by a flag that is on, or by what it keeps."""
-    kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
-    if re.search(r"causal|autoregressive|masked_?self|decoder_?self", kind, re.IGNORECASE):
-        return True
-    flags = {**run.plan.init, **run.plan.call}
-    if any(re.search(r"causal", name) and value is True for name, value in flags.items()):
-        return True
-    if isinstance(run.target, nn.Module):
-        # who takes a mask may be handed the order with it
-        takes_mask = any("mask" in name for name in inspect.signature(run.target.forward).parameters)
-        if any("causal" in each.name and each.default is True for each in _switches(run)):
-            return True
-        modules = [] if takes_mask else list(run.target.modules())
-        if any("causal" in name and value is True for each in modules for name, value in vars(each).items()):
-            return True
-        return any(_is_triangle(each) for each in run.target.buffers())
-    return False
-
-
-def _switches(run: Run) -> list[inspect.Parameter]:
-    """What the person's own class is built with that the plan leaves as it is; what is published hands a flag on."""
-    kind = type(run.target)
-    file = getattr(inspect.getmodule(kind), "__file__", None) or ""
-    if is_installed(file) or not isinstance(run.plan.target, type):
-        return []
-    return [each for each in parameters(kind) if each.name not in run.plan.init]
-
-
 def _dropped(run: Run) -> Seen | None:
     """The operation that hides later keys of scores, and whose result nothing takes."""
     taken = {each.number for entry in run.seen for each in entry.operation.inputs}
@@ -150,18 +119,9 @@ def _dropped(run: Run) -> Seen | None:
         if any(made.number in taken for made in entry.operation.outputs):
             continue
         values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]
-        if any(each is not None and _is_triangle(each) for each in values):
+        if any(each is not None and is_triangle(each) for each in values):
             return entry
     return None
-
-
-def _is_triangle(t: Tensor) -> bool:
-    if t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_complex():
-        return False
-    square = t.reshape(-1, *t.shape[-2:])[0]
-    low = torch.ones_like(square, dtype=torch.bool).tril()
-    below, above = square[low], square[~low]
-    return bool((below == below[0]).all()) and bool((above == above[0]).all()) and bool(below[0] != above[0])
 
 
 def _closer(attention: Attention) -> Seen:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import attentions, operand_marks
 from headwise.diagnosis.following.marks import place_of
 from headwise.diagnosis.following.running import Run
@@ -15,8 +16,6 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
 
 __all__ = ["permuting_suspects"]
-
-NEAR = 1e-6
 
 
 def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
@@ -59,7 +58,11 @@ def _key_axes(run: Run) -> dict[str, int]:
 
 
 def _near(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a - b).detach().abs().nan_to_num() <= NEAR).all())
+    """Whether two results are no further apart than another order of the same sum makes them."""
+    if a.shape != b.shape:
+        return False
+    largest = float(a.detach().abs().nan_to_num(posinf=0.0).max()) if a.numel() else 0.0
+    return bool(((a - b).detach().abs().nan_to_num() <= TOLERANCE * max(1.0, largest)).all())
 
 
 def _near_value(a: Seen, b: Seen) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["LOST", "Marks", "place_of", "sample_of", "source_of", "token", "tokens"]
+__all__ = ["LOST", "Marks", "numbered", "own_of", "place_of", "sample_of", "source_of", "token", "tokens"]
 
-# a token is said as one number: where it comes from, its sample, its place
-SOURCE, SAMPLE = 1_000_000, 1000
+# a token is said as one number: where it comes from, its sample, its place; no call has as many of them
+SOURCE, SAMPLE = 10**12, 10**6
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,18 @@ def sample_of(t: Tensor) -> Tensor:
 def place_of(t: Tensor) -> Tensor:
     """Which place in its sample a token has."""
     return torch.where(t < 0, t, t % SAMPLE)
+
+
+def own_of(t: Tensor) -> Tensor:
+    """Sample and place of tokens together, whichever argument they come from; -1 where there is none."""
+    return torch.where(t < 0, -1, t % SOURCE)
+
+
+def numbered(heads: Tensor, features: Tensor) -> Tensor:
+    """A number from 0 for each pair of a head and a feature of it, in their order; -1 where one is not known."""
+    pairs = heads * (features.max() + 1) + features if features.numel() else features
+    numbers: Tensor = torch.unique(pairs, return_inverse=True)[1]
+    return torch.where((heads < 0) | (features < 0), -1, numbers.reshape(pairs.shape))
 
 
 def tokens(shape: tuple[int, ...], roles: tuple[str, ...], source: int) -> Marks:

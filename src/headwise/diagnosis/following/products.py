@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.following.contractions import Contraction, is_constant
-from headwise.diagnosis.following.marks import LOST, Marks, place_of, sample_of, source_of, token
+from headwise.diagnosis.following.marks import LOST, Marks, numbered, place_of, sample_of, source_of, token
 
 __all__ = ["contracted", "embedded", "entrywise", "fresh_features", "from_places", "looking"]
 
@@ -45,15 +45,8 @@ def _projected(joint: Contraction, a: Marks | None, b: Marks | None, shape: tupl
     alone = torch.arange(other.numel()).reshape(other.shape)
     old = [each for each in letters if each in joint.out and not is_constant(marks.arrays["f"], letters.index(each))]
     features = joint.spread(alone, theirs, shape)
-    if old:
-        features = features + joint.spread(marks.arrays["f"], letters, shape) * other.numel()
-    return Marks("token", {"t": joint.spread(t, letters, shape), "f": _numbered(features)})
-
-
-def _numbered(features: Tensor) -> Tensor:
-    """Features as numbers from 0, in their order."""
-    numbers: Tensor = torch.unique(features, return_inverse=True)[1]
-    return numbers.reshape(features.shape)
+    heads = joint.spread(marks.arrays["f"], letters, shape) if old else torch.zeros_like(features)
+    return Marks("token", {"t": joint.spread(t, letters, shape), "f": numbered(heads, features)})
 
 
 def _paired(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
@@ -79,9 +72,7 @@ def _weighted(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) ->
     looked = looking(pair, [letters.index(each) for each in joint.summed])
     heads = joint.spread(pair.arrays["h"], letters, shape)
     features = joint.spread(value.arrays["f"], theirs, shape)
-    return Marks("token", {
-        "t": joint.spread(pair.arrays[looked], letters, shape), "f": heads * 10_000 + features,
-    })  # fmt: skip
+    return Marks("token", {"t": joint.spread(pair.arrays[looked], letters, shape), "f": numbered(heads, features)})
 
 
 def looking(pair: Marks, axes: list[int]) -> str:

@@ -202,8 +202,9 @@ def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _is_unset(t: Tensor) -> bool:
-    """Whether a parameter holds what lay in memory before it, as torch.empty leaves it."""
-    return bool((~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))).any())
+    """Whether a parameter holds what lay in memory, as torch.empty leaves it, and not a mask of two values."""
+    is_odd = ~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))
+    return bool(is_odd.any()) and t.unique().numel() > 2
 
 
 def _awake(target: nn.Module) -> nn.Module:

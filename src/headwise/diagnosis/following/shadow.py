@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.following.contractions import Contraction, contraction, is_constant
-from headwise.diagnosis.following.marks import LOST, Marks
+from headwise.diagnosis.following.marks import LOST, Marks, numbered
 from headwise.diagnosis.following.products import contracted, embedded, entrywise, fresh_features, from_places
 from headwise.diagnosis.following.replacing import Recalled
 from headwise.recording import Operation
@@ -170,9 +170,8 @@ class Shadow:
         if q is None or v is None or q.kind != "token" or v.kind != "token":
             return LOST
         shape = tuple(operation.outputs[0].shape)
-        heads = q.arrays["f"][..., :1] * 10_000
-        width = torch.arange(shape[-1])
-        return Marks("token", {"t": q.arrays["t"][..., :1].expand(shape), "f": (heads + width).expand(shape)})
+        heads, width = q.arrays["f"][..., :1].expand(shape), torch.arange(shape[-1]).expand(shape)
+        return Marks("token", {"t": q.arrays["t"][..., :1].expand(shape), "f": numbered(heads, width)})
 
 
 def _as_complex(marks: Marks | None) -> Marks:

@@ -1,0 +1,103 @@
+"""Direction: whether a target says that it looks back only, by its name, its flags, or the triangle that it keeps."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.following.running import Run
+from headwise.recording.calls import call_role, mask_arguments, parameters
+from headwise.recording.libraries import is_installed
+
+__all__ = ["is_triangle", "says_causal", "wants_causal"]
+
+# the words of a name, in CamelCase or with underscores, and those that turn the next one round
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+DENYING = frozenset({"non", "not", "no", "un", "anti", "without"})
+# a mask of keys alone says nothing of their order
+PADDING = re.compile(r"pad|valid|len|key_mask|mask_k", re.IGNORECASE)
+
+
+def wants_causal(run: Run) -> bool:
+    """Whether a target says that it looks back only: by its name, by a flag that is on, or by what it keeps."""
+    takes_mask = _takes_mask(run)
+    kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
+    if says_causal(kind) and not takes_mask:
+        return True
+    flags = {**run.plan.init, **run.plan.call}
+    if any(says_causal(name) and value is True for name, value in flags.items()):
+        return True
+    if isinstance(run.target, nn.Module):
+        if any(says_causal(each.name) and each.default is True for each in _switches(run)):
+            return True
+        modules = [] if takes_mask else list(run.target.modules())
+        if any(says_causal(name) and value is True for each in modules for name, value in vars(each).items()):
+            return True
+        return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
+    return False
+
+
+def says_causal(name: str) -> bool:
+    """Whether a name says that later tokens are not seen.
+
+    >>> [says_causal(name) for name in ("CausalSelfAttention", "is_causal", "NonCausalAttention", "not_causal")]
+    [True, True, False, False]
+    """
+    words = [each.lower() for each in WORDS.findall(name)]
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        is_said = word in ("causal", "autoregressive") or (word == "masked" and after == "self")
+        if is_said and before not in DENYING:
+            return True
+    return False
+
+
+def _takes_mask(run: Run) -> bool:
+    """Whether a call may hand the order of tokens over, in a mask that is of more than padding."""
+    function = run.target.forward if isinstance(run.target, nn.Module) else run.target
+    try:
+        names = mask_arguments(parameters(function))
+    except (TypeError, ValueError):
+        return False
+    return any(call_role(name) == "mask" and not PADDING.search(name) for name in names)
+
+
+def _is_elsewhere(run: Run, name: str) -> bool:
+    """Whether the code reads a buffer on a way that was not gone: there is a choice whether to look back."""
+    path, _, leaf = name.rpartition(".")
+    owner = run.target.get_submodule(path)
+    storage = owner.get_buffer(leaf).untyped_storage().data_ptr()
+    if any(t.untyped_storage().data_ptr() == storage for entry in run.seen for t in entry.tensors):
+        return False
+    methods = [each for label, each in _methods(type(owner)) if label != "__init__"]
+    return any(leaf in (*each.__code__.co_names, *each.__code__.co_consts) for each in methods)
+
+
+def _methods(kind: type) -> Iterator[tuple[str, Any]]:
+    """The functions of a class and of those of the person's that it inherits from, by their names."""
+    for each in kind.__mro__:
+        if each not in nn.Module.__mro__:
+            yield from ((label, one) for label, one in vars(each).items() if inspect.isfunction(one))
+
+
+def _switches(run: Run) -> list[inspect.Parameter]:
+    """What the person's own class is built with that the plan leaves as it is; what is published hands a flag on."""
+    kind = type(run.target)
+    file = getattr(inspect.getmodule(kind), "__file__", None) or ""
+    if is_installed(file) or not isinstance(run.plan.target, type):
+        return []
+    return [each for each in parameters(kind) if each.name not in run.plan.init]
+
+
+def is_triangle(t: Tensor) -> bool:
+    """Whether a square holds one number up to its diagonal and another behind it."""
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_complex():
+        return False
+    square = t.reshape(-1, *t.shape[-2:])[0]
+    low = torch.ones_like(square, dtype=torch.bool).tril()
+    below, above = square[low], square[~low]
+    return bool((below == below[0]).all()) and bool((above == above[0]).all()) and bool(below[0] != above[0])
