@@ -7,9 +7,12 @@ import torch
 from torch import nn
 
 import headwise as hw
-from headwise.diagnosis import diagnosing, examining, laws
+from headwise.diagnosis import diagnosing, examining, holding, laws
+from headwise.diagnosis.checks.rearranging import layout_suspects
 from headwise.diagnosis.examining import Examination
 from headwise.diagnosis.holding import Held
+from headwise.diagnosis.plans import settings
+from headwise.recording.calls import find
 
 SHAPES = {"query": ["B", "H", "L", "d"], "key": ["B", "H", "S", "d"], "value": ["B", "H", "S", "d"]}
 # the checks of laws.py, and under which name each is told
@@ -59,6 +62,11 @@ def whole():
     return hw.doctor(sound, call=SHAPES)
 
 
+class Floored(nn.Module):
+    def forward(self, query, key, value):
+        return floored(query, key, value)
+
+
 def broken(*_, **__):
     raise ZeroDivisionError("broken for a test")
 
@@ -89,7 +97,7 @@ def test_one_law_that_fails_leaves_the_others_as_they_were(monkeypatch, whole, n
     ("name", "told"),
     [
         ("layout_suspects", "heads"), ("groups_suspects", "heads"), ("sharing_suspects", "weights"),
-        ("order_suspects", "causal"), ("scaling_suspects", "scale"),
+        ("order_suspects", "causal"), ("scales_suspects", "scale"),
     ],
 )  # fmt: skip
 def test_without_a_check_that_is_needed_nothing_is_said_to_be_sound(monkeypatch, name, told):
@@ -147,3 +155,46 @@ def test_an_error_that_cannot_speak_is_told_by_its_type():
     assert held("scale", "otherwise", check) == "otherwise"
     assert held.failures["scale"].values["error"] == "Mute"
     assert not held.is_whole
+
+
+def test_what_there_is_no_time_for_is_told_and_what_a_verdict_needs_is_examined(monkeypatch):
+    monkeypatch.setattr(holding, "LONGEST", -1.0)
+    found = hw.doctor(floored, call=SHAPES)
+    assert [each.kind for each in found.faults] == ["scale-floor-division"]
+    assert {found.examined[name] for name in ("laws", "cache", "documentation")} == {
+        "no: there was no time left for it"
+    }
+
+
+def test_what_raises_with_every_call_is_not_searched_a_second_time(monkeypatch):
+    searched = []
+
+    def counted(*args, **options):
+        searched.append(options.get("finite", True))
+        return find(*args, **options)
+
+    monkeypatch.setattr(settings, "find", counted)
+
+    def raises(query, key, value):
+        return query @ key.transpose(-2, -1) @ value.missing
+
+    def unfinite(query, key, value):
+        return torch.softmax(query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5, dim=-1) @ value * float("nan")
+
+    hw.doctor(raises)
+    assert searched == [True]
+    hw.doctor(unfinite)
+    assert searched == [True, True, False]
+
+
+def test_an_examination_is_not_made_again_where_nothing_was_put_right_since(monkeypatch):
+    made = []
+
+    def counted(done, rerun):
+        made.append(done)
+        return layout_suspects(done, rerun)
+
+    monkeypatch.setattr(examining, "layout_suspects", counted)
+    assert hw.doctor(Floored, call=SHAPES).findings[0].proved
+    # of each plan: what is wrong, nothing more, and no third time to see that it is gone
+    assert len(made) == len({id(each) for each in made})

@@ -10,10 +10,9 @@ from typing import Any
 
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
-from headwise.diagnosis.holding import Held
+from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.patches.mending import Again, mended
 from headwise.diagnosis.patches.sources import Edit, applied
-from headwise.diagnosis.tried import told
 from headwise.errors import InputError
 from headwise.recording.targets import Loaded, Source, Target, load, parse, read
 from headwise.wording import Refusal
@@ -38,8 +37,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             seconds = LONGEST if request.get("fix") else SHORTEST
             held = Held()
             found = held("patches", found, mended, found, loaded.source.texts, again, seconds=seconds, lang=lang)
-            missed = {name: told(each, lang=lang) for name, each in held.failures.items()}
-            found = replace(found, examined={**found.examined, **missed})
+            found = replace(found, examined={**found.examined, **failures_of([held], lang)})
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}
     return {"diagnosis": found.to_dict(), "texts": dict(source.texts)}

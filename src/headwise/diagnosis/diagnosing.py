@@ -15,7 +15,7 @@ from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, broken, examined
-from headwise.diagnosis.holding import Held
+from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.patches.patching import candidates
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
@@ -24,7 +24,7 @@ from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, told
 from headwise.diagnosis.wholes import Whole
-from headwise.recording.calls import Plan, call_role, callee
+from headwise.recording.calls import Clock, Plan, call_role, callee
 from headwise.recording.libraries import is_installed
 from headwise.wording import said_in, say
 
@@ -67,7 +67,7 @@ def diagnosed(
             if held.is_whole
             else say("doctor.not_whole", lang=lang)
         )
-        return Diagnosis(title, "not examined", (), _failed([held], lang), why, lang)
+        return Diagnosis(title, "not examined", (), failures_of([held], lang), why, lang)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         there = [each for each in exams if each not in whole.exams] or exams
@@ -78,7 +78,7 @@ def diagnosed(
         )
     )
     verdict, reason = _verdict(findings, exams, lang)
-    tried = {**_tried(exams, whole, lang), **_failed([each.held for each in exams] + [held], lang)}
+    tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
     return Diagnosis(title, verdict, findings, tried, reason, lang)
 
 
@@ -92,11 +92,6 @@ def _verdict(findings: Sequence[Finding], exams: Sequence[Examination], lang: st
     if any(exam.held.is_whole for exam in known):
         return "sound", ""
     return "not examined", say("doctor.not_whole", lang=lang)
-
-
-def _failed(every: Sequence[Held], lang: str) -> dict[str, Any]:
-    """What a check that failed did not examine to its end, and why."""
-    return {name: told(each, lang=lang) for held in every for name, each in held.failures.items()}
 
 
 class Seen(NamedTuple):
@@ -142,13 +137,13 @@ def _as_called(
     found = held(
         "call", Settings(), settings, target, namespace=namespace, own=own, init=said["init"], call=said["call"]
     )
-    exams = _examinations(found, own, None if is_inner else whole)
+    exams = _examinations(found, own, None if is_inner else whole, held.clock)
     if not is_inner and not any(exam.is_understood for exam in exams):
         held("classes", None, whole.seek, target, [*found.plans, *found.failures])
     return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason)
 
 
-def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None) -> list[Examination]:
+def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, clock: Clock) -> list[Examination]:
     """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
     is_published = bool(own) and all(is_installed(each) for each in own)
     plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
@@ -157,13 +152,17 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None) ->
     for plan in found.failures:
         if plan.setting == "cross" and has_cross and not plan.mask:
             continue
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan))
+        exam = examined(
+            plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(clock=clock)
+        )
         named = [each for each in exam.suspects if each.kind != "raises"]
         if named or (not plans and exam.suspects and exam.is_understood):
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), before=before)
+        sure = found.is_sure(plan)
+        held = Held(clock=clock)
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=held)
         out.append(exam)
         before = exam
     if out:

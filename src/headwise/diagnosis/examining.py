@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
 
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropping import drawn_suspects
@@ -17,11 +16,10 @@ from headwise.diagnosis.checks.groups import groups_suspects
 from headwise.diagnosis.checks.masking import masking_suspects
 from headwise.diagnosis.checks.order import order_suspects
 from headwise.diagnosis.checks.rearranging import layout_suspects
-from headwise.diagnosis.checks.scaling import scaling_suspects
+from headwise.diagnosis.checks.scaling import scales_suspects
 from headwise.diagnosis.checks.sharing import sharing_suspects
 from headwise.diagnosis.checks.splitting import unsplit_heads
 from headwise.diagnosis.following.anatomy import attentions
-from headwise.diagnosis.following.factors import scales
 from headwise.diagnosis.following.replacing import Site
 from headwise.diagnosis.following.running import Manner, Run, run
 from headwise.diagnosis.holding import Held
@@ -44,6 +42,7 @@ KNOWN = ("sizes", "free", "dtype")
 class Examination:
     """One plan under examination. suspects: found so far, in order; inherited: what puts right what was found before;
     stand_ins: that, and what puts the suspects right. kept: runs that were made, by what they were asked for.
+    last: what was found last, after what had been put right.
     """
 
     plan: Plan
@@ -60,6 +59,7 @@ class Examination:
     held: Held = field(default_factory=Held)
     stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
     kept: dict[tuple[object, ...], Run] = field(default_factory=dict, repr=False)
+    last: tuple[object, list[Suspect]] | None = None
 
     def __post_init__(self) -> None:
         self.stand_ins = {**self.inherited, **self.stand_ins}
@@ -71,6 +71,11 @@ class Examination:
         self.stand_ins = together(self.stand_ins, suspect)
         if suspect.change is not None:
             self.change = both(self.change, suspect.change)
+
+    @property
+    def right(self) -> object:
+        """What has been put right so far, and of which plan."""
+        return id(self.plan), frozenset(self.stand_ins.items()), self.change
 
     def without(self, suspect: Suspect) -> Examination:
         """The same with all put right but this one."""
@@ -155,13 +160,14 @@ def examined(
     is_published: bool = False,
     is_mask_sure: bool = False,
     before: Examination | None = None,
+    held: Held | None = None,
 ) -> Examination:
     """What is wrong with one plan. before: of another plan of the same target, whose repairs are taken over.
 
     is_published: what is unusual is so on purpose. is_mask_sure: the person said what the mask means. A check that
     raises is held: what it examines is told as not examined, and the others go on.
     """
-    exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure)
+    exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure, held=held or Held())
     if before is not None:
         local = {site for each in before.suspects if each.is_local for site in each.stand_ins}
         exam.inherited = {site: each for site, each in before.stand_ins.items() if site not in local}
@@ -169,7 +175,9 @@ def examined(
         exam.change = exam.before = before.change
         exam.tried |= before.tried - {(each.kind, each.span) for each in before.suspects if each.is_local}
     for _ in range(MOST):
+        right = exam.right
         suspects: list[Suspect] = exam.held.all("call", _suspects, exam)
+        exam.last = right, suspects
         found = [each for each in suspects if (each.kind, each.span) not in exam.tried]
         if not found:
             break
@@ -180,7 +188,9 @@ def examined(
 
 def broken(exam: Examination) -> set[tuple[str, object]]:
     """What is still found wrong when all that was found is put right."""
-    return {(each.kind, each.span) for each in _suspects(exam)}
+    known = exam.last is not None and exam.last[0] == exam.right
+    found = exam.last[1] if known and exam.last is not None else _suspects(exam)
+    return {(each.kind, each.span) for each in found}
 
 
 def _suspects(exam: Examination) -> list[Suspect]:
@@ -220,7 +230,7 @@ def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
     """Heads that were never split, or else what is wrong with the scale of those that are."""
     unsplit = unsplit_heads(free)
     if not unsplit:
-        return _scaling(exam)
+        return scales_suspects(exam)
     # the scale of one wide head is not that of the heads that were meant
     return [each for each in unsplit if (each.kind, each.span) not in exam.tried]
 
@@ -265,32 +275,3 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
         # nothing says that it is the wrong way round, and the other way it is wrong as well
         exam.plan, found = late
     return found
-
-
-def _scaling(exam: Examination) -> list[Suspect]:
-    plan = exam.free
-    first, second = exam.run(plan=plan), exam.run(plan=plan, seed=1)
-    out = []
-    for place, scale in enumerate(scales(first, second)):
-        learned = False
-        if abs(scale.total * scale.width**0.5 - 1) > 1e-6:
-            changed = [exam.run(plan=plan, seed=seed, change=_with_small_parameters(exam.change)) for seed in (0, 1)]
-            then = scales(*changed)
-            learned = len(then) <= place or abs(then[place].total - scale.total) > 1e-6 * abs(scale.total)
-        out += scaling_suspects(first, scale, is_learned=learned, is_published=exam.is_published)
-        if out:
-            return out
-    return out
-
-
-def _with_small_parameters(change: Change | None) -> Change:
-    """A change that also alters the parameters that are one number, or a row of them, as one for each head."""
-
-    def altered(target: Any, _: dict[str, Any]) -> None:
-        if isinstance(target, nn.Module):
-            with torch.no_grad():
-                for each in target.parameters():
-                    if each.ndim == 0 or max(each.shape) == each.numel():
-                        each.mul_(1.37)
-
-    return both(change, altered)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from headwise.diagnosis.tried import Missed
+from headwise.diagnosis.tried import Missed, told
+from headwise.recording.calls import Clock
 from headwise.wording.screen import visible
 
-__all__ = ["NEEDED", "Held"]
+__all__ = ["NEEDED", "Held", "failures_of"]
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 HOME = Path(__file__).parents[1]
+# seconds of own work: a person waits, and the child that is too late says nothing at all
+LONGEST = 16.0
 # signs of an error's own words that are told
 MOST = 160
 # without these nothing can be said to be sound
@@ -25,14 +28,20 @@ NEEDED = frozenset({"call", "heads", "weights", "causal", "scale"})
 
 @dataclass
 class Held:
-    """Checks that are held. failures: why those that raised were not finished, by the names under which it is told."""
+    """Checks that are held. failures: why those that raised were not finished, by the names under which it is told;
+    clock: when it is over, no other check is begun but those that a verdict needs.
+    """
 
     failures: dict[str, Missed] = field(default_factory=dict)
+    clock: Clock = field(default_factory=lambda: Clock(LONGEST))
 
     def __call__(
         self, name: str, otherwise: Found, check: Callable[Given, Found], *args: Given.args, **options: Given.kwargs
     ) -> Found:
-        """What a check gives; where it raises, what stands in its place, and its failure is noted."""
+        """What a check gives; where it raises, or is too late, what stands in its place, and that is noted."""
+        if self.clock.is_over and name not in NEEDED:
+            self.failures.setdefault(name, Missed("doctor.missed.no_time"))
+            return otherwise
         try:
             return check(*args, **options)
         except Exception as error:  # noqa: BLE001  ours or a stranger's: it is told, and the other checks go on
@@ -53,6 +62,11 @@ class Held:
     def is_whole(self) -> bool:
         """Whether no check failed that a verdict needs."""
         return not NEEDED & set(self.failures)
+
+
+def failures_of(every: Sequence[Held], lang: str) -> dict[str, str]:
+    """What checks that failed, or were too late, did not examine to the end, and why."""
+    return {name: told(each, lang=lang) for held in every for name, each in held.failures.items()}
 
 
 def _failed(error: Exception) -> Missed:

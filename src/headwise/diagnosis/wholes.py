@@ -63,7 +63,7 @@ class Whole:
             if clock.is_over:
                 return
             if not any(path.startswith(f"{each.path}.") for path in held):
-                exams = self._held.all(_named(each), self._examined, each, built, {})
+                exams = self._held.all(_named(each), self._examined, each, built, {}, clock)
                 if exams:
                     held.append(each.path)
                     self._keep(each, exams)
@@ -90,7 +90,7 @@ class Whole:
             if clock.is_over:
                 self.missed[name] = Missed("doctor.missed.no_time")
                 continue
-            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}))
+            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}), clock)
             if exams:
                 self._keep(each, exams)
             else:
@@ -100,7 +100,7 @@ class Whole:
         self.classes.append(owner.kind)
         self.exams += exams
 
-    def _examined(self, owner: Owner, target: nn.Module, given: dict[str, Any]) -> list[Examination]:
+    def _examined(self, owner: Owner, target: nn.Module, given: dict[str, Any], clock: Clock) -> list[Examination]:
         """The examinations of a class, built by itself or else as it is; none where no attention is found in it."""
         module = sys.modules.get(owner.kind.__module__)
         namespace = self._namespace if module is None else vars(module)
@@ -110,6 +110,8 @@ class Whole:
             exams = self._examine(each, namespace, init)
             if any(exam.is_understood for exam in exams):
                 return exams
+            if clock.is_over:
+                break
         return []
 
 

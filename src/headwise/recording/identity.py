@@ -31,6 +31,11 @@ class Identities:
 
     def seen(self, t: Tensor) -> TensorSeen:
         """A tensor as it is now."""
+        with torch._C.DisableTorchFunction():
+            # no mode of anyone's is asked what it thinks of a look at a tensor
+            return self._seen(t)
+
+    def _seen(self, t: Tensor) -> TensorSeen:
         strides = tuple(t.stride()) if t.layout is _STRIDED else ()
         number, storage = self.number(t), self._storage(t)
         return TensorSeen(

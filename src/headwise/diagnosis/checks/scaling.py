@@ -7,29 +7,30 @@ from dataclasses import replace
 from math import isclose, isfinite, prod, sqrt
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.following.anatomy import chain_of
-from headwise.diagnosis.following.factors import Factor, Scale
+from headwise.diagnosis.following.factors import Factor, Scale, scales
 from headwise.diagnosis.following.origins import own_number
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import FRESH, Seen
 from headwise.diagnosis.following.written import written_in
-from headwise.diagnosis.suspects import Scaled, Suspect
+from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
 from headwise.recording import Span
 from headwise.wording import Sentence
 
-__all__ = ["is_bucketed", "scaling_suspects"]
+__all__ = ["is_bucketed", "scales_suspects"]
 
 NEAR = 1e-3
 # what a factor is made of, as the words of the doctor call it
 FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width"}
 
 
-def scaling_suspects(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
+def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
     """What is wrong with the scale of one attention; a note where it is unusual on purpose."""
     if scale.floored is not None:
         return [_floored(scale.floored)]
@@ -245,3 +246,33 @@ def _floored(entry: Seen) -> Suspect:
         return values[0]
 
     return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right})
+
+
+def scales_suspects(exam: Any) -> list[Suspect]:
+    """What is wrong with the scale of each attention of a plan with no mask. exam: its examination."""
+    plan = exam.free
+    first, second = exam.run(plan=plan), exam.run(plan=plan, seed=1)
+    out = []
+    for place, scale in enumerate(scales(first, second)):
+        learned = False
+        if abs(scale.total * scale.width**0.5 - 1) > 1e-6:
+            changed = [exam.run(plan=plan, seed=seed, change=_with_small_parameters(exam.change)) for seed in (0, 1)]
+            then = scales(*changed)
+            learned = len(then) <= place or abs(then[place].total - scale.total) > 1e-6 * abs(scale.total)
+        out += _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
+        if out:
+            return out
+    return out
+
+
+def _with_small_parameters(change: Change | None) -> Change:
+    """A change that also alters the parameters that are one number, or a row of them, as one for each head."""
+
+    def altered(target: Any, _: dict[str, Any]) -> None:
+        if isinstance(target, nn.Module):
+            with torch.no_grad():
+                for each in target.parameters():
+                    if each.ndim == 0 or max(each.shape) == each.numel():
+                        each.mul_(1.37)
+
+    return both(change, altered)

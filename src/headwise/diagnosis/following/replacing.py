@@ -60,11 +60,12 @@ class Replacing(TorchFunctionMode):
             check_lengths(*args, **options)
         if is_question(func) or not self._stand_ins:
             return func(*args, **options)
-        frames = list(self._own.frames(sys._getframe(1)))
-        if not frames or span_of(frames[0]) not in self._spans:
+        frame = next(self._own.frames(sys._getframe(1)), None)
+        here = None if frame is None else span_of(frame)
+        if frame is None or here not in self._spans:
             return func(*args, **options)
-        name = name_of(func, sign_at(frames[0]))[0]
-        here = span_of(frames[0])
+        frames = list(self._own.frames(frame))
+        name = name_of(func, sign_at(frame))[0]
         for (chain, span, asked), stand_in in self._stand_ins.items():
             callers = tuple(span_of(each) for each in reversed(frames[1:]))
             if span == here and asked == name and (not chain or callers[-len(chain) :] == chain):

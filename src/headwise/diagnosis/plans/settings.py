@@ -101,7 +101,7 @@ def _found(
         found = find(target, namespace=namespace, init=init, call=call, own=own)
     except InputError as error:
         out.reason, found = str(error), Found((), ())
-    if found.plans:
+    if found.plans or (found.failures and not found.has_nan):
         return found
     try:
         # a target all of whose outputs hold NaN is examined too

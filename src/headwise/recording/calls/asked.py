@@ -14,10 +14,12 @@ __all__ = ["Found", "Wish"]
 
 @dataclass(frozen=True)
 class Found:
-    """plans: the settings that ran, the richest first. failures: settings that raised."""
+    """plans: the settings that ran, the richest first. failures: settings that raised. has_nan: some call ran, and what
+    it gave held NaN, which was a failure."""
 
     plans: tuple[Plan, ...]
     failures: tuple[Tried, ...]
+    has_nan: bool = False
 
 
 @dataclass(frozen=True)

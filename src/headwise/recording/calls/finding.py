@@ -63,7 +63,7 @@ def find(
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
     tried_on = _copied(target)
-    found = Found((), ())
+    found, has_nan = Found((), ()), False
     for wish in _wishes(*given, cross):
         known = {**_fixed(target), **wish.known}
         search = Search(
@@ -75,12 +75,14 @@ def find(
             seconds=LONGEST,
         )
         found = search.found()
+        has_nan = has_nan or found.has_nan
         plans = [_real(replace(plan, target=target), given, built) for plan in found.plans]
         if plans and plans[0] is not None:
             return Found(tuple(each for each in plans if each is not None), found.failures)
     if not found.failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
-    return Found((), tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures))
+    failures = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+    return Found((), failures, has_nan)
 
 
 def _is_called(kind: type) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -30,7 +29,7 @@ from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS, alike, named, spoken
-from headwise.recording.calls.trying import Clock, Tried, attempted, furthest, is_of_code, mended, runs, tried
+from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, is_of_code, mended, tried
 
 __all__ = ["Search"]
 
@@ -53,12 +52,12 @@ class Search:
     ) -> None:
         self.target, self.namespace, self.reading, self.wish, self.own = target, namespace, reading, wish, own
         self.clock, function = Clock(seconds), callee(target)
-        self._ran, self._runs = partial(attempted, finite=wish.finite), partial(runs, finite=wish.finite)
+        self._ran = Attempts(finite=wish.finite)
+        self._runs = self._ran.all_run
         masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
         self.called = [each for each in parameters(function) or starred(function) if each.name != masked]
         self.what = wanted(self.called)
-        self.missed: list[Plan] = []
-        self.telling: list[Plan] = []
+        self.missed, self.telling = list[Plan](), list[Plan]()
         self.why = ""
         self.drafts = [each for each in self._drafts() if self._is_built(each)]
         self.built = self._built()
@@ -67,7 +66,7 @@ class Search:
         """The plans and the failures."""
         base, missed = self._base()
         if base is None:
-            return Found((), self._failures())
+            return Found((), self._failures(), self._ran.has_nan)
         base = self._freed(base)
         plans = []
         for plan in self._settings(base):

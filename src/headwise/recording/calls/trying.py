@@ -25,12 +25,10 @@ __all__ = [
     "Attempt",
     "Clock",
     "Tried",
-    "attempted",
     "check_lengths",
     "furthest",
     "is_of_code",
     "mended",
-    "runs",
     "tried",
 ]
 
@@ -113,9 +111,20 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
     return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
 
 
-def runs(plan: Plan, *, finite: bool = True) -> bool:
-    """Whether a plan runs with the sizes of every probe."""
-    return all(attempted(plan, probe, finite=finite).error is None for probe in range(PROBES))
+class Attempts:
+    """Tries plans. finite: whether NaN is a failure; has_nan: whether it was one."""
+
+    def __init__(self, *, finite: bool) -> None:
+        self._finite, self.has_nan = finite, False
+
+    def __call__(self, plan: Plan, probe: int = -1) -> Attempt:
+        done = attempted(plan, probe, finite=self._finite)
+        self.has_nan = self.has_nan or isinstance(done.error, FloatingPointError)
+        return done
+
+    def all_run(self, plan: Plan) -> bool:
+        """Whether a plan runs with the sizes of every probe."""
+        return all(self(plan, probe).error is None for probe in range(PROBES))
 
 
 def is_of_code(error: Exception) -> bool:
