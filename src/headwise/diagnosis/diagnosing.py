@@ -150,7 +150,9 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
     out: list[Examination] = []
     has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
     for plan in found.failures:
-        if plan.setting == "cross" and has_cross and not plan.mask:
+        # a mask that it takes in another shape: nobody said that it takes this one
+        is_taken = plan.mask and any((each.mask, each.setting) == (plan.mask, plan.setting) for each in plans)
+        if is_taken or (plan.setting == "cross" and has_cross and not plan.mask):
             continue
         exam = examined(
             plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(clock=clock)

@@ -73,12 +73,13 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if exam.plan.mask and not out:
         out += held.all("gradients", _training, exam.plan, exam, rerun)
         out += held.all("dropout", dropping_suspects, exam.plan, rerun)
+    exam.examined["samples"] = Missed("doctor.missed.faults_first") if out else True
     if not out:
         out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
         out += held.all("empty rows", edge_suspects, exam.plan, rerun)
         exam.examined |= {"empty rows": True}
-    exam.examined |= {"training": True, "gradients": True, "dropout": True, "samples": True}
+    exam.examined |= {"training": True, "gradients": True, "dropout": True}
     return out + _of_calls(exam, done, free, rerun, out)
 
 
@@ -99,10 +100,11 @@ def _of_calls(
         out += found
     found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
     out += [] if kinds else found
-    tried["step of training"] = True
     kinds |= {each.words or each.kind for each in out}
+    tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if kinds & STOPS else 'no_parameters'}")
     if not kinds & STOPS and isinstance(done.target, nn.Module):
-        out += held.all("step of training", step_suspects, exam.free, exam, rerun)
+        found, tried["step of training"] = held("step of training", failed, step_suspects, exam.free, exam, rerun)
+        out += found
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
     if not exam.is_published:
         found, tried["half"] = held("half", failed, half_suspects, exam.free, done, rerun)

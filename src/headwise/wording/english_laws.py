@@ -20,7 +20,7 @@ LAWS: dict[str, str] = {
     "graph was freed.",
     "doctor.second_step.why": "The model can be trained for one step only.",
     "doctor.second_step.fix": "Compute it in each call, or detach what is kept.",
-    "doctor.gradient_zero.what": "The gradient behind this step is 0 everywhere.",
+    "doctor.gradient_zero.what": "The gradient of all that comes before this step is 0.",
     "doctor.gradient_zero.why": "These are never trained: {name}.",
     "doctor.gradient_zero.fix": "Leave the rounding out, or let the gradient pass it.",
     "doctor.projection_missing_note.what": "There is no output projection here: the heads are merged and returned "
@@ -75,6 +75,8 @@ LAWS: dict[str, str] = {
     "doctor.missed.failed": "the check itself failed: {error}, at {where}",
     "doctor.missed.class_unknown": "it is not known how to build or call it by itself",
     "doctor.missed.no_class": "an object, and not a class of which there could be another instance",
+    "doctor.missed.no_parameters": "it has no parameters",
+    "doctor.missed.not_trained": "it says itself that it is not made to be trained",
     "doctor.missed.no_output": "it gave no tensor to compare",
     "doctor.missed.no_cache": "none was seen",
     "doctor.missed.faults_first": "other faults come first",
@@ -113,6 +115,6 @@ LAWS: dict[str, str] = {
     "doctor.factor.keys": "1/√(number of keys)",
     "doctor.factor.width": "1/(model width)",
     "doctor.factor.constant": "a fixed number",
-    "doctor.evidence.apart": "Output error {error}; it was not tried what mends it.",
+    "doctor.evidence.apart": "Output error {error}; what mends it was not tried.",
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",
 }

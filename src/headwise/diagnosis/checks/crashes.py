@@ -123,15 +123,16 @@ def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> 
     if isinstance(module, Tensor):
         known = [each for each in dir(Tensor) if not each.startswith("_")]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
+        words = "" if near else "attribute_unmade"
+        said = {**said, "name": name, "near": near[0] if near else ""}
+        return Suspect("wrong-attribute", failure.span, said=said, words=words)
     if not isinstance(module, nn.Module):
-        return Suspect("wrong-attribute", failure.span, said={**said, "name": name})
+        return Suspect("wrong-attribute", failure.span, said={**said, "name": name}, words="attribute_unmade")
     own = [*module._modules, *module._parameters, *module._buffers]
     own += [each for each in vars(module) if not each.startswith("_") and each != "training"]
     near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
-    suspect = Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": near[0] if near else ""})
     if not near:
-        return suspect
+        return Suspect("wrong-attribute", failure.span, said={**said, "name": name}, words="attribute_unmade")
     kind, right = type(module), near[0]
 
     def change(target: Any, _: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from headwise.diagnosis.checks.refusing import is_said
 from headwise.diagnosis.following.running import Manner, run
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
@@ -56,10 +57,9 @@ def _wider(call: Any, odd: str) -> dict[str, Any]:
 
 
 def _is_said(error: BaseException) -> bool:
-    """Whether a line of a person's own says that it is wrong."""
+    """Whether the line that raised says that it is wrong."""
     frames = traceback.extract_tb(error.__traceback__)
-    line = (linecache.getline(frames[-1].filename, frames[-1].lineno or 0) if frames else "").strip()
-    return line.startswith(("raise", "assert"))
+    return bool(frames) and is_said(frames[-1].filename, frames[-1].lineno or 0)
 
 
 def _division(kind: type) -> Span | None:

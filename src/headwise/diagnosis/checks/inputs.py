@@ -88,7 +88,7 @@ def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
     place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
     said, home = {"name": name, "was": was}, call_of(run, entry)
     if place is None or name not in run.plan.arguments(run.sizes)[1]:
-        return Suspect("input-ignored", entry.operation.span, said=said, home=home)
+        return Suspect("input-ignored", entry.operation.span, said=said, home=home, words="" if was else "input_unread")
     taken: dict[str, Any] = {}
     function = entry.function
 

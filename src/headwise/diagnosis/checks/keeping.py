@@ -39,7 +39,7 @@ def changed_arguments(run: Run) -> list[Suspect]:
         out.append(
             Suspect(
                 "unknown", writer.operation.span, {site_of(writer.operation): apart(writer)}, severity=severity,
-                said={"name": name}, proved=True, words="argument_changed",
+                said={"name": name}, words="argument_changed",
             )
         )  # fmt: skip
     return out
@@ -78,7 +78,7 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         kept = memories(run)
         if kept:
             return [], Missed("doctor.missed.memory", {"name": kept[0]})
-        return [Suspect("unknown", place, proved=True, words="left_over")], True
+        return [Suspect("unknown", place, words="left_over")], True
     return [], True
 
 

@@ -34,7 +34,7 @@ def sample_leaks(done: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     place = _first(done, then)
     entry = place or attentions(done)[-1].context
     kind = "batch-length-confused" if _is_turned(done, rerun, known) else "sample-leak"
-    return [Suspect(kind, entry.operation.span, proved=True)]
+    return [Suspect(kind, entry.operation.span)]
 
 
 def is_leaking(done: Run, rerun: Callable[..., Run]) -> bool:

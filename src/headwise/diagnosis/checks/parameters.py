@@ -126,7 +126,8 @@ def unregistered(done: Run) -> list[Suspect]:
                 span = None if holder is None else assigned(holder[0], [holder[1]])
                 change = None if holder is None else _registered(done.target, *holder)
                 return [Suspect("parameters-unregistered", span or entry.operation.span,
-                                said={"name": "" if holder is None else holder[1]}, change=change)]  # fmt: skip
+                                said={"name": "" if holder is None else holder[1]}, change=change,
+                                words="weights_apart" if holder is None else "")]  # fmt: skip
     return []
 
 

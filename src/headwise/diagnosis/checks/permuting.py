@@ -42,7 +42,7 @@ def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspec
         if a.context.joint is None or b.context.joint is None or _near_value(a.context, b.context):
             continue
         if _is_rolled_alike(a.context, b.context):
-            return [Suspect("unknown", a.context.operation.span, proved=True, words="keys_and_values")], True
+            return [Suspect("unknown", a.context.operation.span, words="keys_and_values")], True
     return [], "positions count"
 
 

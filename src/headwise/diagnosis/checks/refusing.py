@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import linecache
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from headwise.recording.operations import Failure
 
-__all__ = ["is_of_another_kind", "is_refusal"]
+__all__ = ["is_of_another_kind", "is_refusal", "is_said"]
 
 # so alike is what was meant to what was written
 NEAR = 0.75
@@ -20,8 +21,17 @@ def is_refusal(failure: Failure) -> bool:
     """Whether the code itself says that it does not take such a call."""
     if failure.operation is not None or failure.span is None:
         return False
-    line = linecache.getline(failure.span.file, failure.span.line).strip()
-    return line.split(" ")[0].split("(")[0] in ("raise", "assert")
+    return is_said(failure.span.file, failure.span.line)
+
+
+def is_said(file: str, line: int) -> bool:
+    """Whether an error comes from a line that raises it on purpose, or that asserts."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return False
+    nodes = (each for each in ast.walk(tree) if isinstance(each, ast.Raise | ast.Assert))
+    return any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in nodes)
 
 
 def is_of_another_kind(error: AttributeError, given: Iterable[Tensor]) -> bool:

@@ -39,7 +39,7 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         if values is not None and turned.get("v"):
-            return [Suspect("rotary-wrong", called(turned["v"][-1]), said={"segment": "v"}, proved=True)]
+            return [Suspect("rotary-wrong", called(turned["v"][-1]), words="rotary_values")]
         if distances is False:
             return [_unlawful(done, number, turned, rerun)]
     return []
@@ -50,7 +50,7 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
     said = {"segment": "q, k"}
     one = (turned.get("q") or turned.get("k") or [])[-1]
     if not turned.get("q") or not turned.get("k"):
-        return Suspect("rotary-wrong", called(one), said=said, proved=True, home=untouched(one))
+        return Suspect("rotary-wrong", called(one), said=said, home=untouched(one))
 
     def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
         again = rerun(stand_ins, more_change=_alike)
@@ -61,7 +61,7 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
 
     mended = mended_turn(done, number, right)
     if mended is None:
-        return Suspect("rotary-wrong", called(one), said=said, proved=True)
+        return Suspect("rotary-wrong", called(one), said=said)
     return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]})
 
 

@@ -59,7 +59,7 @@ def saving_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[l
             words = "unsaved" if name in module._buffers else ""
             said = {"name": name}
             change = _registering(target, module, name)
-            return [Suspect("parameters-unregistered", span, said=said, proved=True, words=words, change=change)], True
+            return [Suspect("parameters-unregistered", span, said=said, words=words, change=change)], True
     return [], True
 
 
@@ -108,7 +108,7 @@ def _unsaved(done: Run, names: list[str], target: nn.Module) -> Suspect:
     own = {id(target.get_parameter(name)) for name in names}
     entry = next((each for each in done.seen if any(id(t) in own for t in each.tensors)), None)
     span = None if entry is None else entry.operation.span
-    return Suspect("parameters-unregistered", span, said={"name": names[0]}, proved=True, words="made_late")
+    return Suspect("parameters-unregistered", span, said={"name": names[0]}, words="made_late")
 
 
 def _foreign(first: Seen, second: Seen, made: set[int], target: nn.Module) -> tuple[nn.Module, str] | None:

@@ -180,7 +180,7 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     stand_in = _times(factor.entry.function, 1 / factor.value)
     return Suspect(
         "scale-after-softmax", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
-        said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
+        said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"}, words="scale_again",
     )  # fmt: skip
 
 

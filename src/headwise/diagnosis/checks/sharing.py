@@ -76,7 +76,7 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
     axis = key_axis(marks, attention)
     value = softmax.operation.outputs[0].value
     if axis is None or value is None:
-        return [Suspect("softmax-axis", softmax.operation.span)]
+        return [Suspect("softmax-axis", softmax.operation.span, words="softmax_merged")]
     made = value.exp() if softmax.last == "log_softmax" else value
     total = made.sum(dim=axis)
     shares = bool(((total - 1).abs() < TOLERANCE)[~total.isnan()].all()) and not bool(total.isnan().all())

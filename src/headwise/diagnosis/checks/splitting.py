@@ -43,7 +43,7 @@ def unsplit_heads(run: Run) -> list[Suspect]:
             return []
     side = next(each for each in sides(found[0]) if each.name == "q")
     span = _last_step(run, side)
-    return [Suspect("heads-not-split", span, said={"factor": count}, proved=True)]
+    return [Suspect("heads-not-split", span, said={"factor": count})]
 
 
 def _asked_heads(run: Run) -> int:

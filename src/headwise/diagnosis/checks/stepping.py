@@ -19,10 +19,12 @@ from headwise.diagnosis.checks.parameters import (
     unused_parameters,
     without_gradient,
 )
+from headwise.diagnosis.checks.refusing import is_refusal
 from headwise.diagnosis.following.replacing import Replacing, Site, site_of
 from headwise.diagnosis.following.running import Run, arguments, default_dtype
 from headwise.diagnosis.following.shadow import Seen, Shadow
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording import record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
@@ -35,17 +37,19 @@ NEXT = 5
 FLAT = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "fix", "sign", "heaviside"})
 
 
-def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> list[Suspect]:
-    """What goes wrong in train mode only, or in the second step of a training."""
+def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
+    """What goes wrong in train mode only, or in the second step of a training; and what was tried."""
     there = with_dropout(plan)
     trained = rerun(plan=there, more_change=dropping, training=True)
     if trained.record.failure is not None:
+        if is_refusal(trained.record.failure):
+            return [], Missed("doctor.missed.not_trained")
         suspect = crash_suspect(trained, exam)
         if suspect is None and not exam.is_published:
             error = f"{type(trained.record.failure.error).__name__}: {trained.record.failure.error}"
             said = {"error": error.splitlines()[0]}
             suspect = Suspect("raises", trained.record.failure.span, said=said, words="training_raises")
-        return [] if suspect is None else [suspect]
+        return ([] if suspect is None else [suspect]), True
 
     def again(stand_ins: dict[Site, Callable[..., Any]]) -> Run:
         return rerun(stand_ins, plan=there, more_change=dropping, gradients=True, training=True)
@@ -53,21 +57,21 @@ def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> list[Susp
     done = again({})
     if done.record.failure is not None:
         # an argument that wants a gradient was changed in place, which is told elsewhere
-        return []
+        return [], Missed("doctor.missed.faults_first")
     lacking, error = without_gradient(done)
     if error:
-        return broken_backward(done, error, again)
+        return broken_backward(done, error, again), True
     unused = unused_parameters(done, lacking)
     cut = [name for name in lacking if name not in unused]
     if cut:
         found = cut_gradients(done, cut, again)
         if found:
-            return found
+            return found, True
     found = flat_gradients(done, again)
     if found or not memories(done):
-        return found or second_step(done, exam)
+        return found or second_step(done, exam), True
     # what is kept for decoding is not meant for training
-    return [replace(each, severity="note") for each in second_step(done, exam)]
+    return [replace(each, severity="note") for each in second_step(done, exam)], True
 
 
 def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
@@ -85,9 +89,7 @@ def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], 
         then = rerun(stand_ins)
         if then.record.failure is None and not without_gradient(then)[1] and set(_zero(then)) < set(zero):
             said = {"name": listed(zero)}
-            return [
-                Suspect("gradient-cut", entry.operation.span, stand_ins, said=said, proved=True, words="gradient_zero")
-            ]
+            return [Suspect("gradient-cut", entry.operation.span, stand_ins, said=said, words="gradient_zero")]
     return []
 
 
@@ -123,7 +125,7 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
     if second.failure is not None:
         error = f"{type(second.failure.error).__name__}: {second.failure.error}"
         said = {"error": error.splitlines()[0]}
-        return [Suspect("raises", second.failure.span, said=said, proved=True, words="second_step")]
+        return [Suspect("raises", second.failure.span, said=said, words="second_step")]
     output = next((each for each in tensors(second.result) if each.requires_grad), None)
     if output is None:
         return []
@@ -134,7 +136,7 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
         old = _left(shadow.seen)
         span = old.operation.span if old is not None else None
         said = {"error": str(problem).splitlines()[0][:200]}
-        return [Suspect("raises", span, said=said, proved=True, words="second_step")]
+        return [Suspect("raises", span, said=said, words="second_step")]
     return []
 
 
