@@ -57,3 +57,19 @@ def test_on_the_meta_device_nothing_is_examined_and_the_reason_is_said():
     found = hw.doctor(module)
     assert found.verdict == "not examined"
     assert "meta device" in found.reason
+
+
+SURROUNDINGS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "another device": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+def test_what_the_caller_has_set_about_a_diagnosis_changes_nothing_of_it(name):
+    with SURROUNDINGS[name]():
+        found = hw.doctor(Attention)
+    assert (found.verdict, found.findings) == ("sound", hw.doctor(Attention).findings)
+    assert not any(str(each).startswith("no: the check itself failed") for each in found.examined.values())

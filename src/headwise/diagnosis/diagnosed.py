@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
+from headwise.diagnosis.surroundings import plain_torch
 from headwise.errors import InputError
 from headwise.recording.child import in_child
 from headwise.tracing.traced import at_hand
@@ -46,12 +47,13 @@ def doctor(
             raise InputError(str(answer["refused"]))
         return Diagnosis.from_dict(answer["diagnosis"], lang=lang)
     found = at_hand(target)
-    return diagnosed(
-        target,
-        title=found.title,
-        namespace=found.namespace,
-        files=found.files,
-        init=init,
-        call=call,
-        lang=lang,
-    )
+    with plain_torch():
+        return diagnosed(
+            target,
+            title=found.title,
+            namespace=found.namespace,
+            files=found.files,
+            init=init,
+            call=call,
+            lang=lang,
+        )
