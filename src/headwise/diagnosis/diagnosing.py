@@ -24,7 +24,7 @@ from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, told
 from headwise.diagnosis.wholes import Whole
-from headwise.recording.calls import Clock, Plan, call_role, callee
+from headwise.recording.calls import Clock, Plan, call_role, callee, is_of_code
 from headwise.recording.libraries import is_installed
 from headwise.wording import said_in, say
 
@@ -158,7 +158,9 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
             plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(clock=clock)
         )
         named = [each for each in exam.suspects if each.kind != "raises"]
-        if named or (not plans and exam.suspects and exam.is_understood):
+        failure = exam.run().record.failure
+        is_certain = failure is not None and isinstance(failure.error, Exception) and is_of_code(failure.error, plan)
+        if named or (not plans and exam.suspects and (exam.is_understood or is_certain)):
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:

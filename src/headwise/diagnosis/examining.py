@@ -19,6 +19,7 @@ from headwise.diagnosis.checks.rearranging import layout_suspects
 from headwise.diagnosis.checks.scaling import scales_suspects
 from headwise.diagnosis.checks.sharing import sharing_suspects
 from headwise.diagnosis.checks.splitting import unsplit_heads
+from headwise.diagnosis.checks.values import value_suspects
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.replacing import Site
 from headwise.diagnosis.following.running import Manner, Run, run
@@ -211,7 +212,10 @@ def _suspects(exam: Examination) -> list[Suspect]:
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
         found = held.all("weights", sharing_suspects, free) or held.all("heads", groups_suspects, free)
-        found = found or held.all("causal", order_suspects, free) or held.all("scale", _wide_heads, exam, free)
+        found = found or held.all("causal", order_suspects, free)
+        if not found and not exam.is_published:
+            found = held.all("weights", value_suspects, free)
+        found = found or held.all("scale", _wide_heads, exam, free)
         if not found and exam.plan.mask:
             # what stands on the path with a mask only
             found = held.all("mask", _late_sharing, done, free)

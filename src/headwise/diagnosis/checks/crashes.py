@@ -61,7 +61,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
 def _is_certain(done: Run, operation: Operation | None) -> bool:
     """Whether an operation failed on what the code itself computed, and not on what it was called with."""
     error = None if done.record.failure is None else done.record.failure.error
-    if isinstance(error, Exception) and is_of_code(error):
+    if isinstance(error, Exception) and is_of_code(error, done.plan):
         return True
     if operation is None or not operation.inputs:
         return False

@@ -11,7 +11,7 @@ from headwise.diagnosis.following.anatomy import Attention, operand_marks, value
 from headwise.diagnosis.following.contractions import is_constant
 from headwise.diagnosis.following.marks import Marks, own_of, place_of, sample_of, source_of
 from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import LAYERS, Seen
+from headwise.diagnosis.following.shadow import FRESH, LAYERS, Seen
 
 __all__ = ["Breach", "Side", "breach_of", "breaches", "leaving", "sides"]
 
@@ -151,6 +151,10 @@ def leaving(run: Run, attention: Attention) -> str:
     """What is wrong on the way from the weighted sum to the output; "": nothing, or it is not known."""
     after = [each for each in run.seen if each.at > attention.context.at]
     for each in after:
+        if each.last in FRESH and (what := _into_places(attention, each)) is not None:
+            if what:
+                return what
+            break
         if each.joint is None:
             continue
         marks = next((m for m in operand_marks(each) if m is not None), None)
@@ -170,6 +174,19 @@ def leaving(run: Run, attention: Attention) -> str:
             return "features mixed"
         break
     return _against_query(run)
+
+
+def _into_places(attention: Attention, entry: Seen) -> str | None:
+    """What is wrong with what a convolution takes, samples first and channels second; None: it is not of attention."""
+    marks = entry.given[0] if entry.given else None
+    if marks is None or marks.kind != "token" or len(marks.shape) < 3 or not _comes_from(attention, marks):
+        return None
+    t = marks.arrays["t"]
+    if bool((t < 0).any()):
+        return ""
+    if not is_constant(t, 1):
+        return "mixed"
+    return "" if is_constant(sample_of(t).flatten(1), 1) else "samples mixed"
 
 
 def _comes_from(attention: Attention, marks: Marks) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import prod
 from typing import Any
 
@@ -109,6 +109,9 @@ def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[i
                     if a > 1 and b > 1 and size % (a * b) == 0 and size > a * b]  # fmt: skip
             many = [each for each in dict.fromkeys(many) if set(each) <= set(shape)][:1]
             own = [*many, *[each for each in pairs if set(each) & set(shape)], (size,)]
+        elif changes_place and len(samples) == 1 and size not in shape:
+            # the places of an image, in rows and columns
+            own = [pair for pair in pairwise(shape) if prod(pair) == size][-1:] + [(size,)]
         elif len(samples) > 1 and len(samples) < size and size % len(samples) == 0:
             # the slower of the two stands first
             slow = bool(sample_of(line["t"])[0] == sample_of(line["t"])[1])

@@ -193,14 +193,19 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
     return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
 
 
+def _is_unscaled(run: Run, scale: Scale) -> bool:
+    """Whether it is of a kind that has no scale."""
+    return _is_convolved(run, scale) or _is_bilinear(run, scale)
+
+
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.scores
-    late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value), None)
+    late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value and not _learns(each)), None)
     if (
         scores is None
         or is_bucketed(run, scale)
-        or ((_is_convolved(run, scale) or _is_bilinear(run, scale)) and late is None)
+        or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
     ):
         return []
     stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
@@ -209,6 +214,22 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
         stand_ins[site_of(late.entry.operation)] = _times(late.entry.function, 1 / late.value)
         return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
     return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
+
+
+def _learns(factor: Factor) -> bool:
+    """Whether what something is multiplied by is learned: it is a gate, and no scale."""
+    return any(isinstance(each, nn.Parameter) and each.requires_grad for each in factor.entry.tensors)
+
+
+def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
+    """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
+    scores = scale.attention.scores
+    name = "" if scores is None else scores.operation.module
+    owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
+    return owner is not None and any(
+        isinstance(value, float) and (isclose(value, wanted, rel_tol=NEAR) or isclose(value, 1 / wanted, rel_tol=NEAR))
+        for value in vars(owner).values()
+    )
 
 
 def is_bucketed(run: Run, scale: Scale) -> bool:

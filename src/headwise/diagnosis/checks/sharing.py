@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.following.anatomy import Attention, attentions, operand_marks, value_of
 from headwise.diagnosis.following.contractions import is_constant
 from headwise.diagnosis.following.marks import Marks
+from headwise.diagnosis.following.origins import alias_after
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
@@ -145,7 +146,12 @@ def _missing(attention: Attention) -> list[Suspect]:
     def right(*args: Any, **options: Any) -> Any:
         return torch.softmax(function(*args, **options), dim=place)
 
-    return [Suspect("softmax-missing", last.operation.span, {site_of(last.operation): right}, said={"axis": place})]
+    return [
+        Suspect(
+            "softmax-missing", last.operation.span, {site_of(last.operation): right}, said={"axis": place},
+            home=alias_after(last.operation.span),
+        )
+    ]  # fmt: skip
 
 
 def _by_hand(entry: Seen) -> bool:

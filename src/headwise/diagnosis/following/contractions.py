@@ -53,6 +53,11 @@ class Contraction:
         rows = [each for each in own if each in self.out and each not in problems]
         sizes = {letter: max(a, b) for letter, a, b in self._sizes()}
         order = [each for each in [*problems, *rows, *self.summed] if each in own]
+        for axis in reversed(range(len(own))):
+            if own[axis] not in order:
+                # summed over here alone, as in a sum over heads that the other side has not
+                marks = marks.select(axis, 0)
+        own = "".join(each for each in own if each in order)
         marks = marks.permute([own.index(each) for each in order])
         marks = marks.expand([sizes.get(each, n) for each, n in zip(order, marks.shape, strict=True)])
         count = {"p": 1, "r": 1, "c": 1}

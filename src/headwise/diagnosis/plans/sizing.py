@@ -38,6 +38,7 @@ def small(plan: Plan) -> dict[str, int]:
             out[each.name] = usual[each.name]
             continue
         size = wanted * 2 if each.even and wanted % 2 else wanted
+        size = size if each.times == 1 else each.times
         out[each.name] = usual[each.name] if size < each.least else size
     for each in plan.symbols:
         if each.equals:

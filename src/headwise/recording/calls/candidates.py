@@ -15,7 +15,18 @@ from headwise.recording.calls.masks import masks
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role
 
-__all__ = ["ONE_QUERY", "ONE_STEP", "ONE_STEP_TURNED", "Family", "Wanted", "calls", "extras", "families", "wanted"]
+__all__ = [
+    "ONE_QUERY",
+    "ONE_STEP",
+    "ONE_STEP_TURNED",
+    "Family",
+    "Wanted",
+    "built_of",
+    "calls",
+    "extras",
+    "families",
+    "wanted",
+]
 
 # so many ways of filling what is no tensor of features
 WAYS = 24
@@ -53,6 +64,7 @@ MERGED = _family("BLd", "B L d", "B S d", "B S dv")
 MERGED_SAME = _family("BLd", "B L d", "B S d")
 MERGED_ALONE = _family("Ld", "L d", "S d", "S dv")
 IMAGE = _family("BDhw", "B D h w", "B D h w")
+IMAGE_TO_TOKENS = _family("BDhw", "B D h w", "B S D")
 IMAGE_LAST = _family("BhwD", "B h w D", "B h w D")
 CHANNELS = _family("BDL", "B D L", "B D S")
 STACKED = _family("BNLD", "B N L D", "B N S D")
@@ -89,7 +101,11 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     if "columns" in roles.values():
         # beside a width, h is a height
         roles |= {name: "rows" for name in roles if name in ("h", "H")}
-    optional = frozenset(each.name for each in own if each.default is not EMPTY)
+    # a number of heads may vary, whatever it is by default
+    optional = frozenset(
+        each.name for each in own
+        if each.default is not EMPTY and (roles[each.name] != "heads" or type(each.default) is not int)
+    )  # fmt: skip
     needed = [each.name for each in own if each.name not in optional]
     taken: dict[str, str] = {}
     for role in ("query", "key", "value"):
@@ -127,7 +143,8 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
     if what.is_triple and not layers and "heads" not in what.rest.values():
         order = [*splits, *packed, ALONE]
     elif any(type(each).__name__.endswith("2d") for each in built_of(built)):
-        order = [*image, IMAGE, *packed, IMAGE_LAST, CHANNELS, ALONE]
+        beside = [IMAGE_TO_TOKENS] if what.key else []
+        order = [*image, IMAGE, *beside, *packed, IMAGE_LAST, CHANNELS, ALONE]
     elif any(isinstance(each, nn.Conv1d) for each in layers):
         order = [*packed[:1], CHANNELS, *packed[1:], ALONE, IMAGE, IMAGE_LAST]
     elif isinstance(built, nn.Module):

@@ -20,6 +20,8 @@ __all__ = ["config_drafts", "config_parameter"]
 DEEP = ("heads", "key_heads", "layers")
 # ways of writing the same config
 MOST = 8
+# what has no defaults of its own
+PLAIN = ("dict", "SimpleNamespace")
 
 
 def config_parameter(own: Sequence[inspect.Parameter], reading: Reading) -> inspect.Parameter | None:
@@ -53,6 +55,10 @@ def config_drafts(
     out = []
     for draft in drafts(own, reading)[: MOST * 3]:
         words = [f"{name}={_written(value, draft.known)}" for name, value in draft.init.items()]
+        if opening in PLAIN:
+            # what keeps its default is read all the same
+            kept_as_is = [each for each in own if each.name not in draft.init and each.default is not EMPTY]
+            words += [f"{each.name}={each.default!r}" for each in kept_as_is]
         expression = {"_expr": f"{opening}({', '.join([*words, *extra])})"}
         init = {parameter.name: expression, **(rest[0].init if rest else {})}
         evens = {

@@ -24,7 +24,7 @@ DTYPES = {"bool": torch.bool, "int": torch.long, "float": torch.float32}
 class Named:
     """A symbol. meaning: as in tracing.trace.Symbol; said: what the person's code calls it. equals: the expression
     that it is bound to be, "": it is free. least: no smaller. even: twice a prime. fixed: always this; None: it varies.
-    is_small: it is squared, or the side of an image, and gets the smallest sizes.
+    is_small: it is squared, or the side of an image, and gets the smallest sizes. times: what divides it.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Named:
     even: bool = False
     fixed: int | None = None
     is_small: bool = False
+    times: int = 1
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class Free(Protocol):
     def even(self) -> bool: ...
     @property
     def is_small(self) -> bool: ...
+    @property
+    def times(self) -> int: ...
 
 
 def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> dict[str, int]:
@@ -61,7 +63,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
         size = sizes[each.name] * (2 if is_doubled else 1)
         while size < each.least:
             size += 2 * PRIMES[-1]
-        sizes[each.name] = size
+        sizes[each.name] = size if each.times == 1 else each.times * (1 + probe % (EVEN + 1))
     return sizes
 
 
@@ -80,7 +82,7 @@ def least_sizes(free: Sequence[Free]) -> dict[str, int]:
         size = prime * (2 if each.even else 1)
         while size < each.least:
             size += 2 * PRIMES[-1]
-        out[each.name] = size
+        out[each.name] = size if each.times == 1 else each.times
     return out
 
 

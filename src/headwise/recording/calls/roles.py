@@ -25,7 +25,7 @@ INIT_PARTS = (
     (r"kernel_?(size|width)", "kernel"),
     (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),
     (r"drop", "dropout"),
-    (r"kv.*head|head.*kv|key_value_heads", "key_heads"),
+    (r"kv.*head|head.*kv|key_?value.*head", "key_heads"),
     (r"head.*(dim|size|width)|(dim|size|width).*head", "head_width"),
     (r"heads?($|_)|nhead", "heads"),
     (r"vocab", "vocabulary"),
@@ -38,7 +38,7 @@ INIT_PARTS = (
     (r"patch", "patch"),
     (r"config|cfg", "config"),
     (r"bias", "bias"),
-    (r"dim|hidden|embed|width|channel|feature|units|size|model|(^|_)d(_|$)", "width"),
+    (r"dim|hidden|embed|width|channel|feature|filters|units|size|model|(^|_)d(_|$)", "width"),
 )
 CALL_PARTS = (
     (r"^(is|use|return|need|output|has)_|_is_", "flag"),

@@ -15,13 +15,14 @@ from headwise.recording.calls.candidates import (
     ONE_STEP,
     ONE_STEP_TURNED,
     Family,
+    built_of,
     calls,
     extras,
     families,
     wanted,
 )
 from headwise.recording.calls.configs import config_drafts, config_parameter
-from headwise.recording.calls.drafts import Draft, drafts, evened, parameters
+from headwise.recording.calls.drafts import Draft, divisible, drafts, evened, parameters
 from headwise.recording.calls.images import image_sizes
 from headwise.recording.calls.kin import crossed, has_queries, pinned_to
 from headwise.recording.calls.masks import mask_arguments, masks
@@ -34,7 +35,8 @@ from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, is
 __all__ = ["Search"]
 
 # SPARE: masks that change nothing, of which one is looked for that runs in every probe
-DEEPEST, SPARE = 4, 6
+# NARROW: drafts that are tried again with widths that many numbers divide
+DEEPEST, SPARE, NARROW = 4, 6, 4
 
 
 class Search:
@@ -59,7 +61,11 @@ class Search:
         self.what = wanted(self.called)
         self.missed, self.telling = list[Plan](), list[Plan]()
         self.why = ""
-        self.drafts = [each for each in self._drafts() if self._is_built(each)]
+        self.reached: Plan
+        found = self._drafts()
+        self.drafts = [each for each in found if self._is_built(each)]
+        if isinstance(target, type) and self._is_narrow():
+            self.drafts += [each for each in map(divisible, found[:NARROW]) if self._is_built(each)]
         self.built = self._built()
 
     def found(self) -> Found:
@@ -125,9 +131,9 @@ class Search:
                         one = self._one_query(draft)
                         return (ran, beside) if one is None else (one, self._with_more(one) or beside)
                     return ran, beside
-                self.missed.append(plan)
+                self.missed.append(self.reached)
                 if is_cross:
-                    missed.append(plan)
+                    missed.append(self.reached)
                 if self.clock.is_over:
                     return None, None
         found = next((one for one in map(self._one_query, self.drafts) if one is not None), None)
@@ -215,7 +221,7 @@ class Search:
     def _worked(self, plan: Plan) -> Plan | None:
         """The plan, or what its errors make of it, if that runs in every probe."""
         seen: list[Plan] = []
-        waiting = [(plan, 0)]
+        waiting, self.reached = [(plan, 0)], plan
         while waiting and not self.clock.is_over:
             each, depth = waiting.pop(0)
             if each in seen:
@@ -223,13 +229,17 @@ class Search:
             seen.append(each)
             done = self._ran(each)
             self.why = f"{self.why if depth else ''} {type(done.error).__name__}: {done.error}"
-            if done.error is not None and is_of_code(done.error):
+            if done.error is not None and is_of_code(done.error, each):
                 self.telling.append(each)
             if done.error is None:
                 if self._runs(each):
                     return each
             elif depth < DEEPEST:
-                waiting[:0] = [(self._renamed(one), depth + 1) for one in mended(each, done.error)]
+                more = mended(each, done.error)
+                if not more and self.reached is plan:
+                    # its widths fit, and it fails on something else
+                    self.reached = each
+                waiting[:0] = [(self._renamed(one), depth + 1) for one in more]
         return None
 
     def _freed(self, plan: Plan) -> Plan:
@@ -289,6 +299,15 @@ class Search:
         is_built = not isinstance(self.target, type) or self._ran(plan).is_built
         self.missed += [] if is_built else [plan]
         return is_built
+
+    def _is_narrow(self) -> bool:
+        """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
+        built = self._built()
+        return (
+            built is None
+            or "GroupNorm" in self.reading.words
+            or any(each.numel() == 0 for one in built_of(built) for each in one.parameters(recurse=False))
+        )
 
     def _built(self) -> Any:
         plan = self._plan(self.drafts[0], {}, is_cross=False) if self.drafts else None

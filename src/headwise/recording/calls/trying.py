@@ -40,6 +40,9 @@ LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) an
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
 NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
+# a mask that is no bool is what it wants
+ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
+WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
 CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 
 
@@ -127,14 +130,20 @@ class Attempts:
         return all(self(plan, probe).error is None for probe in range(PROBES))
 
 
-def is_of_code(error: Exception) -> bool:
+def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     """Whether code that raised this would raise it however it is called: a name that is nowhere, an attribute that a
-    module or a tensor has not, a number where torch takes tensors.
+    module or a tensor has not, a module that was given parts before it was one, a number where torch takes tensors.
+
+    plan: with it also a fraction as a size, where nothing was given that is no whole number.
     """
     if isinstance(error, NameError):
         return True
     if isinstance(error, AttributeError):
-        return isinstance(error.obj, nn.Module | Tensor)
+        return isinstance(error.obj, nn.Module | Tensor) or "before Module.__init__()" in str(error)
+    if isinstance(error, TypeError) and WHOLE.search(str(error)):
+        return plan is not None and not any(
+            isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
+        )
     return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None
 
 
@@ -202,6 +211,9 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def mended(plan: Plan, error: Exception) -> list[Plan]:
     """The plans that the error of a plan suggests, the likeliest first; none where it tells nothing."""
+    said_mask = plan.call.get("_mask")
+    if ARITHMETIC.search(str(error)) and isinstance(said_mask, Mapping) and "dtype" not in said_mask:
+        return [replace(plan, call={**plan.call, "_mask": {**said_mask, "dtype": "float"}})]
     found = _widths(str(error))
     if found is None:
         return []
@@ -224,7 +236,9 @@ def mended(plan: Plan, error: Exception) -> list[Plan]:
             name: [*value[:axis], said, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
             for name, value in plan.call.items()
         }
-        out.append(replace(plan, call=call))
+        if said.isdigit() or not any(said in plan.call[name][1:] for name in names):
+            # places that are as many as channels are would be told from them by nothing
+            out.append(replace(plan, call=call))
     return out
 
 
