@@ -9,24 +9,16 @@ from itertools import islice, product
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from headwise.recording.calls import layouts
 from headwise.recording.calls.drafts import EMPTY
+from headwise.recording.calls.layouts import Family, family
 from headwise.recording.calls.masks import masks
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role
 
-__all__ = [
-    "ONE_QUERY",
-    "ONE_STEP",
-    "ONE_STEP_TURNED",
-    "Family",
-    "Wanted",
-    "built_of",
-    "calls",
-    "extras",
-    "families",
-    "wanted",
-]
+__all__ = ["Wanted", "built_of", "calls", "extras", "families", "is_narrow", "wanted"]
 
 # so many ways of filling what is no tensor of features
 WAYS = 24
@@ -39,42 +31,8 @@ COUNTS = frozenset({
 LOOKED_AT = 4096
 
 
-@dataclass(frozen=True)
-class Family:
-    """The shapes of one layout. layout: the axes of a query, as `_layout` says them."""
-
-    layout: str
-    query: tuple[str, ...]
-    key: tuple[str, ...]
-    value: tuple[str, ...]
-
-
-def _family(layout: str, query: str, key: str = "", value: str = "") -> Family:
-    return Family(layout, tuple(query.split()), tuple((key or query).split()), tuple((value or key or query).split()))
-
-
-PACKED = _family("BLD", "B L D", "B S D")
-TURNED = _family("LBD", "L B D", "S B D")
-ALONE = _family("LD", "L D", "S D")
-HEADS = _family("BHLd", "B H L d", "B H S d", "B H S dv")
-HEADS_SAME = _family("BHLd", "B H L d", "B H S d")
-GROUPED = _family("BHLd", "B H L d", "B Hkv S d")
-HEADS_LAST = _family("BLHd", "B L H d", "B S H d")
-MERGED = _family("BLd", "B L d", "B S d", "B S dv")
-MERGED_SAME = _family("BLd", "B L d", "B S d")
-MERGED_ALONE = _family("Ld", "L d", "S d", "S dv")
-IMAGE = _family("BDhw", "B D h w", "B D h w")
-IMAGE_TO_TOKENS = _family("BDhw", "B D h w", "B S D")
-IMAGE_LAST = _family("BhwD", "B h w D", "B h w D")
-CHANNELS = _family("BDL", "B D L", "B D S")
-STACKED = _family("BNLD", "B N L D", "B N S D")
-ONE_STEP = _family("BD", "B D", "B S D")
-VECTOR = _family("BD", "B D", "B D")
-ONE_QUERY = _family("B1D", "B 1 D", "B S D")
-ONE_STEP_TURNED = _family("BD", "B D", "S B D")
 # what code about images speaks of
 IMAGE_WORDS = frozenset({"w", "W", "width", "height", "img", "image", "hw", "HW"})
-VIDEO = _family("BDthw", "B D t h w", "B D t h w")
 
 
 @dataclass(frozen=True)
@@ -137,36 +95,59 @@ def _is_count(name: str) -> bool:
 def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
     """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
     layers = [each for each in built_of(built) if _has_weights(each)]
-    packed = [TURNED, PACKED] if _is_turned(what, reading, built) else [PACKED, TURNED]
-    splits = [HEADS, HEADS_SAME, GROUPED, MERGED, MERGED_SAME, HEADS_LAST, MERGED_ALONE]
+    packed = [layouts.TURNED, layouts.PACKED] if _is_turned(what, reading, built) else [layouts.PACKED, layouts.TURNED]
+    splits = [
+        layouts.HEADS,
+        layouts.HEADS_SAME,
+        layouts.GROUPED,
+        layouts.MERGED,
+        layouts.MERGED_SAME,
+        layouts.HEADS_LAST,
+        layouts.MERGED_ALONE,
+    ]
     image = [_image(sizes)] if "image" in sizes else []
     if what.is_triple and not layers and "heads" not in what.rest.values():
-        order = [*splits, *packed, ALONE]
+        order = [*splits, *packed, layouts.ALONE]
     elif any(type(each).__name__.endswith("2d") for each in built_of(built)):
-        beside = [IMAGE_TO_TOKENS] if what.key else []
-        order = [*image, IMAGE, *beside, *packed, IMAGE_LAST, CHANNELS, ALONE]
+        beside = [layouts.IMAGE_TO_TOKENS] if what.key else []
+        order = [*image, layouts.IMAGE, *beside, *packed, layouts.IMAGE_LAST, layouts.CHANNELS, layouts.ALONE]
     elif any(isinstance(each, nn.Conv1d) for each in layers):
-        order = [*packed[:1], CHANNELS, *packed[1:], ALONE, IMAGE, IMAGE_LAST]
+        order = [*packed[:1], layouts.CHANNELS, *packed[1:], layouts.ALONE, layouts.IMAGE, layouts.IMAGE_LAST]
     elif isinstance(built, nn.Module):
-        rows = [IMAGE_LAST, IMAGE] if IMAGE_WORDS & reading.words else [STACKED, IMAGE_LAST, IMAGE]
-        order = [*image, packed[0], ALONE, *rows, packed[1], STACKED, CHANNELS, *splits]
+        rows = (
+            [layouts.IMAGE_LAST, layouts.IMAGE]
+            if IMAGE_WORDS & reading.words
+            else [layouts.STACKED, layouts.IMAGE_LAST, layouts.IMAGE]
+        )
+        order = [*image, packed[0], layouts.ALONE, *rows, packed[1], layouts.STACKED, layouts.CHANNELS, *splits]
     else:
-        order = [packed[0], ALONE, HEADS_SAME, HEADS_LAST, packed[1], IMAGE_LAST, IMAGE, CHANNELS]
+        order = [
+            packed[0],
+            layouts.ALONE,
+            layouts.HEADS_SAME,
+            layouts.HEADS_LAST,
+            packed[1],
+            layouts.IMAGE_LAST,
+            layouts.IMAGE,
+            layouts.CHANNELS,
+        ]
     if any(isinstance(each, nn.Conv3d) for each in layers):
-        order.insert(0, VIDEO)
-    order += [ONE_STEP, VECTOR]
+        order.insert(0, layouts.VIDEO)
+    order += [layouts.ONE_STEP, layouts.VECTOR]
     rank, batch = reading.rank(what.query), reading.batch_axis(what.query)
-    if rank == len(STACKED.query) and 0 < batch < rank - 1:
+    if rank == len(layouts.STACKED.query) and 0 < batch < rank - 1:
         order.insert(0, _stacked(batch))
     # token numbers have no axis of features
-    if rank and (what.is_ids or (rank == len(ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))):
+    if rank and (
+        what.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))
+    ):
         rank += 1
     return sorted(order, key=lambda each: len(each.query) != rank) if rank else order
 
 
 def _stacked(batch: int) -> Family:
     """Rows of tokens whose batch is another axis than the first."""
-    axes = [[each for each in own if each != "B"] for own in (STACKED.query, STACKED.key)]
+    axes = [[each for each in own if each != "B"] for own in (layouts.STACKED.query, layouts.STACKED.key)]
     query, key = ([*own[:batch], "B", *own[batch:]] for own in axes)
     return Family("".join(query), tuple(query), tuple(key), tuple(key))
 
@@ -176,12 +157,18 @@ def built_of(built: Any) -> list[nn.Module]:
     return list(built.modules()) if isinstance(built, nn.Module) else []
 
 
+def is_narrow(built: Any, reading: Reading) -> bool:
+    """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
+    weights = [each for one in built_of(built) for each in one.parameters(recurse=False) if not is_lazy(each)]
+    return built is None or "GroupNorm" in reading.words or any(each.numel() == 0 for each in weights)
+
+
 def _has_weights(module: nn.Module) -> bool:
     return any(True for _ in module.parameters(recurse=False))
 
 
 def _image(sizes: Mapping[str, str]) -> Family:
-    return _family("BDhw", f"B {sizes.get('channels', 'D')} {sizes['image']}")
+    return family("BDhw", f"B {sizes.get('channels', 'D')} {sizes['image']}")
 
 
 def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:

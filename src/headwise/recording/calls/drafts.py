@@ -11,16 +11,14 @@ from typing import Any
 from headwise.recording.calls.plan import Named
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, PAIR, spoken
+from headwise.recording.calls.symbols import LEGEND, PAIR
 
-__all__ = ["EMPTY", "LEAST", "Draft", "divisible", "drafts", "evened", "parameters"]
+__all__ = ["EMPTY", "LEAST", "Draft", "drafts", "evened", "parameters"]
 
 EMPTY = inspect.Parameter.empty
 # no length of an argument is longer
 LEAST = 43
 MOST = 48
-# every usual number of groups of channels divides it
-GROUPED = 32
 PREFERRED = (
     "d_model", "model_dim", "embed_dim", "emb_dim", "embed_size", "hidden_size", "hidden_dim", "num_hiddens",
     "n_embd", "dim", "dim_model", "d_out", "attn_dim", "inner_dim", "out_dim", "output_dim", "out_features",
@@ -278,13 +276,6 @@ class _Writer:
         if "float" in str(each.annotation):
             return 0.5
         return "L" if role == "" and self.variant.exact == "all" else self._symbol(each.name, each.name, "parameter")
-
-
-def divisible(draft: Draft) -> Draft:
-    """A draft whose width is a multiple of what channels are grouped by."""
-    width = draft.known.get("D", LEGEND["D"])
-    name = "d" if "d" in spoken(width.equals) else "D"
-    return Draft(draft.init, {**draft.known, name: replace(draft.known.get(name, LEGEND[name]), times=GROUPED)})
 
 
 def evened(given: Mapping[str, Named], known: Mapping[str, Named]) -> dict[str, Named]:

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 from headwise.recording.calls.drafts import Draft
 from headwise.recording.calls.given import pinned
-from headwise.recording.calls.plan import Plan
-from headwise.recording.calls.symbols import LEGEND, alike
+from headwise.recording.calls.plan import Named, Plan
+from headwise.recording.calls.symbols import LEGEND, alike, spoken
 
-__all__ = ["crossed", "has_queries", "pinned_to"]
+__all__ = ["crossed", "divisible", "has_queries", "pinned_to", "unbuilt_drafts"]
+
+# every usual number of groups of channels divides it
+GROUPED = 32
 
 
 def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
@@ -37,3 +40,20 @@ def pinned_to(draft: Draft, numbers: Mapping[str, int]) -> Draft:
     if wide is not None and heads is not None and wide.fixed and heads.fixed and known.get("d") == draft.known.get("d"):
         known["d"] = replace(known.get("d", LEGEND["d"]), fixed=wide.fixed // heads.fixed)
     return Draft({**draft.init, **init}, known)
+
+
+def unbuilt_drafts(given: Mapping[str, Named], lengths: Sequence[int], *, has_heads: bool) -> list[Draft]:
+    """The drafts of what is not built: its sizes alone. lengths: that it may insist on."""
+    known = {"D": replace(LEGEND["D"], equals="H*d")} if has_heads else {}
+    known |= given
+    even = {name: replace(known.get(name, LEGEND[name]), even=True) for name in ("d", "D")}
+    even = {name: each for name, each in even.items() if not each.equals and each.fixed is None}
+    fixed = [{"L": replace(LEGEND["L"], fixed=each)} for each in lengths]
+    return [Draft({}, known), Draft({}, {**known, **even}), *(Draft({}, {**known, **each}) for each in fixed)]
+
+
+def divisible(draft: Draft) -> Draft:
+    """A draft whose width is a multiple of what channels are grouped by."""
+    width = draft.known.get("D", LEGEND["D"])
+    name = "d" if "d" in spoken(width.equals) else "D"
+    return Draft(draft.init, {**draft.known, name: replace(draft.known.get(name, LEGEND[name]), times=GROUPED)})

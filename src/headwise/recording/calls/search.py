@@ -10,21 +10,12 @@ from torch import nn
 
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
-from headwise.recording.calls.candidates import (
-    ONE_QUERY,
-    ONE_STEP,
-    ONE_STEP_TURNED,
-    Family,
-    built_of,
-    calls,
-    extras,
-    families,
-    wanted,
-)
+from headwise.recording.calls.candidates import calls, extras, families, is_narrow, wanted
 from headwise.recording.calls.configs import config_drafts, config_parameter
-from headwise.recording.calls.drafts import Draft, divisible, drafts, evened, parameters
+from headwise.recording.calls.drafts import Draft, drafts, evened, parameters
 from headwise.recording.calls.images import image_sizes
-from headwise.recording.calls.kin import crossed, has_queries, pinned_to
+from headwise.recording.calls.kin import crossed, divisible, has_queries, pinned_to, unbuilt_drafts
+from headwise.recording.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, Family
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
@@ -64,7 +55,7 @@ class Search:
         self.reached: Plan
         found = self._drafts()
         self.drafts = [each for each in found if self._is_built(each)]
-        if isinstance(target, type) and self._is_narrow():
+        if isinstance(target, type) and is_narrow(self._built(), reading):
             self.drafts += [each for each in map(divisible, found[:NARROW]) if self._is_built(each)]
         self.built = self._built()
 
@@ -84,12 +75,7 @@ class Search:
     def _drafts(self) -> list[Draft]:
         given = self.wish.known
         if not isinstance(self.target, type):
-            known = {"D": replace(LEGEND["D"], equals="H*d")} if "heads" in self.what.rest.values() else {}
-            known |= given
-            even = {name: replace(known.get(name, LEGEND[name]), even=True) for name in ("d", "D")}
-            even = {name: each for name, each in even.items() if not each.equals and each.fixed is None}
-            lengths = [{"L": replace(LEGEND["L"], fixed=each)} for each in self.wish.lengths]
-            return [Draft({}, known), Draft({}, {**known, **even}), *(Draft({}, {**known, **each}) for each in lengths)]
+            return unbuilt_drafts(given, self.wish.lengths, has_heads="heads" in self.what.rest.values())
         own = parameters(self.target)
         config = config_parameter(own, self.reading)
         if config is None or config.name in self.wish.init:
@@ -299,15 +285,6 @@ class Search:
         is_built = not isinstance(self.target, type) or self._ran(plan).is_built
         self.missed += [] if is_built else [plan]
         return is_built
-
-    def _is_narrow(self) -> bool:
-        """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
-        built = self._built()
-        return (
-            built is None
-            or "GroupNorm" in self.reading.words
-            or any(each.numel() == 0 for one in built_of(built) for each in one.parameters(recurse=False))
-        )
 
     def _built(self) -> Any:
         plan = self._plan(self.drafts[0], {}, is_cross=False) if self.drafts else None

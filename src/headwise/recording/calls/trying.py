@@ -132,11 +132,12 @@ class Attempts:
 
 def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     """Whether code that raised this would raise it however it is called: a name that is nowhere, an attribute that a
-    module or a tensor has not, a module that was given parts before it was one, a number where torch takes tensors.
+    module or a tensor has not, a module that was given parts before it was one, a number where torch takes tensors, a
+    view of what it laid out otherwise itself.
 
     plan: with it also a fraction as a size, where nothing was given that is no whole number.
     """
-    if isinstance(error, NameError):
+    if isinstance(error, NameError) or "view size is not compatible" in str(error):
         return True
     if isinstance(error, AttributeError):
         return isinstance(error.obj, nn.Module | Tensor) or "before Module.__init__()" in str(error)
