@@ -51,7 +51,7 @@ def _from_queries(run: Run, attention: Attention) -> Suspect | None:
 
 
 def _unknown(attention: Attention, breach: Breach) -> Suspect:
-    entry = attention.scores or attention.context
+    entry = attention.context if breach.side == "v" or attention.scores is None else attention.scores
     if breach.what == "samples":
         return Suspect("batch-length-confused", entry.operation.span)
     if breach.what in ("samples mixed", "unequal samples"):

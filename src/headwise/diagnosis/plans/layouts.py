@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import io
-import re
-import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +16,6 @@ CONFUSED = frozenset({
     "softmax-axis", "key-not-transposed",
 })  # fmt: skip
 TURNED = "LBD"
-# how documentation says a shape: its brackets, and the names of axes in them
-BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
-AXIS = r"[\w*+/ ]+"
-FIRST = re.compile(rf"[(\[<]\s*{BATCH}\s*[,x×]\s*{AXIS}[,x×]", re.IGNORECASE)
-SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
-DOCUMENT = ('"""', "'''", 'r"""')
 
 
 def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -45,26 +35,13 @@ def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[s
         for name, shape in exam.plan.call.items()
         if isinstance(shape, list) and len(shape) == len(TURNED) and shape[0] == "B" and shape[1] in ("L", "S")
     }
-    if not shapes or any(reading.is_batch_first(name) for name in shapes) or _says_batch_first(target):
+    if not shapes or any(reading.is_batch_first(name) for name in shapes) or reading.says_batch_first:
         return
     for keys in ("S", "L"):
         lengths = {name: keys if call_role(name) in ("key", "value") else "L" for name in shapes}
         if keys == "S" and keys not in lengths.values():
             continue
         yield {"_layout": TURNED, **{name: [lengths[name], "B", shape[2]] for name, shape in shapes.items()}}
-
-
-def _says_batch_first(target: Any) -> bool:
-    """Whether the words of a class say shapes with the batch first, and none with it second."""
-    kind = target if isinstance(target, type) else type(target)
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(inspect.getsource(kind)).readline))
-    except (OSError, TypeError, tokenize.TokenError, SyntaxError):
-        return False
-    words = " ".join(
-        each.string for each in tokens if each.type == tokenize.COMMENT or each.string.startswith(DOCUMENT)
-    )
-    return FIRST.search(words) is not None and SECOND.search(words) is None
 
 
 def is_better(other: Sequence[Examination], exams: Sequence[Examination]) -> bool:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
+import io
 import re
+import textwrap
+import tokenize
 from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["last", "orders", "places"]
+__all__ = ["last", "orders", "places", "says_batch_first"]
+
+# how documentation says a shape: its brackets, and the names of axes in them
+BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
+AXIS = r"[\w*+/ ]+"
+FIRST = re.compile(rf"[(\[<]\s*{BATCH}\s*[,x×]\s*{AXIS}[,x×]", re.IGNORECASE)
+SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
+DOCUMENT = ('"""', "'''", 'r"""')
 
 
 def last(node: ast.AST) -> str:
@@ -69,3 +82,20 @@ def _shape_of(node: ast.AST) -> str:
     if isinstance(node, ast.Call) and last(node.func) in ("list", "tuple") and node.args:
         return _shape_of(node.args[0])
     return ""
+
+
+def says_batch_first(target: Any) -> bool:
+    """Whether the words of a class say shapes with the batch first, and none with it second."""
+    kind = target if isinstance(target, type) else type(target)
+    words = [kind.__doc__ or ""]
+    for function in vars(kind).values():
+        if inspect.isfunction(function):
+            with contextlib.suppress(OSError, tokenize.TokenError, SyntaxError):
+                source = textwrap.dedent(inspect.getsource(function))
+                tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+                words += [
+                    each.string for each in tokens
+                    if each.type == tokenize.COMMENT or each.string.startswith(DOCUMENT)
+                ]  # fmt: skip
+    said = "\n".join(words)
+    return FIRST.search(said) is not None and SECOND.search(said) is None

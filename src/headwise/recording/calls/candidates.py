@@ -179,7 +179,7 @@ def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
         if reading.is_batch_first(name):
             return False
     order = [each.batch_first for each in built_of(built) if isinstance(each, nn.MultiheadAttention)]
-    return bool(order) and not any(order)
+    return bool(order) and not any(order) and not reading.says_batch_first
 
 
 def calls(

@@ -42,7 +42,7 @@ class Reading:
     identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
     parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
-    of convolutions are made of. places: what single axes of an argument are called.
+    of convolutions are made of. places: what single axes of an argument are called. says_batch_first: its words do.
     """
 
     bound: tuple[str, ...] = ()
@@ -57,6 +57,7 @@ class Reading:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernels: frozenset[str] = frozenset()
     places: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    says_batch_first: bool = False
 
     @property
     def is_turned(self) -> bool:
@@ -128,6 +129,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda each: len(each[1]))),
         frozenset(name for _, tree in trees for name in _kernels(tree)),
         places,
+        axes.says_batch_first(target),
     )  # fmt: skip
 
 

@@ -1,0 +1,140 @@
+"""Steps that change scores, weights or values though no attention has them; and calls that images and groups need."""
+
+import pytest
+
+from headwise.diagnosis.diagnosing import diagnosed
+from tests.diagnosis.mutants import loaded
+from tests.diagnosis.operators import Host
+
+TOKENS = """import torch
+import torch.nn as nn
+
+
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
+
+    def forward(self, x, memory):
+        q, k, v = self.cut(self.ask(x)), self.cut(self.match(memory)), self.cut(self.hold(memory))
+        s = torch.einsum("bhid,bhjd->bhij", q, k) * self.part ** -0.5
+        w = s.softmax(-1)
+        y = torch.einsum("bhij,bhjd->bhid", w, v)
+        return self.join(y.transpose(1, 2).reshape(x.shape))
+"""
+PICTURE = """import torch
+import torch.nn as nn
+
+
+class Look(nn.Module):
+    def __init__(self, channels, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, channels // num_heads
+        self.scale = self.part ** -0.5
+        self.calm = nn.GroupNorm(8, channels)
+        self.three = nn.Conv2d(channels, 3 * channels, 1)
+        self.join = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, image):
+        n, channels, height, width = image.shape
+        q, k, v = self.three(self.calm(image)).view(n, 3, self.num_heads, self.part, height * width).unbind(1)
+        w = (q.transpose(-1, -2) @ k * self.scale).softmax(-1)
+        y = w @ v.transpose(-1, -2)
+        y = y.transpose(-1, -2).reshape(n, channels, height, width)
+        return image + self.join(y)
+"""
+# by what is done: the source, what is written in it, what instead, and the kind
+FAULTS = {
+    "the sign of scores is lost": (TOKENS, "w = s.softmax(-1)", "w = s.abs().softmax(-1)", "unknown"),
+    "weights are added up": (TOKENS, "w = s.softmax(-1)", "w = s.softmax(-1).cumsum(-1)", "unknown"),
+    "weights are what is left of 1": (TOKENS, '"bhij,bhjd->bhid", w, v', '"bhij,bhjd->bhid", 1 - w, v', "unknown"),
+    "values are added up": (TOKENS, "w, v)", "w, v.cumsum(2))", "unknown"),
+    "features are sorted": (TOKENS, "self.join(y.", "self.join(y.sort(dim=-1).values.", "unknown"),
+    "heads are added up": (TOKENS, '"bhid,bhjd->bhij"', '"bhid,bgjd->bhij"', "unknown"),
+    "no value meets its weight": (TOKENS, '"bhij,bhjd->bhid"', '"bhij,bhid->bhid"', None),
+    "heads in the places of an image": (PICTURE, "y.transpose(-1, -2).reshape", "y.reshape", "merge-without-transpose"),
+    "a scale that is kept and not used": (PICTURE, " * self.scale)", ")", "scale-missing"),
+}
+SOUND = {
+    "tokens": (TOKENS, "", ""),
+    "an image": (PICTURE, "", ""),
+    "scores under a cap": (TOKENS, "w = s.softmax(-1)", "w = (5 * (s / 5).tanh()).softmax(-1)"),
+    "weights sharpened and shared again": (TOKENS, "w = s.softmax(-1)", "w = s.softmax(-1)**2; w /= w.sum(-1, True)"),
+    "values beside their sum": (TOKENS, "w, v)", "w, v + 0.1 * v.cumsum(2))"),
+    "a gate that is learned": (
+        PICTURE, "self.scale = self.part ** -0.5",
+        "self.gate = nn.Parameter(torch.zeros(1)); self.scale = self.part ** -0.5",
+    ),
+}  # fmt: skip
+
+
+def diagnosis(source):
+    name = next(line for line in source.splitlines() if line.startswith("class ")).split()[1].partition("(")[0]
+    target, namespace, file = loaded(Host(name, "values.py", {}, None), source, "value")
+    return diagnosed(target, title=name, namespace=namespace, files={file: "values.py"})
+
+
+def changed(source, old, new):
+    assert not old or source.count(old) == 1, old
+    return source.replace(old, new) if old else source
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_step_that_no_attention_has_is_told_with_its_line(case):
+    source, old, new, kind = FAULTS[case]
+    line = 1 + source[: source.index(old)].count("\n")
+    found = [each for each in diagnosis(changed(source, old, new)).findings if each.severity == "fault"]
+    assert [each.line for each in found] == [line]
+    assert kind in (found[0].kind, None)
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_what_is_done_to_scores_and_values_on_purpose_is_no_fault(case):
+    source = changed(*SOUND[case])
+    if "self.gate" in source:
+        source = source.replace("self.join(y)", "self.gate * self.join(y)")
+    found = diagnosis(source)
+    assert (found.verdict, [each.kind for each in found.findings if each.severity == "fault"]) == ("sound", [])
+
+
+CRASHES = {
+    "parts before it is a module": ("        super().__init__()\n", "", "raises"),
+    "a fraction of a width": ("width // num_heads", "width / num_heads", "raises"),
+    "a view of what was turned": (".reshape(x.shape)", ".view(x.shape)", "view-noncontiguous"),
+    "as many keys as queries": ("self.cut(self.match(memory))", "self.match(memory).view(x.shape[0], x.shape[1], "
+                                "self.num_heads, self.part).transpose(1, 2)", "key-uses-query-length"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CRASHES)
+def test_what_raises_however_it_is_called_is_a_fault(case):
+    old, new, kind = CRASHES[case]
+    found = diagnosis(changed(TOKENS, old, new))
+    assert [each.kind for each in found.findings if each.severity == "fault"] == [kind]
+
+
+TORCH = """import torch.nn as nn
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(width, heads)
+
+    def forward(self, x):
+        # x: (batch, length, width)
+        return x + self.attend(x, x, x)[0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"), [("(batch, length, width)", "faulty"), ("(length, batch, width)", "sound")]
+)
+def test_samples_meet_where_the_words_say_that_the_batch_comes_first(said, verdict):
+    found = diagnosis(TORCH.replace("(batch, length, width)", said))
+    assert found.verdict == verdict
+    assert {each.kind for each in found.findings if each.severity == "fault"} <= {"batch-length-confused"}
