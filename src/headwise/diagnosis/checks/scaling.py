@@ -293,7 +293,7 @@ def _with_small_parameters(change: Change | None) -> Change:
         if isinstance(target, nn.Module):
             with torch.no_grad():
                 for each in target.parameters():
-                    if each.ndim == 0 or max(each.shape) == each.numel():
+                    if each.requires_grad and (each.ndim == 0 or max(each.shape) == each.numel()):
                         each.mul_(1.37)
 
     return both(change, altered)
