@@ -7,7 +7,7 @@ import pytest
 
 from headwise.diagnosis.child import answer
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.patches.fixing import fixed
+from headwise.diagnosis.patches.fixing import difference, fixed
 from headwise.diagnosis.patches.mending import mended
 from headwise.diagnosis.patches.sources import Edit, applied
 from tests.diagnosis.mutants import HERE
@@ -58,3 +58,9 @@ def test_a_patch_is_offered_only_where_the_fault_has_gone_and_none_has_come():
 def test_edits_keep_every_other_character_and_count_columns_in_characters():
     text = "x = 'é'; y = 1 // 2\nz = 3\n"
     assert applied(text, [Edit(1, 13, 1, 19, "1 / 2"), Edit(2, 4, 2, 5, "4")]) == "x = 'é'; y = 1 / 2\nz = 4\n"
+
+
+def test_only_what_ends_a_line_of_python_ends_one_for_an_edit():
+    text = "\x0cx = 'a\u2028b\x85'\ny = 1 // 2"
+    assert applied(text, [Edit(2, 4, 2, 10, "1 / 2")]) == "\x0cx = 'a\u2028b\x85'\ny = 1 / 2"
+    assert "-y = 1 // 2" in difference(text, text.replace("//", "/"), "own.py").split("\n")

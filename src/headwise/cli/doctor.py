@@ -84,7 +84,7 @@ def _fix(
 ) -> None:
     from headwise.diagnosis.diagnosis import Diagnosis
     from headwise.diagnosis.patches.fixing import difference, fixed
-    from headwise.recording.targets import parse, python_of
+    from headwise.recording.targets import bytes_like, parse, python_of
 
     findings = Diagnosis.from_dict(found).findings
     after = {name: fixed(text, [each for each in findings if each.file == name]) for name, text in texts.items()}
@@ -96,10 +96,12 @@ def _fix(
         for name in changed:
             for line in difference(texts[name], after[name], name).split("\n"):
                 click.echo(visible(line) if line.strip() else "")
-    text = python_of(parse(target), after)
-    write_whole(copy, lambda unfinished: _fill(unfinished, text), force=force)
+    found_at = parse(target)
+    text = python_of(found_at, after)
+    written = bytes_like(found_at.file, text) if found_at.kind == "python" else text.encode()
+    write_whole(copy, lambda unfinished: _fill(unfinished, written), force=force)
     click.echo(visible(say("look.wrote", lang=lang, file=copy)), err=quiet)
 
 
-def _fill(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8", newline="")
+def _fill(file: Path, written: bytes) -> None:
+    file.write_bytes(written)

@@ -26,5 +26,9 @@ def _meets(a: Edit, b: Edit) -> bool:
 
 def difference(before: str, after: str, name: str) -> str:
     """What changed, as a unified difference."""
-    made = difflib.unified_diff(before.splitlines(), after.splitlines(), name, f"{name} (fixed)", lineterm="")
+    made = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (fixed)", lineterm="")
     return "\n".join(made)
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")

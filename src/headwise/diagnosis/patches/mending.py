@@ -74,7 +74,7 @@ def _counted(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
 
 def _patched(finding: Finding, edits: Edits, text: str, lang: str) -> Finding:
     """A finding with the lines that its patch writes; what a run could not prove, its mended source does."""
-    after = applied(text, edits).splitlines()
+    after = applied(text, edits).split("\n")
     lines = dict.fromkeys(each.line + at for each in sorted(edits, key=_place) for at in range(_height(each)))
     patch = "\n".join(after[line - 1].strip() for line in lines if line <= len(after))
     said = say("doctor.patch", lang=lang, fix=finding.fix, patch=patch)

@@ -29,7 +29,8 @@ Edits = tuple[Edit, ...]
 
 def applied(text: str, edits: Sequence[Edit]) -> str:
     """A text with edits in place that do not overlap."""
-    lines = text.splitlines(keepends=True)
+    # as Python counts them: a form feed ends no line
+    lines = [f"{line}\n" for line in text.split("\n")]
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
