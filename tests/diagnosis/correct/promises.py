@@ -50,3 +50,30 @@ class LargeInFloat32(Split):
         q, k = self.split(self.q(query)).float(), self.split(self.k(key)).float()
         weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1)
         return self.merge((weights @ self.split(self.v(value)).float()).to(query.dtype))
+
+
+class GateOnDemand(Split):
+    """It keeps a gate, and uses it where that is asked for."""
+
+    def __init__(self, dim, heads, *, gated=False):
+        super().__init__(dim, heads)
+        self.gated, self.gate = gated, nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.sides(x, x)
+        out = self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+        return out * self.gate(x).sigmoid() if self.gated else out
+
+
+class ProjectedByTheBlock(nn.Module):
+    """Heads of attention. The output projection lives in the block around them."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads, self.parts = heads, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        q, k, v = self.parts(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)

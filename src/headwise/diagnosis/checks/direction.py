@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.following.running import Run
 from headwise.recording.calls import call_role, mask_arguments, parameters
 from headwise.recording.libraries import is_installed
@@ -68,20 +67,10 @@ def _takes_mask(run: Run) -> bool:
 
 def _is_elsewhere(run: Run, name: str) -> bool:
     """Whether the code reads a buffer on a way that was not gone: there is a choice whether to look back."""
-    path, _, leaf = name.rpartition(".")
-    owner = run.target.get_submodule(path)
-    storage = owner.get_buffer(leaf).untyped_storage().data_ptr()
+    storage = run.target.get_buffer(name).untyped_storage().data_ptr()
     if any(t.untyped_storage().data_ptr() == storage for entry in run.seen for t in entry.tensors):
         return False
-    methods = [each for label, each in _methods(type(owner)) if label != "__init__"]
-    return any(leaf in (*each.__code__.co_names, *each.__code__.co_consts) for each in methods)
-
-
-def _methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """The functions of a class and of those of the person's that it inherits from, by their names."""
-    for each in kind.__mro__:
-        if each not in nn.Module.__mro__:
-            yield from ((label, one) for label, one in vars(each).items() if inspect.isfunction(one))
+    return is_read(run.target, name)
 
 
 def _switches(run: Run) -> list[inspect.Parameter]:

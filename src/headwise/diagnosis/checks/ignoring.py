@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.diagnosis.following.running import Run
 from headwise.recording.calls import parameters
 
-__all__ = ["is_dead", "is_switched"]
+__all__ = ["is_dead", "is_read", "is_switched"]
 
 
 def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
@@ -43,3 +44,34 @@ def is_switched(run: Run, rerun: Callable[..., Run], name: str) -> bool:
         if other.output is not None and not is_dead(other, there, name):
             return True
     return False
+
+
+def is_read(target: nn.Module, path: str) -> bool:
+    """Whether code of the person's reads what a module holds, on whatever way; constructors do not count.
+
+    path: of a parameter, a buffer or a module in the target.
+    """
+    parts = path.split(".")
+    for count in reversed(range(len(parts))):
+        kind = type(target.get_submodule(".".join(parts[:count])))
+        if not kind.__module__.startswith("torch."):
+            return any(parts[count] in names for names in _names(kind))
+    return False
+
+
+def _names(kind: type) -> Iterator[set[str]]:
+    """The names that each method of a class, and of those of the person's that it inherits from, has in its code."""
+    for each in kind.__mro__:
+        if each not in nn.Module.__mro__:
+            for label, function in vars(each).items():
+                if label != "__init__" and inspect.isfunction(inspect.unwrap(function)):
+                    yield set(_named(inspect.unwrap(function).__code__))
+
+
+def _named(code: Any) -> Iterator[str]:
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, str):
+            yield each
+        elif inspect.iscode(each):
+            yield from _named(each)

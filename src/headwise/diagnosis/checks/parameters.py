@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.inputs import Held, assigned
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.origins import alias_after
@@ -76,7 +77,8 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
     out = []
     for owner in owners:
         weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
-        if not any(target.get_parameter(name).ndim > 1 for name in weights):
+        if not any(target.get_parameter(name).ndim > 1 for name in weights) or is_read(target, owner):
+            # what is read on another way, as with a flag that is off, has its use there
             continue
         stand_ins, change = _applied(done, target, owner)
         out.append(Suspect("projection-unused", _end(done), stand_ins, said={"name": owner}, change=change,

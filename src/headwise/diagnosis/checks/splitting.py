@@ -25,7 +25,11 @@ SAID = re.compile(
     r"|输出投影|输出线性|最后的线性|线性变换输出",
     re.IGNORECASE,
 )
-DENIED = re.compile(r"\b(no|not|without|skip|omit|outside|later|caller|elsewhere|none|absent)\b|没有|无|省略|不", re.I)
+DENIED = re.compile(
+    r"\b(no|not|without|skip|omit|outside|later|caller|elsewhere|none|absent|lives|handled|belongs|parent|outer|block"
+    r"|applied by|done by)\b|没有|无|省略|不",
+    re.IGNORECASE,
+)
 
 
 def unsplit_heads(run: Run) -> list[Suspect]:
