@@ -164,8 +164,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
-        sure = found.is_sure(plan)
-        held = Held(clock=clock)
+        sure, held = found.is_sure(plan), Held(clock=clock)
         exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=held)
         out.append(exam)
         before = exam
