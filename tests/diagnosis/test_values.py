@@ -138,3 +138,11 @@ def test_samples_meet_where_the_words_say_that_the_batch_comes_first(said, verdi
     found = diagnosis(TORCH.replace("(batch, length, width)", said))
     assert found.verdict == verdict
     assert {each.kind for each in found.findings if each.severity == "fault"} <= {"batch-length-confused"}
+
+
+def test_what_is_returned_without_its_projection_is_told_where_it_is_returned():
+    old = "return self.join(y.transpose(1, 2).reshape(x.shape))"
+    source = changed(TOKENS, old, "y = y.transpose(1, 2).reshape(x.shape)\n        return y")
+    line = 1 + source.splitlines().index("        return y")
+    found = [each for each in diagnosis(source).findings if each.severity == "fault"]
+    assert [(each.kind, each.line) for each in found] == [("projection-unused", line)]

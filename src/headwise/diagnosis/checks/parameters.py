@@ -97,8 +97,8 @@ def _end(done: Run) -> Any:
 
 
 def _named_again(span: Any) -> Any:
-    """Where what is projected nowhere is only given another name, if it is."""
-    return None if span is None else alias_after(span)
+    """Where what is projected nowhere is only given another name or returned, if it is."""
+    return None if span is None else alias_after(span, returns=True)
 
 
 def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:

@@ -161,8 +161,11 @@ def call_of(run: Run, entry: Seen) -> Span:
     return operation.span
 
 
-def alias_after(span: Span) -> Span | None:
-    """The statement behind a place, in its function, that only gives what is there another name; None: none does."""
+def alias_after(span: Span, *, returns: bool = False) -> Span | None:
+    """The statement behind a place, in its function, that only gives what is there another name; None: none does.
+
+    returns: else the one that returns it as it is.
+    """
     code = code_at(span)
     function = None if code is None else _function(code, code.node)
     if code is None or function is None:
@@ -174,6 +177,10 @@ def alias_after(span: Span) -> Span | None:
     for node in ast.walk(function):
         is_alias = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
         if is_alias and isinstance(node, ast.Assign) and node.lineno > statement.lineno:
+            return _span(code, node, span)
+    for node in ast.walk(function) if returns else ():
+        is_it = isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
+        if is_it and isinstance(node, ast.Return) and node.lineno > statement.lineno:
             return _span(code, node, span)
     return None
 
