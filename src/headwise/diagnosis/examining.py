@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from headwise.diagnosis.checks.coming import is_counted
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropping import drawn_suspects
 from headwise.diagnosis.checks.groups import groups_suspects
@@ -264,7 +265,7 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
         return found
     others: list[tuple[Plan, list[Suspect]]] = []
     for means in ("additive", "attend", "blocked"):
-        if means == said["means"]:
+        if means == said["means"] or (means == "additive" and is_counted(done)):
             continue
         plan = replace(exam.plan, call={**exam.plan.call, "_mask": {**said, "means": means}})
         other = exam.run(plan=plan)

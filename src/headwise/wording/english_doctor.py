@@ -85,6 +85,9 @@ DOCTOR: dict[str, str] = {
     "doctor.mask_raises.why": "With a mask there is no output at all.",
     "doctor.mask_raises.fix": "Bring the mask to a shape that can be laid over the scores: (batch, 1, 1 or queries, "
     "keys).",
+    "doctor.mask_numbers.what": "The mask makes NaN of the scores of queries that have keys to see.",
+    "doctor.mask_numbers.why": "0 × ∞ and ∞ − ∞ are NaN, and one NaN among the scores leaves no weight in its row.",
+    "doctor.mask_numbers.fix": 'Hide with masked_fill(mask, float("-inf")); do not multiply a mask by infinity.',
     "doctor.mask_nan.what": "A query all of whose keys are hidden becomes NaN here.",
     "doctor.mask_nan.why": "One such row, as padding makes it, turns the loss to NaN.",
     "doctor.mask_nan.fix": "Where rows may be empty, set their weights to 0 after the softmax.",

@@ -11,7 +11,8 @@ import torch
 
 from headwise.diagnosis.caches.breaking import in_call, joins, raised_suspects
 from headwise.diagnosis.caches.caching import TOKENS, Breach, Kept, breach_of, kept, looking_back
-from headwise.diagnosis.caches.decoding import Decoded, Decoder
+from headwise.diagnosis.caches.covering import hides, is_mask_alone, is_rectangle, unmasked_suspects
+from headwise.diagnosis.caches.decoding import Decoded, Decoder, Place
 from headwise.diagnosis.caches.losing import lost_suspects
 from headwise.diagnosis.caches.transplanting import Transplants
 from headwise.diagnosis.checks.rotating import called
@@ -23,6 +24,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed
+from headwise.recording.calls import init_role
 
 __all__ = ["remember"]
 
@@ -30,9 +32,8 @@ StandIns = Mapping[Site, Callable[..., Any]]
 # so many operations that are wrong are looked at, so many of them at once or all
 MOST = 8
 MOST_AT_ONCE = 2
-# scores below are those of hidden keys
-FAR = -1e3
-HIDING = ("masked_fill", "masked_fill_", "where", "tril", "triu", "__setitem__")
+# keys in a window that leaves some of the tokens behind
+WINDOW = 3
 
 
 def remember(exams: Sequence[Examination]) -> None:
@@ -65,6 +66,21 @@ def remember(exams: Sequence[Examination]) -> None:
         if suspects or exam.examined["cache"] is not True:
             # what is wrong without a flag is wrong with it
             return
+        exam.suspects += _with_windows(decoder, exam)
+
+
+def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
+    """What is wrong with a cache once a window leaves the first of the tokens behind."""
+    windows = [each.name for each in decoder.plan.symbols if init_role(each.said) == "window" and not each.equals]
+    sizes = {**decoder.sizes, **dict.fromkeys(windows, WINDOW)}
+    if not windows or exam.is_published:
+        return []
+    narrow = replace(decoder, sizes=sizes, place=Place(), wholes={})
+    before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
+    if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
+        return []
+    found = cache_suspects(narrow, kept(narrow), is_published=False)
+    return [each for each in found if each.proved and each.severity == "fault"]
 
 
 def cache_suspects(decoder: Decoder, found: Kept, *, is_published: bool) -> list[Suspect]:
@@ -106,6 +122,7 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
     return (
         _disordered(decoder, breach, done)
         or lost_suspects(decoder, breach, done, attention)
+        or unmasked_suspects(decoder, breach, attention)
         or _transplanted(decoder, breach, done, attention)
         or _unexplained(breach, attention)
     )
@@ -198,12 +215,12 @@ def _named(decoder: Decoder, run: Run, entry: Seen, breach: Breach, transplants:
     what, evidence, span = _reaches(run, entry), _far(breach), entry.operation.span
     kind, words, said = "unknown", "", {}
     joined = _joined_by(run, entry, transplants)
-    if what == "fused" and _is_mask_alone(decoder, breach, entry):
+    if what == "fused" and is_mask_alone(decoder, breach, entry):
         kind = "causal-cache"
     elif joined is not None:
         kind, span, words = "causal-cache", joined.operation.span, "cache_lost"
-    elif what == "pair" and _hides(run, entry):
-        kind, said = "causal-cache", {"made": "rectangle" if _is_rectangle(entry) else ""}
+    elif what == "pair" and hides(run, entry):
+        kind, said = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
     elif what == "token" and entry.joint is None:
         kind, span, words = "rotary-wrong", called(entry), "rotary_cache"
     return Suspect(kind, span, stand_ins, words=words, said=said, proved=True, evidence=evidence)
@@ -220,24 +237,6 @@ def _joined_by(run: Run, entry: Seen, transplants: Transplants) -> Seen | None:
             if joins(each):
                 return each
     return None
-
-
-def _hides(run: Run, entry: Seen) -> bool:
-    """Whether what reaches scores hides some of them: it is true or false, or far below zero."""
-    numbers = {each.number for each in entry.operation.outputs}
-    for each in [entry, *run.seen[entry.at + 1 :]]:
-        if each is not entry and not numbers & {one.number for one in each.operation.inputs}:
-            continue
-        if each is not entry and any(marks is not None for marks in each.given):
-            return each.last in HIDING or any(_is_far(one.value) for one in each.operation.outputs)
-        if any(one.dtype == torch.bool or _is_far(one.value) for one in each.operation.outputs):
-            return True
-        numbers |= {one.number for one in each.operation.outputs}
-    return any(marks is not None for marks in entry.made)
-
-
-def _is_far(value: Any) -> bool:
-    return value is not None and value.is_floating_point() and value.numel() > 0 and float(value.min()) < FAR
 
 
 def _reaches(run: Run, entry: Seen) -> str:
@@ -258,27 +257,6 @@ def _reaches(run: Run, entry: Seen) -> str:
             return kinds[0]
         numbers |= {one.number for one in each.operation.outputs}
     return ""
-
-
-def _is_mask_alone(decoder: Decoder, breach: Breach, entry: Seen) -> bool:
-    """Whether the law holds with the mask of torch's attention alone put right: counted from the last key."""
-    function = entry.function
-
-    def right(*args: Any, **options: Any) -> Any:
-        kept_as = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
-        rows, columns = args[0].shape[-2], args[1].shape[-2]
-        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
-        return function(*args[:3], attn_mask=seen, **kept_as)
-
-    if len(entry.args) < len("qkv"):
-        return False
-    return breach_of(decoder, breach.way, breach.cuts, stand_ins={site_of(entry.operation): right}) is None
-
-
-def _is_rectangle(entry: Seen) -> bool:
-    """Whether a mask was made for several queries and more keys."""
-    shape = entry.operation.outputs[0].shape if entry.operation.outputs else ()
-    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.made)
 
 
 def _unexplained(breach: Breach, attention: Attention) -> list[Suspect]:

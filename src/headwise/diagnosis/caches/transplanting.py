@@ -121,7 +121,8 @@ def _put(made: Any, part: Tensor | None, function: Callable[..., Any]) -> Any:
     if part is None:
         return made
     part = part.to(made.dtype)
-    if getattr(function, "__name__", "").endswith("_"):
+    name = getattr(function, "__name__", "")
+    if name.endswith("_") and not name.endswith("__"):
         return made.copy_(part)
     return part.clone()
 

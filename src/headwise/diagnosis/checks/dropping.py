@@ -15,7 +15,7 @@ from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording.calls import Plan
+from headwise.recording.calls import Plan, init_role
 from headwise.tracing.movement import is_movement
 
 __all__ = ["drawn_suspects", "dropping_suspects", "is_dropping", "kept", "random_operation", "with_dropout"]
@@ -39,7 +39,7 @@ def dropping(target: Any, _: dict[str, Any]) -> None:
             each.p = SHARE
         for name, value in vars(each).items():
             # a share that is handed to torch's functions
-            if "drop" in name.lower() and isinstance(value, float) and value == 0.0:
+            if (init_role(name) == "dropout" or "drop" in name.lower()) and isinstance(value, float) and value == 0.0:
                 setattr(each, name, SHARE)
 
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from headwise.diagnosis.checks.coming import arranged, home_of, reached_by, uses
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.marks import place_of, sample_of
-from headwise.diagnosis.following.origins import fill_of, made_at
 from headwise.diagnosis.following.replacing import Recalled, Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import Sight, allowed_by, sight_of
-from headwise.diagnosis.following.shadow import SUMS, Seen
+from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Hiding, Suspect
-from headwise.recording import Span
 from headwise.recording.calls import call_role, callee, mask_arguments, parameters
-from headwise.tracing.movement import is_movement
 
 __all__ = ["is_reached", "masking_suspects"]
 
 CLEAR = 1e-4
-# what makes of a mask the numbers that are added to scores
-FILLS = frozenset({"*", "*=", "mul", "mul_", "masked_fill", "masked_fill_", "where"})
 
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
@@ -35,17 +30,21 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         with_mask, without = sight_of(a), sight_of(b)
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
-        if not bool(without.weights.isfinite().all()):
-            # what holds NaN with no mask tells nothing of one
-            continue
         samples = int(with_mask.sample.max()) + 1
         rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
         allowed = allowed_by(masked, samples, rows, columns)
         if allowed is None:
             continue
         wanted = allowed[with_mask.sample, with_mask.row, with_mask.column]
+        if not bool(without.weights.isfinite().all()):
+            # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
+            is_of_mask = bool(free.plan.mask) and any(uses(each, reached_by(masked)) for each in a.path)
+            if is_of_mask and _is_of_mask(masked, a):
+                return [_suspect(masked, a, "mask-nan", wanted, with_mask)]
+            continue
         kind = _kind(with_mask, without, allowed, wanted)
-        if kind == "mask-axis" and _is_of_queries(masked):
+        if kind == "mask-axis" and (_is_of_queries(masked) or call_role(masked.plan.mask) == "adjacency"):
+            # an edge may be read from either of its ends
             continue
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
         if kind == "mask-after-softmax" and not is_late:
@@ -64,6 +63,9 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
     before = free.weights.nan_to_num() > CLEAR
     right = before & wanted
     has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
+    if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
+        # a query that has keys to see
+        return "mask-nan"
     seen = masked.visible & before
     if bool(((seen == right) | ~has_some).all()):
         total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
@@ -108,8 +110,8 @@ def _padded(masked: Sight, allowed: Tensor) -> Tensor:
 
 def _is_flag(run: Run, attention: Attention, masked: Sight) -> bool:
     """Whether a mask's numbers reach nothing, and that there is one makes each query see what is not behind it."""
-    reached = _reached(run)
-    if any(_uses(each, reached) for each in (*attention.path, attention.context)):
+    reached = reached_by(run)
+    if any(uses(each, reached) for each in (*attention.path, attention.context)):
         return False
     return bool((masked.visible == (masked.column <= masked.row)).all())
 
@@ -159,20 +161,21 @@ def _is_unchanged(masked: Sight, free: Sight) -> bool:
 
 def _late(run: Run, attention: Attention) -> list[Seen]:
     """The operations after the softmax that use the mask."""
-    reached, softmax = _reached(run), attention.softmax
-    return [each for each in attention.path if softmax is not None and each.at > softmax.at and _uses(each, reached)]
+    reached, softmax = reached_by(run), attention.softmax
+    return [each for each in attention.path if softmax is not None and each.at > softmax.at and uses(each, reached)]
 
 
 def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: Sight) -> Suspect:
-    reached = _reached(run)
-    users = [each for each in run.seen if _uses(each, reached)]
-    on_path = [each for each in attention.path if _uses(each, reached)]
+    reached = reached_by(run)
+    users = [each for each in run.seen if uses(each, reached)]
+    on_path = [each for each in attention.path if uses(each, reached)]
     late = _late(run, attention)
     entry = on_path[0] if on_path else next((each for each in users), None)
     entry = late[0] if kind == "mask-after-softmax" and late else entry
     span = None if entry is None else entry.operation.span
-    if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast"):
-        span = _arranged(run, reached, kind) or span
+    is_part = kind == "mask-broadcast" and entry is not None and _is_part(entry, attention)
+    if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast") and not is_part:
+        span = arranged(run, reached, kind) or span
     if span is None:
         span = (attention.softmax or attention.scores or attention.context).operation.span
     if attention.fused:
@@ -181,71 +184,38 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
     place = None if attention.softmax is None else attention.softmax.operation.span
     return Suspect(
         kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.0%}", "_softmax": place},
-        is_local=True, home=_home(run, kind, entry, reached),
+        is_local=True, home=home_of(run, kind, entry, reached), words="mask_numbers" if kind == "mask-nan" else "",
     )  # fmt: skip
 
 
-def _home(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span | None:
-    """Where what is wrong with a mask came into it, before it met the scores; None: there."""
-    if entry is None:
-        return None
-    made = [each for each in run.seen if each.at < entry.at and all(m is None for m in each.given)
-            and reached & {t.number for t in each.operation.inputs}]  # fmt: skip
-    if kind == "mask-weak-fill":
-        is_added = entry.operation.name in ("+", "+=", "add", "add_")
-        filled = [each for each in made if is_added and each.operation.name in FILLS]
-        place = filled[-1] if filled else entry
-        home = made_at(place.operation, fill_of)
-        return home or (place.operation.span if filled else None)
-    if kind == "mask-broadcast":
-        # all samples have become one
-        lost = [each for each in made if each.last in SUMS or each.operation.name == "index"]
-        fewer = [each for each in lost if each.operation.outputs
-                 and prod(each.operation.outputs[0].shape) < prod(each.operation.inputs[0].shape)]  # fmt: skip
-        return fewer[0].operation.span if fewer else None
-    return None
+def _is_of_mask(run: Run, attention: Attention) -> bool:
+    """Whether what brings a mask to scores makes NaN of scores that hold none."""
+    for entry in attention.path:
+        if uses(entry, reached_by(run)):
+            before = [
+                each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None
+            ]
+            return all(each is not None and not bool(each.isnan().any()) for each in before)
+    return False
+
+
+def _is_part(entry: Seen, attention: Attention) -> bool:
+    """Whether a mask is laid over some of the scores alone."""
+    whole, part = attention.softmax, entry.operation.outputs
+    return (
+        bool(part)
+        and whole is not None
+        and part[0].value is not None
+        and whole.operation.inputs[0].value is not None
+        and (part[0].value.numel() < whole.operation.inputs[0].value.numel())
+    )
 
 
 def is_reached(run: Run) -> bool:
     """Whether a mask is brought to scores, whatever comes of it."""
-    reached = _reached(run)
-    kinds = [{m.kind for m in (*each.given, *each.made) if m is not None} for each in run.seen if _uses(each, reached)]
-    return any("pair" in each for each in kinds) or any(_uses(each.context, reached) for each in attentions(run))
-
-
-def _reached(run: Run) -> set[int]:
-    """The numbers of the tensors that a mask led to, but for scores."""
-    tensor = run.named.get(run.plan.mask)
-    found: set[int] = set()
-    for entry in run.seen:
-        for own, seen in zip(entry.tensors, entry.operation.inputs, strict=True):
-            if own is tensor:
-                found.add(seen.number)
-        if all(each is None for each in entry.given) and found & {each.number for each in entry.operation.inputs}:
-            found |= {each.number for each in entry.operation.outputs}
-    return found
-
-
-def _uses(entry: Seen, reached: set[int]) -> bool:
-    """Whether an operation brings a mask to scores, or to anything that depends on the inputs."""
-    if all(each is None for each in entry.given):
-        return False
-    return bool(reached & {each.number for each in entry.operation.inputs})
-
-
-def _arranged(run: Run, reached: set[int], kind: str) -> Span | None:
-    """Where the mask was last given its shape."""
-    moves = [
-        each for each in run.seen
-        if all(m is None for m in each.given) and reached & {t.number for t in each.operation.inputs}
-        and (is_movement(each.operation.function) or each.operation.name == "index")
-    ]  # fmt: skip
-    if kind == "mask-repeat-order":
-        copies = [each for each in moves if each.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
-        # repeat_interleave is what samples and heads in the batch want
-        copies = [each for each in copies if each.last != "repeat_interleave"] or copies
-        moves = copies or moves
-    return moves[-1].operation.span if moves else None
+    reached = reached_by(run)
+    kinds = [{m.kind for m in (*each.given, *each.made) if m is not None} for each in run.seen if uses(each, reached)]
+    return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))
 
 
 def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tensor) -> dict[Site, Callable[..., Any]]:
@@ -271,7 +241,9 @@ def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tens
     out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, open_to)}
     for entry in on_path:
         place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
-        if entry is not softmax:
+        if entry.joint is not None:
+            out[site_of(entry.operation)] = _bare(entry.function)
+        elif entry is not softmax:
             out[site_of(entry.operation)] = _undone(place)
     return out
 
@@ -296,3 +268,8 @@ def _undone(place: int) -> Callable[..., Any]:
     from headwise.recording.identity import tensors
 
     return lambda *args, **options: list(tensors((args, options)))[place]
+
+
+def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A product to which a mask is added, without it."""
+    return lambda *args, **options: function(*args, **{**options, "beta": 0})

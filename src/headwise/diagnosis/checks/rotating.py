@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,7 +39,8 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         if values is not None and turned.get("v"):
-            return [Suspect("rotary-wrong", called(turned["v"][-1]), words="rotary_values")]
+            right = [*turned.get("q", []), *turned.get("k", [])]
+            return [Suspect("rotary-wrong", _apart(turned["v"][-1], right), words="rotary_values")]
         if distances is False:
             return [_unlawful(done, number, turned, rerun)]
     return []
@@ -63,6 +64,19 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
     if mended is None:
         return Suspect("rotary-wrong", called(one), said=said)
     return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]})
+
+
+def _apart(entry: Seen, others: Sequence[Seen]) -> Span:
+    """Where a rotation was asked for that is one too many: the first call on its way that no other took."""
+    ways = [(*each.operation.chain, each.operation.span) for each in others]
+    way = (*entry.operation.chain, entry.operation.span)
+    shared = max((_common(way, each) for each in ways), default=0)
+    return way[min(shared, max(0, len(way) - 2))]
+
+
+def _common(way: Sequence[Span], other: Sequence[Span]) -> int:
+    """How many calls two ways begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(way, other, strict=False)) if a != b), min(len(way), len(other)))
 
 
 def called(entry: Seen) -> Span:
@@ -101,6 +115,12 @@ def _is_circular(value: Tensor) -> bool:
     return bool((flat.abs() <= 1 + NEAR).all()) and flat.std().item() > NEAR and flat.ndim > 1
 
 
+def _axis_of(places: Tensor) -> int | None:
+    """The one axis along which places differ; None: there is none, or more than one."""
+    axes = [axis for axis in range(places.ndim) if bool((places.diff(dim=axis) != 0).any())]
+    return axes[0] if len(axes) == 1 else None
+
+
 def _by_distance(attention: Attention) -> bool | None:
     """Whether scores of like tokens depend on their distance alone; None: that cannot be told."""
     scores = attention.scores
@@ -129,9 +149,10 @@ def _by_distance(attention: Attention) -> bool | None:
             f"{joint.left},{joint.right}->{joint.out}", value_of(scores, joint.a), value_of(scores, joint.b)
         )
         x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
-    far = x - y
-    if product.ndim < 3:
+    row, column = _axis_of(x), _axis_of(y)
+    if product.ndim < 3 or row is None or column is None or row == column:
         return None
+    product, far = (each.movedim((row, column), (-2, -1)) for each in (product, x - y))
     flat, spans = product.reshape(-1, *product.shape[-2:]), far.reshape(-1, *far.shape[-2:])
     for head, span in zip(flat[:8], spans[:8], strict=True):
         for distance in span.unique():

@@ -20,13 +20,18 @@ HIDDEN = (
     r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:be\s+)?(?:attend|allow|seen|look)|cannot|forbid|future|"
     r"屏蔽|遮|填充|忽略|掩)"
 )
-YES, NO = (rf"(?:(?<![\w.])(?:{each})(?![a-z0-9_.]))" for each in ("1s?|ones?|true", "0s?|zeros?|false"))
+YES, NO = (
+    rf"(?:(?<![\w.])(?:{each})(?![a-z0-9_.]))"
+    for each in ("1s?|ones?|true|non-?zeros?", "(?<!non-)(?:0s?|zeros?)|false")
+)
 # what stands between the value and what it says, with nothing that turns it round
 GAP = (
     r"(?:(?!(?:not|no|non|never|except|unless|true|false|ones?|zeros?|may|can|cannot|must)\b|[01]\b)[\w'’-]+\s+){0,5}?"
 )
-ATTEND = re.compile(f"{YES}{IS}{GAP}{SEEN}|{NO}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
-BLOCKED = re.compile(f"{YES}{IS}{GAP}{HIDDEN}|{NO}{IS}{GAP}{SEEN}", re.IGNORECASE)
+# what is there, of which nothing else is said
+THERE = r"(?:(?:a|an|the|all|each|every)\s+)?(?:tokens?|words?|text)\b(?!\s+(?:to|that|which|not|is|are)\b)"
+ATTEND = re.compile(f"{YES}{IS}(?:{GAP}{SEEN}|{THERE})|{NO}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
+BLOCKED = re.compile(f"{YES}{IS}{GAP}{HIDDEN}|{NO}{IS}(?:{GAP}{SEEN}|{THERE})", re.IGNORECASE)
 
 
 def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
@@ -43,10 +48,10 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError):
             continue
-        others = _others(tree, kind)
+        others, told = _others(tree, kind), _docstrings(tree)
         is_named = False
         for number, line in enumerate(lines, start=1):
-            words = _words(line)
+            words = _words(line, is_told=number in told)
             # an entry of a docstring goes on until the next begins
             goes_on = is_named and "#" not in line and bool(words.strip()) and not re.match(r"\s*\w+\s*[:(]", words)
             is_named = bool(words) and (goes_on or re.search(rf"\b{re.escape(name)}\b", line) is not None)
@@ -72,10 +77,17 @@ def _others(tree: ast.AST, kind: str) -> set[int]:
     return out
 
 
-def _words(line: str) -> str:
-    """What a line says in a comment or a docstring."""
-    if "#" in line:
-        return line.partition("#")[2]
-    text = line.strip()
-    is_code = re.search(r"[=(\[]", text) is not None and not text.startswith(('"', "'")) and ":" not in text
-    return "" if is_code or re.match(r"(def|class|return|if|for|import|from|self\.|\w+ = )", text) else text
+def _docstrings(tree: ast.AST) -> set[int]:
+    """The lines of texts that stand by themselves."""
+    out: set[int] = set()
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            out |= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+    return out
+
+
+def _words(line: str, *, is_told: bool) -> str:
+    """What a line says in a comment or a docstring, without what it is set in."""
+    words = line if is_told else line.partition("#")[2]
+    return re.sub(r"[*`\"]+", "", words).strip()

@@ -125,14 +125,19 @@ def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Pla
         return plan
     kind = target if isinstance(target, type) else type(target)
     means = meaning_of(own, plan.mask, kind.__name__) or _as_torch(target, plan.mask)
-    if means in ("", said["means"]):
+    if not means:
         return plan
     out.told.add(plan.mask)
+    if means == said["means"]:
+        return plan
     return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
 
 
 def _as_torch(target: Any, name: str) -> str:
-    """What a mask means to who is built and called as torch's own module, where nothing else says it."""
+    """What a mask means to who is called as torch's own module is, or takes edges, where nothing else says it."""
+    if call_role(name) == "adjacency":
+        # an edge is what is looked along
+        return "attend"
     called = [each.name for each in parameters(callee(target))]
     built = [each.name for each in parameters(target)] if isinstance(target, type) else []
     is_alike = called[:3] == ["query", "key", "value"] and ("attn_mask" in called or built[:2] == TORCH)
@@ -147,7 +152,7 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own
     plan = out.plans[0]
     try:
         names = [name for name in mask_arguments(parameters(callee(target))) if name not in plan.call]
-        names = [name for name in names if call_role(name) in ("mask", "lengths")]
+        names = [name for name in names if call_role(name) in ("mask", "lengths", "adjacency")]
         reading = read(target, namespace)
     except (TypeError, ValueError, OSError):
         return []

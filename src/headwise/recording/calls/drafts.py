@@ -19,6 +19,9 @@ EMPTY = inspect.Parameter.empty
 # no length of an argument is longer
 LEAST = 43
 MOST = 48
+# no table of positions is as short
+FEW = 12
+CLONED = frozenset({"ModuleList", "clones", "clone", "get_clones"})
 PREFERRED = (
     "d_model", "model_dim", "embed_dim", "emb_dim", "embed_size", "hidden_size", "hidden_dim", "num_hiddens",
     "n_embd", "dim", "dim_model", "d_out", "attn_dim", "inner_dim", "out_dim", "output_dim", "out_features",
@@ -105,7 +108,16 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
         return "none"
     if role in SINGLE[:2] and parameter.name in reading.bound:
         return "width"
+    if role == "length" and parameter.name in ("n", "N", "L") and _is_count(default, reading):
+        return "layers"
     return role
+
+
+def _is_count(default: Any, reading: Reading) -> bool:
+    """Whether one letter says how often something is stacked: few by default, or of modules that are cloned."""
+    if isinstance(default, int):
+        return default <= FEW
+    return default is EMPTY and not CLONED.isdisjoint(reading.words)
 
 
 def _variants(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any]) -> Iterator[_Variant]:

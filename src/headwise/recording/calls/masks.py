@@ -22,8 +22,9 @@ PADDING = ("padding", "pad_mask", "key_mask", "context_mask", "memory_mask", "sr
 
 def mask_arguments(own: Sequence[inspect.Parameter]) -> list[str]:
     """The parameters that take a mask, a bias or lengths, those for keys and queries at once first."""
-    order = ("mask", "lengths", "bias")
+    order = ("mask", "lengths", "bias", "adjacency")
     found = [each.name for each in own if call_role(each.name) in order]
+    found = [name for name in found if call_role(name) != "adjacency" or name.lower().startswith("adj")]
     return sorted(found, key=lambda name: (order.index(call_role(name)), "padding" in name, found.index(name)))
 
 

@@ -14,12 +14,13 @@ INIT: Mapping[str, str] = {
         "encoder_attention_heads decoder_attention_heads head_count heads_count head_number nh no_heads "
         "no_of_heads k_heads q_heads num_q_heads n_q_heads num_query_heads n_query_heads query_heads n_h hn "
         "numheads nr_heads total_num_heads n_heads_q heads_q num_attn_heads nhd no_head attention_head_num "
-        "n_attn_head encoder_heads"
+        "n_attn_head encoder_heads 头数 注意力头数 头数量"
     ),
     "key_heads": (
         "num_kv_heads n_kv_heads num_key_value_heads kv_heads n_kv_head nkv n_head_kv n_kv kv_head num_kv_head "
         "num_k_heads n_local_kv_heads num_kv kvheads heads_kv n_heads_kv kv_head_num hkv h_kv n_key_value_heads "
-        "n_query_groups num_query_groups n_kv_groups num_kv_groups num_groups n_groups query_groups kv_groups"
+        "n_query_groups num_query_groups n_kv_groups num_kv_groups num_groups n_groups query_groups kv_groups "
+        "n_local_heads 键值头数 分组数"
     ),
     "head_width": (
         "d_k dk head_dim dim_head d_head head_size key_dim qkv_dim head_width dim_k dh d_kv d_qk qk_dim "
@@ -44,7 +45,7 @@ INIT: Mapping[str, str] = {
         "kv_dim k_size q_size v_size source_dim target_dim src_dim tgt_dim encoder_width context_size_dim "
         "d_context ctx_dim dim_context k_channels v_channels key_channels value_channels d_cross d_kv_in d_y "
         "y_dim embedding_length query_in_dim query_features key_features value_features embeds nfeat "
-        "embedding_channels hidden_channels out_ch dim_y dim_x dim_kv d_cond cond_dim"
+        "embedding_channels hidden_channels out_ch dim_y dim_x dim_kv d_cond cond_dim 维度 模型维度 隐藏维度 嵌入维度"
     ),
     "length": (
         "block_size context_length max_len max_seq_len max_length max_position_embeddings n_ctx max_seq_length "
@@ -70,7 +71,7 @@ INIT: Mapping[str, str] = {
         "drop_rate attention_dropout resid_dropout p_dropout attn_drop_rate proj_drop_rate drop_prob "
         "dropout_prob pdrop attention_probs_dropout_prob hidden_dropout_prob dropout_ratio rate embd_pdrop "
         "drop_path out_dropout ff_dropout proj_dropout output_dropout residual_dropout prob_dropout feat_drop "
-        "drop_p keep_prob_drop pe_dropout"
+        "drop_p keep_prob_drop pe_dropout 丢弃率 丢弃概率"
     ),
     "config": ("config cfg args conf params hparams opt opts hp configs configuration model_args model_config hyper"),
     "number": (
@@ -163,7 +164,8 @@ CALL: Mapping[str, str] = {
     "key_heads": (
         "num_kv_heads n_kv_heads num_key_value_heads kv_heads n_kv_head nkv n_head_kv n_kv kv_head num_kv_head "
         "num_k_heads n_local_kv_heads num_kv kvheads heads_kv n_heads_kv kv_head_num hkv h_kv n_key_value_heads "
-        "n_query_groups num_query_groups n_kv_groups num_kv_groups num_groups n_groups query_groups kv_groups"
+        "n_query_groups num_query_groups n_kv_groups num_kv_groups num_groups n_groups query_groups kv_groups "
+        "n_local_heads 键值头数 分组数"
     ),
     "head_width": (
         "d_k dk head_dim dim_head d_head head_size key_dim qkv_dim head_width dim_k dh d_kv d_qk qk_dim "

@@ -113,7 +113,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     bound += [aliases[name] for name in bound if name in aliases]
     multiplied = {name for _, tree in trees for name in _multiplied(tree)}
     multiplied |= {aliases[name] for name in multiplied if name in aliases}
-    means = meanings([tree for _, tree in trees])
+    # what is called knows better what its mask means than a helper that is given one by the same name
+    means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))])
     if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
         means = {"": Meaning("blocked")}
     numbers = {

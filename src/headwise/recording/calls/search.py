@@ -26,8 +26,9 @@ from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, is
 __all__ = ["Search"]
 
 # SPARE: masks that change nothing, of which one is looked for that runs in every probe
-# NARROW: drafts that are tried again with widths that many numbers divide
+# NARROW: drafts that are tried again with widths that many numbers divide; WANTING: a mask was missed
 DEEPEST, SPARE, NARROW = 4, 6, 4
+WANTING = ("None", "not bool", "got (bool", "'bool' object")
 
 
 class Search:
@@ -109,8 +110,7 @@ class Search:
                     continue
                 ran = self._worked(plan)
                 if not plan.mask:
-                    # a mask helps only where its absence is what fails; `None == 0` is a bool
-                    is_masked_tried = any(each in self.why for each in ("None", "not bool", "got (bool"))
+                    is_masked_tried = any(each in self.why for each in WANTING)
                 if ran is not None:
                     beside = crossed(ran, missed)
                     if beside is not None and ran.setting == "self":
