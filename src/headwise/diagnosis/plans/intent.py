@@ -11,7 +11,7 @@ from headwise.diagnosis.plans.polarity import made_masks
 
 __all__ = ["meaning_of"]
 
-IS = r"\s*(?:=|==|:|means|marks|for|where|is|are|->|→|表示|代表|为|是)\s*"
+IS = r"\s*(?:=|==|:|means|marks|for|where|at|on|if|when|is|are|->|→|表示|代表|为|是)\s*"
 SEEN = (
     r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not)|allow|unmask|not\s+(?:mask|pad)|look|"
     r"保留|可见|有效|允许|能看)"

@@ -17,6 +17,9 @@ from headwise.recording.calls.probes import least_sizes, probe_sizes
 
 __all__ = ["Named", "Plan", "evaluated"]
 
+# fewer are kinds, and no tokens
+FEW = 4
+
 DTYPES = {"bool": torch.bool, "int": torch.long, "float": torch.float32}
 
 
@@ -118,7 +121,9 @@ class Plan:
             return tuple(self._argument(each, sizes, generator) for each in value["_tuple"])
         if isinstance(value, Mapping) and "_ids" in value:
             shape = [self._size(each, sizes) for each in value["_ids"]]
-            return torch.randint(0, self._size(value["below"], sizes), shape, generator=generator)
+            below = self._size(value["below"], sizes)
+            # the first number is most often that of padding
+            return torch.randint(1 if below > FEW else 0, below, shape, generator=generator)
         return self._value(value, sizes)
 
     def _value(self, value: Any, sizes: Mapping[str, int]) -> Any:
