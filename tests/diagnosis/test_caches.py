@@ -119,6 +119,95 @@ class Weighing(nn.Module):
         return self.out((w @ v).transpose(1, 2).reshape(b, n, d)), w
 
 
+class Windowed(nn.Module):
+    """It sees the last few tokens; the window is counted from the first of the new ones where wrong."""
+
+    def __init__(self, dim, heads, window=3):
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def begins(self, n, total):
+        return total - n
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        seen = torch.ones(n, k.shape[2], dtype=torch.bool).tril(k.shape[2] - n)
+        seen = seen.triu(self.begins(n, k.shape[2]) + 1 - self.window)
+        s = (q @ k.mT / (d // self.heads) ** 0.5).masked_fill(~seen, float("-inf"))
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
+class Outgrown(Windowed):
+    """Its window does not know of what came before."""
+
+    def begins(self, n, total):
+        return 0
+
+
+class Late(nn.Module):
+    """Angles are looked up in a table, those of queries anew in each call; keys are turned when all are there."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        turn = torch.outer(torch.arange(64.0), 10000 ** (-torch.arange(0, dim // heads, 2) / (dim // heads)))
+        self.register_buffer("table", torch.cat((turn, turn), dim=-1))
+
+    def turned(self, t, first):
+        angle = self.table[first : first + t.shape[2]]
+        low, high = t.chunk(2, dim=-1)
+        return t * angle.cos() + torch.cat((-high, low), dim=-1) * angle.sin()
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        q, kept = self.turned(q, 0), self.turned(k, 0)
+        later = torch.ones(n, k.shape[2], dtype=torch.bool).triu(k.shape[2] - n + 1)
+        s = (q @ kept.mT / (d // self.heads) ** 0.5).masked_fill(later, float("-inf"))
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
+class Bare(Prompted):
+    """Later keys of the same call are hidden without a cache only."""
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        s = q @ k.mT / (d // self.heads) ** 0.5
+        if past is None:
+            s = s.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), float("-inf"))
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
+def test_a_window_is_held_to_what_came_before():
+    assert doctor(Windowed).faults == ()
+    found = doctor(Outgrown)
+    assert [(each.kind, each.proved) for each in found.faults] == [("causal-cache", True)]
+    assert "self.begins" in found.faults[0].source
+
+
+def test_angles_that_begin_anew_with_a_cache_are_a_fault_of_the_rotation():
+    found = doctor(Late)
+    assert [(each.kind, each.proved) for each in found.faults] == [("rotary-wrong", True)]
+    assert "self.turned(q, 0)" in found.faults[0].source
+
+
+def test_later_keys_that_nothing_hides_after_a_cache_are_named():
+    found = doctor(Bare)
+    assert [(each.kind, each.severity) for each in found.findings if "cache" in each.kind] == [
+        ("causal-cache", "warning")
+    ]
+
+
 def test_several_tokens_after_a_cache_are_a_warning_where_single_steps_are_right():
     found = doctor(Prompted)
     assert [(each.kind, each.severity, each.proved) for each in found.findings if each.kind == "causal-cache"] == [

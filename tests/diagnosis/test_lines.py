@@ -78,6 +78,27 @@ def test_a_rotation_is_blamed_at_the_operation_that_breaks_it(name):
     assert [(each.kind, each.line) for each in found.faults] == [("rotary-wrong", line)]
 
 
+@pytest.mark.parametrize("order", ["bhij", "bihj"])
+def test_a_rotation_is_right_in_whichever_order_the_axes_of_the_scores_stand(order):
+    scores = f'torch.einsum("bhid,bhjd->{order}", q, k) / self.part ** 0.5'
+    weighed = f'torch.einsum("{order},bhjd->bhid", ({scores}).softmax(-1), v)'
+    forward = TURNED.replace("(q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v", weighed)
+    assert forward != TURNED
+    found = found_in(HEAD + HALVES + attend("", forward))
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+def test_values_that_are_turned_are_blamed_where_only_they_are():
+    inner = "\ndef both(t, cosine, sine):\n    return spin(t, t, cosine, sine)[0]\n"
+    forward = TURNED.replace(
+        "q, k = spin(q, k, cosine, sine)",
+        "q, k = both(q, cosine, sine), both(k, cosine, sine)\nv = both(v, cosine, sine)",
+    )
+    source = HEAD + HALVES + inner + attend("", forward)
+    line = next(at for at, each in enumerate(source.splitlines(), 1) if "v = both" in each)
+    assert [(each.kind, each.line) for each in found_in(source).faults] == [("rotary-wrong", line)]
+
+
 @pytest.mark.parametrize("name", ["a half is not negated", "a sign of the keys", "angles lie in pairs"])
 def test_a_rotation_that_one_operation_breaks_is_proved(name):
     style, right, wrong = ROTATIONS[name]

@@ -132,6 +132,65 @@ if mask is not None:
         attend(LATER + 's.masked_fill(later, float("-inf"))  # <-', given="x"),
         attend(LATER + FILL.format("later", ""), given="x"),
     ),
+    "the words and the code agree that true is seen, and the mask is turned on the way": (
+        "mask-inverted",
+        attend(GIVEN + "hidden = mask.unsqueeze(1)  # <-\n    s = s.masked_fill(hidden.unsqueeze(1), -1e4)".replace(
+            "mask.unsqueeze(1)", "(mask != 0).unsqueeze(1)", 1), words="mask (B, S): nonzero = visible"),
+        attend(GIVEN + "hidden = (mask == 0).unsqueeze(1)\n    s = s.masked_fill(hidden.unsqueeze(1), -1e4)",
+               words="mask (B, S): nonzero = visible"),
+    ),
+    "what is added is not taken from one": (
+        "mask-inverted",
+        attend(GIVEN + "mask = mask[:, None, None, :].to(s.dtype) * -1e4  # <-\n    s = s + mask",
+               words="mask: (batch, seq), 1 for tokens, 0 for padding"),
+        attend(GIVEN + "mask = (1 - mask[:, None, None, :].to(s.dtype)) * -1e4\n    s = s + mask",
+               words="mask: (batch, seq), 1 for tokens, 0 for padding"),
+    ),
+    "a mask of the shape of the scores lies over the weights": (
+        "mask-after-softmax",
+        attend("hidden = (mask == 0)[:, None, None, :].expand_as(s)", given="x, mask")
+        .replace("(s.softmax(-1) @ v)", "(s.softmax(-1).masked_fill(hidden, 0) @ v)")
+        .replace("flatten(2))", "flatten(2))  # <-"),
+        attend("hidden = (mask == 0)[:, None, None, :].expand_as(s)\n" + FILL.format("hidden", ""), given="x, mask"),
+    ),
+    "a bias is filled in what nobody keeps": (
+        "mask-ignored",
+        attend(GIVEN + "bias = torch.zeros(mask.shape, dtype=s.dtype)\n    bias.masked_fill(mask == 0, -1e4)  # <-\n"
+               "    s = s + bias[:, None, None, :]"),
+        attend(GIVEN + "bias = torch.zeros(mask.shape, dtype=s.dtype)\n    bias = bias.masked_fill(mask == 0, -1e4)\n"
+               "    s = s + bias[:, None, None, :]"),
+    ),
+    "a mask is multiplied by infinity": (
+        "mask-nan",
+        attend('s = s + (mask == 0)[:, None, None, :] * float("-inf")  # <-', given="x, mask"),
+        attend(FILL.format("(mask == 0)[:, None, None, :]", ""), given="x, mask"),
+    ),
+    "edges hide what they join": (
+        "mask-inverted",
+        attend("if adj is not None:\n    " + FILL.format("(adj > 0).unsqueeze(1)", "  # <-"), given="x, adj=None"),
+        attend("if adj is not None:\n    " + FILL.format("(adj == 0).unsqueeze(1)", ""), given="x, adj=None"),
+    ),
+    "a mask that a product takes in is repeated sample after sample": (
+        "mask-repeat-order",
+        attend("a, b, c = (t.flatten(0, 1) for t in (q, k, v))\nbias = (mask == 0).to(s.dtype)[:, None] * -1e4\n"
+               "bias = bias.repeat(self.num_heads, 1, 1)  # <-\nbias = bias.expand(-1, a.shape[1], -1)\n"
+               "s = torch.baddbmm(bias, a, b.mT, alpha=self.part ** -0.5)\ns = s.unflatten(0, (-1, self.num_heads))",
+               given="x, mask"),
+        attend("a, b, c = (t.flatten(0, 1) for t in (q, k, v))\nbias = (mask == 0).to(s.dtype)[:, None] * -1e4\n"
+               "bias = bias.repeat_interleave(self.num_heads, 0).expand(-1, a.shape[1], -1)\n"
+               "s = torch.baddbmm(bias, a, b.mT, alpha=self.part ** -0.5)\ns = s.unflatten(0, (-1, self.num_heads))",
+               given="x, mask"),
+    ),
+    "a sum with a mask that nobody keeps, where only what is before is seen": (
+        "mask-ignored",
+        attend(LATER + FILL.format("later", "") + "\n" + GIVEN + "s + mask  # <-", words="mask: (B, 1, 1, S), added"),
+        attend(LATER + FILL.format("later", "") + "\n" + GIVEN + "s = s + mask", words="mask: (B, 1, 1, S), added"),
+    ),
+    "a mask that is added is taken away": (
+        "mask-inverted",
+        attend(GIVEN + "s = s - mask  # <-", words="mask: (B, 1, 1, S), holds -inf for hidden keys"),
+        attend(GIVEN + "s = s + mask", words="mask: (B, 1, 1, S), holds -inf for hidden keys"),
+    ),
     "a flag of the constructor that is on does nothing": (
         "causal-missing",
         attend(GIVEN + FILL.format("~mask[:, None, None, :]", ""), built=", causal=True", made="self.causal = causal")
@@ -204,6 +263,12 @@ MEANINGS = {
     "mask: (B, S)\n            1 marks a position that must not be attended, as it is padded": "",
     "mask: (B, S)\n            1 marks a padded position": "blocked",
     "mask: True 表示屏蔽": "blocked",
+    "mask: (B, S), True marks what is **masked out**": "blocked",
+    "mask (batch, S) booleans, True for tokens to attend to": "attend",
+    "mask: nonzero = visible": "attend",
+    "mask (B, S): True at padding": "blocked",
+    "mask: True for padding tokens": "blocked",
+    "mask: 1 for tokens that are hidden": "blocked",
     "mask: False is for what is hidden": "attend",
 }
 

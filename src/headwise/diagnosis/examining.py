@@ -25,7 +25,7 @@ from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.replacing import Site
 from headwise.diagnosis.following.running import Manner, Run, run
 from headwise.diagnosis.holding import Held
-from headwise.diagnosis.plans.opening import FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
+from headwise.diagnosis.plans.opening import FinitePlan, FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
 from headwise.diagnosis.plans.sizing import small
 from headwise.diagnosis.suspects import Change, Suspect, both, together
 from headwise.recording.calls import Plan
@@ -263,6 +263,13 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
     said = exam.plan.call.get("_mask")
     if not found or exam.is_mask_sure or not isinstance(said, Mapping) or said["means"] == "lengths":
         return found
+    finite = FinitePlan(**exam.plan.__dict__)
+    if found[0].kind == "mask-nan" and said["means"] == "additive":
+        # less than minus infinity is more than all
+        named = masking_suspects(exam.run(plan=finite), free)
+        if named and named[0].kind != "mask-nan":
+            exam.plan = finite
+            return named
     others: list[tuple[Plan, list[Suspect]]] = []
     for means in ("additive", "attend", "blocked"):
         if means == said["means"] or (means == "additive" and is_counted(done)):

@@ -47,10 +47,12 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             # an edge may be read from either of its ends
             continue
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
+        if kind == "mask-weak-fill" and not any(uses(each, reached_by(masked)) for each in (*a.path, a.context)):
+            kind = "mask-ignored"
         if kind == "mask-after-softmax" and not is_late:
             # beside a sink rows sum to less the more is masked
             continue
-        if kind and not _is_flag(masked, a, with_mask):
+        if kind and not _is_flag(masked, a, with_mask, without):
             return [_suspect(masked, a, kind, wanted, with_mask)]
     return []
 
@@ -63,9 +65,6 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
     before = free.weights.nan_to_num() > CLEAR
     right = before & wanted
     has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
-    if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
-        # a query that has keys to see
-        return "mask-nan"
     seen = masked.visible & before
     if bool(((seen == right) | ~has_some).all()):
         total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
@@ -84,6 +83,9 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
         return another
     if _is_of_rows(masked, allowed, before):
         return "mask-axis"
+    if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
+        # a query that has keys to see
+        return "mask-nan"
     if bool(((seen | ~before) | ~has_some).all()):
         return "mask-weak-fill"
     hidden = before & ~seen
@@ -108,12 +110,13 @@ def _padded(masked: Sight, allowed: Tensor) -> Tensor:
     return hidden & ~masked.seeing
 
 
-def _is_flag(run: Run, attention: Attention, masked: Sight) -> bool:
-    """Whether a mask's numbers reach nothing, and that there is one makes each query see what is not behind it."""
+def _is_flag(run: Run, attention: Attention, masked: Sight, free: Sight) -> bool:
+    """Whether a mask's numbers reach nothing, and only that there is one makes each query see what is before it."""
     reached = reached_by(run)
     if any(uses(each, reached) for each in (*attention.path, attention.context)):
         return False
-    return bool((masked.visible == (masked.column <= masked.row)).all())
+    before = masked.column <= masked.row
+    return bool((masked.visible == before).all()) and not bool((free.visible == before).all())
 
 
 def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:

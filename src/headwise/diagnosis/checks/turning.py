@@ -42,19 +42,22 @@ def mended_turn(
     groups: dict[tuple[Span, str], list[Seen]] = {}
     for entry in _within(done, number):
         groups.setdefault((entry.operation.span, entry.operation.name), []).append(entry)
-    tried, second = 0, None
+    tried, second, late = 0, None, None
     for (span, _), entries in groups.items():
         for variant, sign in _variants(done, entries[0]):
             tried += 1
             if tried > MOST:
-                return second
+                return late or second
             stand_ins = {site_of(each.operation): variant(each.function) for each in entries}
             again = rerun(stand_ins)
             if again is not None and _starts(again, number):
-                return span, stand_ins, sign
+                if variant is not _added:
+                    return late or (span, stand_ins, sign)
+                # of two differences the second is written as a sum
+                late = (span, stand_ins, sign)
             if again is not None:
                 second = second or (span, stand_ins, sign)
-    return second
+    return late or second
 
 
 def _starts(done: Run, number: int) -> bool:

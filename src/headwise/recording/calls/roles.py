@@ -42,7 +42,7 @@ INIT_PARTS = (
 )
 CALL_PARTS = (
     (r"^(is|use|return|need|output|has)_|_is_", "flag"),
-    (r"mask|(^|_)padding($|_)", "mask"),
+    (r"mask|(^|_)padding($|_)|(^|_)pad$", "mask"),
     (r"(valid|seq|src|key)_?len|(^|_)len(gth)?s$", "lengths"),
     (r"cache|past", "cache"),
     (r"bias", "bias"),
