@@ -90,3 +90,20 @@ def test_a_parameter_that_is_also_a_number_of_the_file_may_have_to_be_that_numbe
 def test_a_call_that_is_given_is_tried_whatever_layouts_are_known():
     (failure,) = found(strangers.MediaLatents, call={"x": ["L"], "latents": ["D"]}).failures
     assert (failure.plan.call["x"], failure.plan.call["latents"]) == (["L"], ["D"])
+
+
+def test_one_letter_with_a_small_number_is_how_often_layers_are_stacked():
+    plan = best(strangers.Stacked)
+    assert plan.init.get("N") == 2
+
+
+def test_tokens_of_a_model_are_not_those_of_padding():
+    plan = best(strangers.Stacked)
+    tokens = plan.arguments(plan.sizes(0))[1]["tokens"]
+    assert int(tokens.min()) > 0
+
+
+def test_a_mask_that_must_be_given_is_tried_with_as_many_queries_as_there_are():
+    plan = best(strangers.MustBeMasked)
+    assert (plan.call["query"], plan.mask) == (["B", "L", "D"], "key_pad")
+    assert plan.init["n_local_heads"] == "Hkv"

@@ -154,3 +154,33 @@ class LectureBlock(nn.Module):
 
     def forward(self, x):
         return x + torch.cat([head(x) for head in self.heads], dim=-1)
+
+
+class Stacked(nn.Module):
+    def __init__(self, vocab=19, pad=0, width=12, N=6):
+        super().__init__()
+        self.pad = pad
+        self.embed = nn.Embedding(vocab, width)
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(N)])
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        s = (x @ x.mT).masked_fill((tokens == self.pad)[:, None], -1e9)
+        for layer in self.layers:
+            x = s.softmax(-1) @ layer(x)
+        return x
+
+
+class MustBeMasked(nn.Module):
+    def __init__(self, dim, n_head, n_local_heads):
+        super().__init__()
+        self.n_head, self.n_local_heads, self.part = n_head, n_local_heads, dim // n_head
+        self.q, self.kv = nn.Linear(dim, dim), nn.Linear(dim, 2 * n_local_heads * self.part)
+
+    def forward(self, query, key, key_pad):
+        b, n, _ = query.shape
+        q = self.q(query).view(b, n, self.n_local_heads, -1, self.part)
+        k, v = self.kv(key).view(b, -1, 2, self.n_local_heads, self.part).unbind(2)
+        s = torch.einsum("bikgd,bjkd->bkgij", q, k) * self.part**-0.5
+        s = s.masked_fill((key_pad == 1).view(b, 1, 1, 1, -1), -torch.inf)
+        return torch.einsum("bkgij,bjkd->bikgd", s.softmax(-1), v).reshape(b, n, -1)
