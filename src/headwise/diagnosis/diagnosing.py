@@ -62,11 +62,8 @@ def diagnosed(
     held = Held()
     exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)
     if not exams:
-        why = (
-            say("doctor.unknown_call", lang=lang, error=reason[:300])
-            if held.is_whole
-            else say("doctor.not_whole", lang=lang)
-        )
+        key = "doctor.unknown_call" if held.is_whole else "doctor.not_whole"
+        why = say(key, lang=lang, **({"error": reason[:300]} if held.is_whole else {}))
         return Diagnosis(title, "not examined", (), failures_of([held], lang), why, lang)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:

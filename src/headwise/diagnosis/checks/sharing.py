@@ -37,7 +37,7 @@ def sharing_suspects(run: Run) -> list[Suspect]:
         softmax = attention.softmax
         if softmax is not None:
             out += _wrong_axis(run, attention, softmax)
-        elif _shared_elsewhere(attention, run):
+        elif _shared_elsewhere(attention):
             out += _divided(attention)
         elif not any(each.last in OTHERS for each in attention.path) and attention.scores is not None:
             out += _missing(attention)
@@ -106,9 +106,8 @@ def _goes_over(softmax: Seen) -> int | None:
     return given if isinstance(given, int) else None
 
 
-def _shared_elsewhere(attention: Attention, run: Run) -> bool:
+def _shared_elsewhere(attention: Attention) -> bool:
     """Whether the path makes shares by hand: it divides by a sum."""
-    del run
     return any(each.last in ("exp", "exp_", "logsumexp") for each in attention.path)
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, is_scores, makers
-from headwise.diagnosis.following.marks import Marks
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.tracing.movement import is_movement
@@ -182,7 +181,7 @@ def _factor(mine: Seen, other: Seen) -> float | None:
     if before is None or after is None or not before.is_floating_point() or not made.is_floating_point():
         return 1.0 if mine.operation.outputs[0].shape == mine.operation.inputs[given].shape else None
     if before.shape != made.shape:
-        before, after, made, then = _aligned(mine.given[given], mine.made[0], before, after, made, then)
+        before, after, made, then = _aligned(before, after, made, then)
         if before.shape != made.shape:
             return None
     if _is_masked(made):
@@ -191,11 +190,8 @@ def _factor(mine: Seen, other: Seen) -> float | None:
     return _ratio(after - before, then - made)
 
 
-def _aligned(
-    a: Marks | None, b: Marks | None, before: Tensor, after: Tensor, made: Tensor, then: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _aligned(before: Tensor, after: Tensor, made: Tensor, then: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values before and after an operation that also grew, where the one is a broadcast of the other."""
-    del a, b
     try:
         return before.expand(made.shape), after.expand(made.shape), made, then
     except RuntimeError:
