@@ -3,6 +3,7 @@
 import pytest
 
 from headwise.diagnosis.diagnosing import diagnosed
+from headwise.recording.calls import Plan, is_of_code
 from tests.diagnosis.mutants import loaded
 from tests.diagnosis.operators import Host
 
@@ -146,3 +147,10 @@ def test_what_is_returned_without_its_projection_is_told_where_it_is_returned():
     line = 1 + source.splitlines().index("        return y")
     found = [each for each in diagnosis(source).findings if each.severity == "fault"]
     assert [(each.kind, each.line) for each in found] == [("projection-unused", line)]
+
+
+@pytest.mark.parametrize(("value", "is_certain"), [("H", False), (["B", "L", "D"], True)])
+def test_a_number_that_an_argument_was_given_by_guess_is_no_fault_of_the_code(value, is_certain):
+    plan = Plan(None, "self", {}, {"x": ["B", "L", "D"], "h": value}, ())
+    error = TypeError("linear(): argument 'input' (position 1) must be Tensor, not int")
+    assert is_of_code(error, plan) is is_certain

@@ -40,7 +40,6 @@ LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) an
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
 NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
-# a mask that is no bool is what it wants
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
 CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
@@ -131,11 +130,9 @@ class Attempts:
 
 
 def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
-    """Whether code that raised this would raise it however it is called: a name that is nowhere, an attribute that a
-    module or a tensor has not, a module that was given parts before it was one, a number where torch takes tensors, a
-    view of what it laid out otherwise itself.
-
-    plan: with it also a fraction as a size, where nothing was given that is no whole number.
+    """Whether code that raised this would raise it however it is called: a name or an attribute that is nowhere, parts
+    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise; by a plan also a
+    fraction as a size.
     """
     if isinstance(error, NameError) or "view size is not compatible" in str(error):
         return True
@@ -145,7 +142,10 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         return plan is not None and not any(
             isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
         )
-    return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None
+    # the number may be one that it was called with
+    given = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
+    is_given = any(isinstance(each, str | int | float) for each in given.values())
+    return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None and not is_given
 
 
 def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
