@@ -131,9 +131,7 @@ def _as_called(
         return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
 
     whole = Whole(namespace, own, inside, held)
-    found = held(
-        "call", Settings(), settings, target, namespace=namespace, own=own, init=said["init"], call=said["call"]
-    )
+    found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
     exams = _examinations(found, own, None if is_inner else whole, held.clock)
     if not is_inner and not any(exam.is_understood for exam in exams):
         held("classes", None, whole.seek, target, [*found.plans, *found.failures])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.checks.inputs import redirected
-from headwise.diagnosis.checks.refusing import is_of_another_kind, is_refusal
+from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of
 from headwise.diagnosis.following.anatomy import chain_of, operand_marks
 from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.origins import own_size
@@ -23,7 +23,8 @@ from headwise.recording.calls import call_role, is_of_code
 
 __all__ = ["crash_suspect"]
 
-# arguments whose shape their names tell
+# what tells its shape by its name
+PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 INPUTS = frozenset({"query", "key", "value"})
 
 
@@ -35,7 +36,9 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     error = failure.error
     said: dict[str, object] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     if isinstance(error, NameError):
-        return Suspect("undefined-name", failure.span, said={**said, "name": error.name or ""})
+        name = name_of(error)
+        is_here = not is_optional(failure.span, name)
+        return Suspect("undefined-name", failure.span, said={**said, "name": name}) if is_here else None
     if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
         is_other = is_of_another_kind(error, done.named.values())
         return Suspect("raises", failure.span, said=said) if is_other else _attribute(error, failure, said)
@@ -155,8 +158,8 @@ def _swapped_input(done: Run, failed: Operation) -> Suspect | None:
     if "S" not in done.sizes or len(done.known) < 2:
         return None
     queries, *others = done.known
-    # an argument whose name does not say what it is for may be anything
-    others = [name for name in others if call_role(name)]
+    # an argument whose name does not say that it holds tokens may be anything
+    others = [name for name in others if call_role(name) in INPUTS]
     if not others:
         return None
     mine = done.sources[queries]
@@ -173,7 +176,9 @@ def _swapped_input(done: Run, failed: Operation) -> Suspect | None:
         held = kinds[each.number]
         if held is None or held.kind != "token" or _sources(held) != {mine}:
             continue
-        with_pair = any(other is not None and other.kind == "pair" for other in kinds.values())
+        # beside scores that are added to, what comes from the queries is a bias of theirs
+        has_pair = any(other is not None and other.kind == "pair" for other in kinds.values())
+        with_pair = has_pair and failed.function.rpartition(".")[2] in PRODUCTS
         if with_pair or (failed.name == "scaled_dot_product_attention" and place > 0) or _asks_keys(done, failed):
             candidates.append((others[-1] if with_pair or place == 2 else others[0], len(done.seen), each.number))
     for name, at, number in candidates[:1]:
@@ -225,10 +230,8 @@ def _asks_keys(done: Run, failed: Operation) -> bool:
     """Whether what has the length of the queries was to be given that of the keys."""
     asked, count = _asked(failed), prod(failed.inputs[0].shape)
     for place, size in enumerate(asked):
-        if (
-            size == done.sizes["S"]
-            and prod([done.sizes["L"] if at == place else each for at, each in enumerate(asked)]) == count
-        ):
+        changed = [done.sizes["L"] if at == place else each for at, each in enumerate(asked)]
+        if size == done.sizes["S"] and prod(changed) == count:
             return True
     return False
 
@@ -256,11 +259,8 @@ def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) 
 
         def reshaped(*args: Any, **_: Any) -> Any:
             given = args[1:]
-            return (
-                args[0].reshape(*given)
-                if not (len(given) == 1 and isinstance(given[0], Tensor))
-                else args[0].reshape(given[0].shape)
-            )
+            is_like = len(given) == 1 and isinstance(given[0], Tensor)
+            return args[0].reshape(given[0].shape) if is_like else args[0].reshape(*given)
 
         return Suspect("view-noncontiguous", operation.span, {site_of(operation): reshaped}, said=said)
     queries, keys = done.sizes.get("L"), done.sizes.get("S")
@@ -284,7 +284,12 @@ def _resized(place: int) -> Callable[..., Any]:
         given = list(args[1:]) if not (len(args) == 2 and isinstance(args[1], tuple | list)) else list(args[1])
         given = given or list(options.get("shape", options.get("size", ())))
         known = prod(each for at, each in enumerate(given) if at != place and each != -1)
-        given[place] = -1 if -1 not in given else args[0].numel() // known
+        if -1 not in given:
+            given[place] = -1
+        else:
+            # the other open size is that of the heads: the length stays where it was
+            size = args[0].shape[place] if place < args[0].ndim else 0
+            given[place] = size if size and args[0].numel() % (known * size) == 0 else args[0].numel() // known
         return args[0].reshape(given)
 
     return right

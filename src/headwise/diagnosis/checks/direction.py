@@ -8,6 +8,7 @@ import re
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.elsewhere import is_read_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.following.running import Run
 from headwise.recording.calls import call_role, mask_arguments, parameters
@@ -28,9 +29,14 @@ def wants_causal(run: Run) -> bool:
     kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
     if says_causal(kind) and not takes_mask:
         return True
+    if takes_mask and is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
+        # what is published hands the order over with its mask
+        return False
     flags = {**run.plan.init, **run.plan.call}
-    if any(says_causal(name) and value is True for name, value in flags.items()):
-        return True
+    asked = [name for name, value in flags.items() if says_causal(name) and value is True]
+    if asked:
+        # a flag may be kept for another class that reads it
+        return not all(name in run.plan.init and is_read_elsewhere(run, name) for name in asked)
     if isinstance(run.target, nn.Module):
         if any(says_causal(each.name) and each.default is True for each in _switches(run)):
             return True

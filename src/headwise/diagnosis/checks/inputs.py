@@ -6,13 +6,13 @@ import ast
 import copy
 import inspect
 import linecache
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.elsewhere import is_elsewhere
 from headwise.diagnosis.checks.ignoring import is_dead, is_switched
 from headwise.diagnosis.checks.layout import Side, sides
 from headwise.diagnosis.checks.packing import shared_part
@@ -24,7 +24,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording import Span
-from headwise.recording.calls import call_role, callee
+from headwise.recording.calls import call_role
 
 __all__ = ["Held", "Making", "assigned", "ignored_inputs", "makings", "redirected", "shared_projections"]
 
@@ -65,7 +65,7 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if not found or run.output is None:
         return []
     names = [name for name in run.named if name in run.known]
-    dead = [name for name in names if not _is_elsewhere(run, name) and is_dead(run, rerun, name)]
+    dead = [name for name in names if not is_elsewhere(run, name) and is_dead(run, rerun, name)]
     dead = [name for name in dead if not is_switched(run, rerun, name)]
     if not dead:
         return []
@@ -113,30 +113,6 @@ class Held:
     def take(self, target: Any, _: dict[str, Any]) -> None:
         """Take it from the target before it is called."""
         self.module = target.get_submodule(self.name)
-
-
-def _is_elsewhere(run: Run, name: str) -> bool:
-    """Whether the code reads an argument on a way that was not gone."""
-    try:
-        lines, first = inspect.getsourcelines(callee(run.target))
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    if not call_role(name) and name != next(iter(run.named), ""):
-        # nothing says that it was to be an input
-        return _is_read(tree, name)
-    gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
-    for node in ast.walk(tree):
-        for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
-            is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
-            if block and not is_gone and any(_is_read(each, name) for each in block):
-                return True
-    return False
-
-
-def _is_read(tree: ast.AST, name: str) -> bool:
-    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-    return any(each.id == name for each in reads)
 
 
 def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:

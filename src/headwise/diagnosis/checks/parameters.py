@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.inputs import Held, assigned
 from headwise.diagnosis.following.anatomy import attentions
@@ -77,7 +78,8 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
     out = []
     for owner in owners:
         weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
-        if not any(target.get_parameter(name).ndim > 1 for name in weights) or is_read(target, owner):
+        has_weight = any(target.get_parameter(name).ndim > 1 for name in weights)
+        if not has_weight or is_read(target, owner) or is_used_elsewhere(done, owner):
             # what is read on another way, as with a flag that is off, has its use there
             continue
         stand_ins, change = _applied(done, target, owner)

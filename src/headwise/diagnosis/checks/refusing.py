@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import difflib
 import linecache
+import re
 from collections.abc import Iterable
 
 from torch import Tensor
 
+from headwise.recording import Span
 from headwise.recording.operations import Failure
 
-__all__ = ["is_of_another_kind", "is_refusal", "is_said"]
+__all__ = ["is_of_another_kind", "is_optional", "is_refusal", "is_said", "name_of"]
 
 # so alike is what was meant to what was written
 NEAR = 0.75
@@ -32,6 +34,24 @@ def is_said(file: str, line: int) -> bool:
         return False
     nodes = (each for each in ast.walk(tree) if isinstance(each, ast.Raise | ast.Assert))
     return any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in nodes)
+
+
+def name_of(error: NameError) -> str:
+    """The name that is not bound; that of a local variable stands in the words alone."""
+    return error.name or next(iter(re.findall(r"variable '(\w+)'", str(error))), "")
+
+
+def is_optional(span: Span | None, name: str) -> bool:
+    """Whether a name that is not defined is one that the file imports under a condition: a library is missing here."""
+    if span is None:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(span.file)))
+    except (SyntaxError, ValueError):
+        return False
+    blocks = [node for node in tree.body if isinstance(node, ast.If | ast.Try)]
+    found = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return any((each.asname or each.name.partition(".")[0]) == name for node in found for each in node.names)
 
 
 def is_of_another_kind(error: AttributeError, given: Iterable[Tensor]) -> bool:

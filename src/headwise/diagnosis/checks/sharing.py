@@ -22,6 +22,7 @@ __all__ = ["TOLERANCE", "key_axis", "sharing_suspects", "weights_of"]
 
 # values are float64, but what a person turns into float32 on the way stays that exact
 TOLERANCE = 2e-5
+DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
 # what turns scores into weights in another way than a softmax does
 OTHERS = frozenset({"sigmoid", "relu", "elu", "exp", "gelu", "silu", "tanh", "square", "pow", "softplus", "entmax",
                     "sparsemax", "sigmoid_", "relu_", "relu6", "abs", "cumsum", "normalize", "topk"})  # fmt: skip
@@ -83,6 +84,9 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
     shares = bool(((total - 1).abs() < TOLERANCE)[~total.isnan()].all()) and not bool(total.isnan().all())
     if shares:
         return []
+    if _is_shared_again(attention, softmax):
+        # keys that choose among queries, whose shares each query then weighs, as slots and groups do
+        return []
     if _goes_over(softmax) == axis - marks.arrays["x"].ndim or _goes_over(softmax) == axis:
         # over the keys and more of them, as with a sink
         return []
@@ -99,6 +103,23 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
             home=written_in(run.target, softmax.operation.span, lambda each: isinstance(each, nn.Module)),
         )
     ]  # fmt: skip
+
+
+def _is_shared_again(attention: Attention, softmax: Seen) -> bool:
+    """Whether what the softmax gives is divided by its own sum over the keys, to which a constant may be added."""
+    for entry in attention.path:
+        marks = entry.made[0] if entry.made else None
+        if entry.at <= softmax.at or entry.operation.name not in DIVISIONS or marks is None or marks.kind != "pair":
+            continue
+        axis, values = key_axis(marks, attention), [each.value for each in entry.operation.inputs]
+        if axis is None or len(values) != len(("share", "sum")) or values[0] is None or values[1] is None:
+            continue
+        share, total = values[0], values[1]
+        if share.ndim == total.ndim and total.shape[axis] == 1 < share.shape[axis]:
+            more = total - share.sum(dim=axis, keepdim=True)
+            if bool(((more - more.mean()).abs() < TOLERANCE).all()):
+                return True
+    return False
 
 
 def _goes_over(softmax: Seen) -> int | None:

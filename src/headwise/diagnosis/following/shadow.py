@@ -14,6 +14,7 @@ from headwise.diagnosis.following.contractions import Contraction, contraction, 
 from headwise.diagnosis.following.marks import LOST, Marks, numbered
 from headwise.diagnosis.following.products import contracted, embedded, entrywise, fresh_features, from_places
 from headwise.diagnosis.following.replacing import Recalled
+from headwise.diagnosis.following.views import Views
 from headwise.recording import Operation
 from headwise.recording.identity import tensors
 from headwise.tracing.movement import is_movement
@@ -77,6 +78,7 @@ class Shadow:
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
+    views: Views = field(default_factory=Views)
     noted: dict[int, tuple[Operation, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(
         default_factory=dict
     )
@@ -134,7 +136,11 @@ class Shadow:
         if entry.last in ("__setitem__", "copy_") and any(each is not None for each in given[1:]):
             # what holds them now holds their marks
             with contextlib.suppress(*FAILURES):
-                self.marks[operation.inputs[0].number] = _written(entry, own)
+                number = operation.inputs[0].number
+                self.marks[number] = _written(entry, own)
+                self.views.written(number, self.marks)
+        if len(operation.outputs) == 1 and operation.inputs and is_movement(operation.function):
+            self.views.note(operation.outputs[0].number, operation.inputs[0].number, function, args, dict(options))
         self.seen.append(entry)
 
     def _made(self, entry: Seen, own: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:

@@ -46,8 +46,9 @@ def settings(
     init: Mapping[str, Any] | None,
     call: Mapping[str, Any] | None,
     own: Sequence[str],
+    is_inner: bool = False,
 ) -> Settings:
-    """How a target is called."""
+    """How a target is called. is_inner: as its owner builds it, who asks for what is to be asked for."""
     out = Settings()
     said = None if call is None else call.get("_mask")
     bare = None if call is None else {name: each for name, each in call.items() if name != "_mask"} or None
@@ -68,7 +69,7 @@ def settings(
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
     elif out.plans:
         out.failures += _failing_masks(target, namespace, out, own)
-    out.plans += _with_flags(out.plans, target, own)
+    out.plans += [] if is_inner else _with_flags(out.plans, target, own)
     return out
 
 
@@ -174,6 +175,9 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own
                 return []
             tried.append((there, done))
         met = [each for each in tried if _meets_scores(each[1])] or tried
+        if any(_is_of_other_keys(done, keys) for _, done in met):
+            # what the scores are of has another length than any input, and nothing says which mask that is for
+            return []
         spans = {None if done.record.failure is None else done.record.failure.span for _, done in met}
         if len(spans) == 1 and None not in spans:
             return [max(met, key=lambda each: len(each[1].seen))[0]]
@@ -182,6 +186,16 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own
 
 def _meets_scores(done: Run) -> bool:
     """Whether a run failed where a mask was laid over scores."""
+    return bool(_scores_met(done))
+
+
+def _is_of_other_keys(done: Run, keys: str) -> bool:
+    """Whether the scores that a mask was laid over are of another number of keys than was given."""
+    return any(done.sizes[keys] not in shape for shape in _scores_met(done))
+
+
+def _scores_met(done: Run) -> list[tuple[int, ...]]:
+    """The shapes of the scores among what an operation took that failed."""
     operation = None if done.record.failure is None else done.record.failure.operation
     marks = [] if operation is None else [done.marks.get(each.number) for each in operation.inputs]
-    return any(each is not None and each.kind == "pair" for each in marks)
+    return [each.shape for each in marks if each is not None and each.kind == "pair"]

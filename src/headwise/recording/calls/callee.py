@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-__all__ = ["callee", "starred"]
+__all__ = ["callee", "parameters", "starred"]
 
 
 def callee(target: Any) -> Any:
@@ -17,6 +18,25 @@ def callee(target: Any) -> Any:
             target.forward if issubclass(target, nn.Module) else vars(target).get("__call__", target.__call__)
         )
     return target.forward if isinstance(target, nn.Module) else target
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that can be given by name or place; none where a signature is not to be had.
+
+    A constructor that hands on whatever it is given takes what the class above takes.
+    """
+    try:
+        every = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    own = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    if isinstance(function, type) and len(every) - len(own) == len(("*args", "**kwargs")):
+        maker = next((at for at, each in enumerate(function.__mro__) if "__init__" in vars(each)), 0)
+        above = function.__mro__[maker + 1]
+        if above not in (object, nn.Module):
+            names = {each.name for each in own}
+            own += [each for each in parameters(above) if each.name not in names]
+    return own
 
 
 def starred(function: Any) -> list[inspect.Parameter]:

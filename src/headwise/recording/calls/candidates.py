@@ -16,7 +16,7 @@ from headwise.recording.calls.drafts import EMPTY
 from headwise.recording.calls.layouts import Family, family
 from headwise.recording.calls.masks import masks
 from headwise.recording.calls.reading import Reading
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls.roles import call_role, is_mapping
 
 __all__ = ["Wanted", "built_of", "calls", "extras", "families", "is_narrow", "wanted"]
 
@@ -55,7 +55,7 @@ class Wanted:
 
 def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     """What each parameter of a call is for, by its name and its place."""
-    roles = {each.name: call_role(each.name) for each in own}
+    roles = {each.name: "mapping" if is_mapping(each.annotation) else call_role(each.name) for each in own}
     if "columns" in roles.values():
         # beside a width, h is a height
         roles |= {name: "rows" for name in roles if name in ("h", "H")}
@@ -286,6 +286,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "start": (0,),
     "slopes": (["H"], ["B"], ["H", "1", "1"]),
     "flag": (False,),
+    "mapping": ({"_expr": "{}"},),
     "scale": (0.5, 1.0),
     "dropout": (0.0, None),
     "ids": ({"_ids": ["B", "L"], "below": "11"},),

@@ -77,9 +77,12 @@ def _kind(
     said = parameter.annotation
     if isinstance(said, str):
         said = namespace.get(said)
-    if isinstance(said, type) and _covers(said, ()):
-        return _said(said, namespace), said
     library = _library_kind(target, names)
+    if isinstance(said, type) and _covers(said, ()):
+        # what is said stands, but where a config beside it has what is read and that one has not
+        is_short = library is not None and _count(library, names) > _count(said, names)
+        if not is_short:
+            return _said(said, namespace), said
     if library is not None:
         return _said(library, namespace), library
     fitting = [

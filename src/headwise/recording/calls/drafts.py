@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from headwise.recording.calls.callee import parameters
 from headwise.recording.calls.plan import Named
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
@@ -29,6 +31,7 @@ PREFERRED = (
 SOURCES = ("d_in", "in_dim", "input_dim", "in_features", "in_channels", "dim_in", "d_input", "input_size", "c_in")
 SINGLE = ("head_width", "value_head_width", "heads")
 SIZES = ("length", "window", "image", "patch", "vocabulary")
+PLACED = re.compile(r"(layer|block)_?(idx|id|index|no|num|number)$")
 # what is given where nothing is known but the kind; EMPTY where a symbol is better
 PLAIN: Mapping[str, Any] = {
     "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "number": 0.5, "none": None, "text": "",
@@ -64,15 +67,6 @@ class _Variant:
     spread: str = ""
 
 
-def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that can be given by name or place; none where a signature is not to be had."""
-    try:
-        every = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return []
-    return [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
-
-
 def drafts(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any] | None = None) -> list[Draft]:
     """What the parameters may be given, the likeliest first.
 
@@ -104,6 +98,9 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
         return "text"
     if isinstance(default, float) and role != "dropout":
         return "number"
+    if default is None and PLACED.match(parameter.name):
+        # a layer that is told apart from others by its place is one of them
+        return "place"
     if default is None and role not in ("key_heads", "heads", "dropout"):
         return "none"
     if role in SINGLE[:2] and parameter.name in reading.bound:
@@ -281,7 +278,7 @@ class _Writer:
             return 0.0 if each.default is EMPTY or each.default else EMPTY
         if role == "layers" and isinstance(each.default, int) and each.default > PLAIN["layers"]:
             return PLAIN["layers"]
-        if each.default is not EMPTY:
+        if each.default is not EMPTY and not (role == "place" and each.default is None):
             return EMPTY
         if role in PLAIN:
             return PLAIN[role]

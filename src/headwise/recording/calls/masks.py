@@ -20,12 +20,21 @@ SHAPES: tuple[tuple[str, ...], ...] = (
 PADDING = ("padding", "pad_mask", "key_mask", "context_mask", "memory_mask", "src_mask", "kv_mask", "seq_mask")
 
 
-def mask_arguments(own: Sequence[inspect.Parameter]) -> list[str]:
-    """The parameters that take a mask, a bias or lengths, those for keys and queries at once first."""
+def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[str]:
+    """The parameters that take a mask, a bias or lengths, those for keys and queries at once first.
+
+    keys: the argument that holds keys of their own; what is called as it is comes before the others.
+    """
     order = ("mask", "lengths", "bias", "adjacency")
     found = [each.name for each in own if call_role(each.name) in order]
     found = [name for name in found if call_role(name) != "adjacency" or name.lower().startswith("adj")]
-    return sorted(found, key=lambda name: (order.index(call_role(name)), "padding" in name, found.index(name)))
+    side = keys.partition("_")[0] if call_role(keys) == "key" else None
+    return sorted(
+        found,
+        key=lambda name: (
+            order.index(call_role(name)), name.partition("_")[0] != side, "padding" in name, found.index(name),
+        ),
+    )  # fmt: skip
 
 
 def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, Any]]:

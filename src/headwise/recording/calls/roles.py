@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import UserDict
 from collections.abc import Mapping
+from typing import Any
 
 from headwise.recording.calls.names import CALL, INIT
 
-__all__ = ["call_role", "init_role"]
+__all__ = ["call_role", "init_role", "is_mapping"]
 
 
 def _table(roles: Mapping[str, str]) -> dict[str, str]:
@@ -66,6 +68,15 @@ def call_role(name: str) -> str:
     if name in ("Q", "K", "V"):
         return {"Q": "query", "K": "key", "V": "value"}[name]
     return _role(name, CALL_NAMES, CALL_PARTS)
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Whether an argument is said to be a dictionary, which several layers may share.
+
+    >>> is_mapping(dict), is_mapping("dict"), is_mapping(int)
+    (True, False, False)
+    """
+    return isinstance(annotation, type) and issubclass(annotation, dict | UserDict)
 
 
 def _role(name: str, table: dict[str, str], parts: tuple[tuple[str, str], ...]) -> str:

@@ -113,7 +113,7 @@ class Search:
                     is_masked_tried = any(each in self.why for each in WANTING)
                 if ran is not None:
                     beside = crossed(ran, missed)
-                    if beside is not None and ran.setting == "self":
+                    if beside is not None and ran.setting == "self" and self.what.key not in self.what.optional:
                         one = self._one_query(draft)
                         return (ran, beside) if one is None else (one, self._with_more(one) or beside)
                     return ran, beside
@@ -265,7 +265,7 @@ class Search:
         if plan.mask:
             return None
         plain, spare = self._ran(plan), list[Plan]()
-        for name in mask_arguments(self.called):
+        for name in mask_arguments(self.called, keys=self.what.key if plan.setting == "cross" else ""):
             for mask in masks(name, self.reading, keys="S" if plan.setting == "cross" else "L"):
                 if self.clock.is_over:
                     return next((each for each in spare[:SPARE] if self._runs(each)), None)

@@ -92,6 +92,8 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
     shapes = tuple(tuple(each.shape) for each in tensors)
     if not any(each.is_floating_point() or each.is_complex() for each in tensors):
         return Attempt(TypeError("the call gave no tensor of real numbers"), shapes)
+    if not tensors[0].numel():
+        return Attempt(ValueError("the call gave an empty tensor"), shapes)
     if finite and not all(bool(torch.isfinite(each).all()) for each in tensors[:1]):
         return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
     return Attempt(None, shapes, float(tensors[0].abs().sum()))
@@ -193,8 +195,9 @@ class _Guarded(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def check_lengths(_query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
+def check_lengths(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
     """Raise where there are not as many values as keys: torch's fused kernel would read what is not there."""
+    del query
     if key.shape[-2] != value.shape[-2]:
         raise RuntimeError(f"there must be as many values as keys, but there are {value.shape[-2]} and {key.shape[-2]}")
 

@@ -1,0 +1,104 @@
+"""Elsewhere: what a run went past: arguments and flags that the code reads on another way."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterator
+
+from headwise.diagnosis.following.running import Run
+from headwise.recording.calls import call_role, callee
+
+__all__ = ["is_elsewhere", "is_read_elsewhere", "is_used_elsewhere"]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def is_elsewhere(run: Run, name: str) -> bool:
+    """Whether the code reads an argument on a way that was not gone, in what is called or in what that hands it to."""
+    try:
+        lines, first = inspect.getsourcelines(callee(run.target))
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    if not call_role(name) and name != next(iter(run.named), ""):
+        # nothing says that it was to be an input
+        return _is_read(tree, name)
+    gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
+    if _is_read_past(tree, name, gone):
+        return True
+    return any(_is_read_past(each, name, gone) for each, gone in _gone(run) if _takes(each, name))
+
+
+def is_read_elsewhere(run: Run, attribute: str) -> bool:
+    """Whether an attribute is read in the files that ran, but in no class or function of these that did."""
+    own = {each.__name__ for each in type(run.target).__mro__}
+    is_read = False
+    for tree, gone in _files(run):
+        for each in tree.body:
+            if not isinstance(each, Function | ast.ClassDef) or not _reads(each, attribute):
+                continue
+            if each.name in own or _is_gone(each, gone):
+                return False
+            is_read = True
+    return is_read
+
+
+def is_used_elsewhere(run: Run, owner: str) -> bool:
+    """Whether a sub-module, by its full name, is read in a branch that was not gone of a function that was."""
+    name = next((each for each in reversed(owner.split(".")) if not each.isdigit()), owner)
+    return any(_is_read_past(function, name, gone) for function, gone in _gone(run))
+
+
+def _files(run: Run) -> Iterator[tuple[ast.Module, set[int]]]:
+    """The files that a run went through, each with the lines of its operations."""
+    lines: dict[str, set[int]] = {}
+    for entry in run.seen:
+        for span in (entry.operation.span, *entry.operation.chain):
+            if span is not None:
+                lines.setdefault(span.file, set()).add(span.line)
+    for file, gone in lines.items():
+        try:
+            yield ast.parse("".join(linecache.getlines(file))), gone
+        except (SyntaxError, ValueError):
+            continue
+
+
+def _gone(run: Run) -> Iterator[tuple[Function, set[int]]]:
+    """The functions that a run went through, each with the lines of its file that it went through."""
+    for tree, gone in _files(run):
+        for each in ast.walk(tree):
+            if isinstance(each, Function) and _is_gone(each, gone):
+                yield each, gone
+
+
+def _is_gone(function: Function | ast.ClassDef, gone: set[int]) -> bool:
+    return any(function.lineno <= line <= (function.end_lineno or 0) for line in gone)
+
+
+def _takes(function: Function, name: str) -> bool:
+    own = function.args
+    return any(each.arg == name for each in (*own.posonlyargs, *own.args, *own.kwonlyargs))
+
+
+def _is_read_past(tree: ast.AST, name: str, gone: set[int]) -> bool:
+    """Whether a name is read in a branch none of whose lines were gone."""
+    for node in ast.walk(tree):
+        for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
+            is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
+            if block and not is_gone and any(_is_read(each, name) for each in block):
+                return True
+    return False
+
+
+def _is_read(tree: ast.AST, name: str) -> bool:
+    """Whether a variable or an attribute is read by its name."""
+    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return any(each.id == name for each in reads) or _reads(tree, name)
+
+
+def _reads(tree: ast.AST, attribute: str) -> bool:
+    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
+    return any(each.attr == attribute for each in reads)
