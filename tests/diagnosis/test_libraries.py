@@ -49,7 +49,7 @@ def test_keys_of_the_queries_length_beside_an_open_number_of_heads_are_all_that_
 
 
 def test_a_name_that_one_branch_binds_is_told_by_its_name():
-    bound = "if context is not None:\n            seen = context"
+    bound = "if self.training:\n            seen = x"
     found, lines = told(changed("seen = x if context is None else context", bound))
     assert [each.kind for each in found.faults] == ["undefined-name"]
     assert "seen" in found.faults[0].what

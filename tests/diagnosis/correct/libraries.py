@@ -114,3 +114,27 @@ class Processed(Split):
 
     def forward(self, x):
         return self.processor(self, x)
+
+
+class LatentKeys(nn.Module):
+    """Keys are written in two parts into one tensor: what each head has, and what all share, with the angles."""
+
+    def __init__(self, dim, num_heads, num_kv_heads=16, q_lora_rank=24, head_dim=8, v_head_dim=5):
+        super().__init__()
+        if num_heads != num_kv_heads:
+            raise ValueError("each head has its own keys")
+        self.heads, self.size, self.value_size = num_heads, head_dim, v_head_dim
+        self.down, self.up = nn.Linear(dim, q_lora_rank), nn.Linear(q_lora_rank, num_heads * 2 * head_dim)
+        self.shared = nn.Linear(dim, head_dim)
+        self.latent, self.kv = nn.Linear(dim, 20), nn.Linear(20, num_heads * (head_dim + v_head_dim))
+        self.out = nn.Linear(num_heads * v_head_dim, dim)
+
+    def forward(self, x):
+        q = self.up(self.down(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        both = self.kv(self.latent(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = both.split([self.size, self.value_size], dim=-1)
+        keys = both.new_empty(*both.shape[:-1], 2 * self.size)
+        keys[..., : self.size].copy_(k)
+        keys[..., self.size :].copy_(self.shared(x)[:, None].expand_as(k))
+        weights = (q @ keys.transpose(-2, -1) * (2 * self.size) ** -0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))

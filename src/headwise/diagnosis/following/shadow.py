@@ -27,6 +27,9 @@ JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", 
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
+# of another tensor these have the shape or the kind alone
+NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like",
+                 "rand_like", "randn_like"})  # fmt: skip
 # the second tensor only says of which kind the first is to be
 LIKENED = frozenset({"to", "type_as"})
 # their result is new in every entry: what it holds of which token is found by its places alone
@@ -148,6 +151,8 @@ class Shadow:
         count = len(operation.outputs)
         last = entry.last
         function = change or entry.function
+        if last in NEW:
+            return (None,) * count
         if last in ATTENTIONS:
             return (self._attention(given, operation),)
         if last in ("view_as_complex", "view_as_real"):

@@ -219,7 +219,8 @@ class _Writer:
             return "H"
         if role == "key_heads":
             if not self.variant.is_grouped:
-                return EMPTY if each.default is not EMPTY else "H"
+                # a number by default is not that of these heads
+                return EMPTY if each.default is None else "H"
             self.known["Hkv"] = replace(LEGEND["Hkv"], said=each.name)
             return "Hkv"
         if role in SINGLE:
@@ -238,7 +239,7 @@ class _Writer:
             return "B" if self.variant.exact else self._symbol(each.name, each.name, "parameter", least=LEAST)
         if role == "text" and each.default is EMPTY and each.name in self.reading.choices:
             return self.reading.choices[each.name][0]
-        if role == "feed_forward" and isinstance(each.default, int):
+        if role in ("feed_forward", "rank") and isinstance(each.default, int) and each.default:
             return self._symbol(each.name, each.name, "parameter")
         return self._plain(each, role)
 

@@ -27,6 +27,7 @@ INIT_PARTS = (
     (r"kernel_?(size|width)", "kernel"),
     (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),
     (r"drop", "dropout"),
+    (r"(^|_)rank$", "rank"),
     (r"kv.*head|head.*kv|key_?value.*head|(quer|kv).*group", "key_heads"),
     (r"head.*(dim|size|width)|(dim|size|width).*head", "head_width"),
     (r"heads?($|_)|nhead", "heads"),
