@@ -23,7 +23,6 @@ from headwise.recording.calls import call_role, is_of_code
 
 __all__ = ["crash_suspect"]
 
-# what tells its shape by its name
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 INPUTS = frozenset({"query", "key", "value"})
 
@@ -36,9 +35,8 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     error = failure.error
     said: dict[str, object] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     if isinstance(error, NameError):
-        name = name_of(error)
-        is_here = not is_optional(failure.span, name)
-        return Suspect("undefined-name", failure.span, said={**said, "name": name}) if is_here else None
+        said = {**said, "name": name_of(error)}
+        return None if is_optional(failure.span, name_of(error)) else Suspect("undefined-name", failure.span, said=said)
     if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
         is_other = is_of_another_kind(error, done.named.values())
         return Suspect("raises", failure.span, said=said) if is_other else _attribute(error, failure, said)

@@ -21,8 +21,7 @@ from headwise.recording.calls.roles import call_role, is_mapping
 __all__ = ["Wanted", "built_of", "calls", "extras", "families", "is_narrow", "wanted"]
 
 # so many ways of filling what is no tensor of features
-WAYS = 24
-MOST = 8
+WAYS, MOST = 24, 8
 # what two languages are called
 SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
 COUNTS = frozenset({
