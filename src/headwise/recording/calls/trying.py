@@ -21,16 +21,7 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = [
-    "Attempt",
-    "Clock",
-    "Tried",
-    "check_lengths",
-    "furthest",
-    "is_of_code",
-    "mended",
-    "tried",
-]
+__all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "is_of_code", "mended", "tried"]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
