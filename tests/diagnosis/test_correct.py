@@ -6,13 +6,13 @@ import pytest
 from torch import nn
 
 import headwise.diagnosis.diagnosed as doctors
-from tests.diagnosis.correct import heads, libraries, promises, scores, strangers, weights
+from tests.diagnosis.correct import chosen, heads, libraries, promises, scores, strangers, weights
 from tests.diagnosis.mutants import Oracle, diagnosis
 from tests.diagnosis.operators import HOSTS
 
 VARIANTS = [
     each
-    for module in (scores, weights, heads, strangers, promises, libraries)
+    for module in (scores, weights, heads, strangers, promises, libraries, chosen)
     for each in vars(module).values()
     if inspect.isclass(each)
     and issubclass(each, nn.Module)
@@ -20,7 +20,7 @@ VARIANTS = [
     and "forward" in vars(each)
 ]
 # these are no softmax of keys, and are said to be none; of the first it is not known how to call it
-OTHERS = {"WithPositions", "Linear", "Efficient", "Channels", "Perceiver"}
+OTHERS = {"FewBits", "WithPositions", "Linear", "Efficient", "Channels", "Perceiver"}
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.file)

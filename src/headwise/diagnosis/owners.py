@@ -11,6 +11,7 @@ from torch import nn
 
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.following.anatomy import Attention, attentions
+from headwise.diagnosis.following.members import module_at
 from headwise.diagnosis.following.running import Run
 from headwise.recording.libraries import is_library
 
@@ -26,7 +27,7 @@ class Owner:
 
     def module(self, target: nn.Module) -> nn.Module:
         """The module in a target."""
-        return target.get_submodule(self.path)
+        return module_at(target, self.path)
 
 
 def owners(run: Run, own: Sequence[str]) -> list[Owner]:
@@ -48,7 +49,7 @@ def owners(run: Run, own: Sequence[str]) -> list[Owner]:
         }
         if _is_numbered(path) and len(beside) > 1:
             path = _own_path(run.target, stem, own)
-        kind = type(run.target.get_submodule(path))
+        kind = type(module_at(run.target, path))
         out.setdefault(kind, Owner(kind, path))
     return list(out.values())
 
@@ -92,7 +93,7 @@ def _holder(target: nn.Module, names: Sequence[str], own: Sequence[str]) -> str:
 
 def _own_path(target: nn.Module, path: str, own: Sequence[str]) -> str:
     """The path, or that of the nearest module around it which is the person's and is called."""
-    while path and not _is_own(target.get_submodule(path), own):
+    while path and not _is_own(module_at(target, path), own):
         path = path.rpartition(".")[0]
     return path
 

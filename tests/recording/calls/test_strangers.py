@@ -107,3 +107,36 @@ def test_a_mask_that_must_be_given_is_tried_with_as_many_queries_as_there_are():
     plan = best(strangers.MustBeMasked)
     assert (plan.call["query"], plan.mask) == (["B", "L", "D"], "key_pad")
     assert plan.init["n_local_heads"] == "Hkv"
+def test_channels_stand_before_tokens_and_are_divided_by_the_groups_of_a_norm():
+    plan = best(strangers.ChannelsAndTokens)
+    assert plan.call["x"] == ["B", "D", "L"]
+    assert all(plan.sizes(probe)["D"] % 8 == 0 for probe in range(-1, 4))
+
+
+def test_a_width_is_of_heads_where_it_is_divided_by_theirs_and_an_image_is_of_windows():
+    plan = best(strangers.HeadsByWidth)
+    assert plan.init == {"dim": "H*d", "dim_head": "d", "window_size": "window_size"}
+    assert {each.name: each.equals for each in plan.symbols if each.name in "hw"} == {
+        "h": "n*window_size", "w": "m*window_size",
+    }  # fmt: skip
+
+
+def test_the_size_of_a_table_bounds_the_numbers_of_tokens_whatever_it_is_called():
+    assert best(strangers.Items).call["seq"] == {"_ids": ["B", "L"], "below": "n_items"}
+
+
+def test_a_switch_that_is_called_a_mask_keeps_its_default():
+    plan = best(strangers.LookAhead)
+    assert (plan.mask, plan.call) == ("", {"x": ["B", "L", "D"]})
+    assert plan.init["example_length"] == "L"
+
+
+def test_pairs_have_features_and_a_mask_in_another_language():
+    plan = best(strangers.Edges)
+    assert plan.init["num_cabezas"] == "H"
+    assert plan.call["edge_features"][:3] == ["B", "L", "L"]
+    assert plan.mask == "mascara"
+
+
+def test_an_argument_that_is_read_as_two_gets_two_tables():
+    assert best(strangers.PairOfTables).call["freqs"] == {"_tuple": [["1", "L", "1", "d//2"], ["1", "L", "1", "d//2"]]}

@@ -227,6 +227,8 @@ class _Loop:
 
     def _part(self, name: str, value: Any, first: int, end: int) -> Any:
         """The tokens of an argument that a call is of."""
+        if name in self.way.tables:
+            return value
         said = self.way.plan.call.get(name)
         mask = self.way.plan.call.get("_mask")
         if isinstance(mask, Mapping) and name == mask["argument"] and isinstance(value, Tensor):

@@ -26,6 +26,7 @@ MAKES = re.compile(
     r"(set_?up|init|build|make|create|alloc|enable|start|prepare|reset|clear).*(cache|kv|decod|state)|^reset$"
 )
 POSITIONS = ("positions",)
+TABLES = ("frequencies", "cosine", "sine", "cosine_sine")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Way:
     anew for each sequence; pick: which part of a result is handed on, None: the same object, "pair": the last two.
     starts, positions: the arguments that get the position of the first new token, or of each. prepare: done to the
     target before a sequence. plan: how it is built and called apart from that. is_own: all code that keeps is the
-    person's own.
+    person's own. tables: arguments that are handed over whole, the target takes its own rows of them.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Way:
     positions: Mapping[str, int] = field(default_factory=dict)
     prepare: Callable[[Any], None] | None = None
     is_own: bool = True
+    tables: tuple[str, ...] = ()
 
     def onward(self, options: dict[str, Any], result: Any) -> dict[str, Any]:
         """What is handed over with the next tokens. LookupError: the result holds no cache."""
@@ -76,6 +78,14 @@ class Way:
 
 def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
     """The ways to decode with a target, the likeliest first. plan: that runs without a cache."""
+    tables = tuple(name for name in plan.call if call_role(name) in TABLES)
+    for each in _ways(plan, sizes, dtype):
+        yield each
+        if tables and each.starts:
+            yield replace(each, tables=tables)
+
+
+def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
     own = parameters(callee(plan.target))
     caches = [each for each in own if _is_cache(each)]
     flags = _flags(own)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,22 +22,25 @@ from headwise.tracing.movement import is_movement
 __all__ = ["drawn_suspects", "dropping_suspects", "is_dropping", "kept", "random_operation", "with_dropout"]
 
 SHARE = 0.4
+CONFIGURED = re.compile(r"(\b\w*drop\w*=)0\.0\b", re.IGNORECASE)
 
 
 def with_dropout(plan: Plan) -> Plan:
     """A plan whose dropout drops something."""
-    init = {
-        name: SHARE if isinstance(value, float) and value == 0.0 and "drop" in name.lower() else value
-        for name, value in plan.init.items()
-    }
-    return replace(plan, init=init)
+
+    def shared(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping) and isinstance(value.get("_expr"), str):
+            # a config that is written as a call
+            return {**value, "_expr": CONFIGURED.sub(rf"\g<1>{SHARE}", value["_expr"])}
+        return SHARE if isinstance(value, float) and value == 0.0 and "drop" in name.lower() else value
+
+    return replace(plan, init={name: shared(name, value) for name, value in plan.init.items()})
 
 
 def dropping(target: Any, _: dict[str, Any]) -> None:
-    """Let every dropout of a module drop something."""
+    """Let every dropout of a module drop something, and every share that is kept for torch's functions."""
+    dropping_modules(target, _)
     for each in target.modules() if isinstance(target, nn.Module) else ():
-        if isinstance(each, nn.Dropout) and each.p == 0.0:
-            each.p = SHARE
         for name, value in vars(each).items():
             # a share that is handed to torch's functions
             if (init_role(name) == "dropout" or "drop" in name.lower()) and isinstance(value, float) and value == 0.0:
@@ -56,17 +60,26 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
+def dropping_modules(target: Any, _: dict[str, Any]) -> None:
+    """Let every dropout of a module drop something."""
+    for each in target.modules() if isinstance(target, nn.Module) else ():
+        if isinstance(each, nn.Dropout) and each.p == 0.0:
+            each.p = SHARE
+
+
 def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     """Dropout in eval, or before the softmax."""
     there = with_dropout(plan)
-    first, again = (rerun(plan=there, more_change=dropping, luck=luck) for luck in (1, 2))
+    # who was told to drop has chosen by it which way to go: what was kept of it stays as it is
+    change = dropping if there.init == plan.init else dropping_modules
+    first, again = (rerun(plan=there, more_change=change, luck=luck) for luck in (1, 2))
     if first.record.failure is not None or again.record.failure is not None:
         return []
     stand_ins: dict[Any, Any]
     random = random_operation(first, again)
     if random is not None and is_dropping(random):
         return [undropped(random)]
-    trained = rerun(plan=there, more_change=dropping, training=True)
+    trained = rerun(plan=there, more_change=change, training=True)
     out = []
     for attention in attentions(trained) if trained.record.failure is None else ():
         softmax = attention.softmax

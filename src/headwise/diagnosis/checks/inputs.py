@@ -18,6 +18,7 @@ from headwise.diagnosis.checks.layout import Side, sides
 from headwise.diagnosis.checks.packing import shared_part
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
 from headwise.diagnosis.following.marks import source_of
+from headwise.diagnosis.following.members import module_at, parameter_at
 from headwise.diagnosis.following.origins import call_of, returned
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -112,7 +113,7 @@ class Held:
 
     def take(self, target: Any, _: dict[str, Any]) -> None:
         """Take it from the target before it is called."""
-        self.module = target.get_submodule(self.name)
+        self.module = module_at(target, self.name)
 
 
 def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
@@ -138,7 +139,7 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
                 continue
             aliases = names.get(id(one.value), [])
             shape = () if one.value is None else tuple(one.value.shape)
-            spare = [name for name in unused if target.get_parameter(name).ndim > 1 and _is_twin(target, name, shape)]
+            spare = [name for name in unused if parameter_at(target, name).ndim > 1 and _is_twin(target, name, shape)]
             later = max(
                 (x for x in (one, other) if x.projection is not None),
                 key=lambda x: x.projection.at if x.projection else 0,
@@ -167,7 +168,7 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
 
 def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
     """Whether an unused weight is a twin of one of this shape; its own input width may be free, as nothing uses it."""
-    own = tuple(target.get_parameter(name).shape)
+    own = tuple(parameter_at(target, name).shape)
     return own == shape or (own[0] == shape[0] and _role(name) != "")
 
 
@@ -208,12 +209,12 @@ def _apart(names: list[str]) -> Change:
                 path = full.rpartition(".")[0]
                 leaf = path.rpartition(".")[2]
                 if path:
-                    module = copy.deepcopy(target.get_submodule(path))
+                    module = copy.deepcopy(module_at(target, path))
                     for each in module.parameters():
                         each.data = torch.randn_like(each) * (each.std() if each.numel() > 1 else 1.0)
-                    setattr(target.get_submodule(path.rpartition(".")[0]), leaf, module)
+                    setattr(module_at(target, path.rpartition(".")[0]), leaf, module)
                 else:
-                    own = target.get_parameter(full)
+                    own = parameter_at(target, full)
                     setattr(target, full, nn.Parameter(torch.randn_like(own) * own.std()))
 
     return change

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.checks.coming import arranged, home_of, reached_by, uses
+from headwise.diagnosis.checks.diagonal import adds_itself
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.marks import place_of, sample_of
@@ -72,6 +73,8 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
         return "mask-after-softmax" if bool((((total - share).abs() > TOLERANCE) & has_some).any()) else ""
     if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
         return "mask-ignored"
+    if adds_itself(masked, seen, right):
+        return ""
     wrong = before & ~wanted
     has_wrong = wrong.any(dim=-1, keepdim=True)
     if bool(((seen == wrong) | ~has_wrong).all()):
@@ -86,7 +89,7 @@ def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
     if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
         # a query that has keys to see
         return "mask-nan"
-    if bool(((seen | ~before) | ~has_some).all()):
+    if bool((seen | ~before | ~has_some).all()):
         return "mask-weak-fill"
     hidden = before & ~seen
     if bool((hidden & ~wanted).any()) and not bool((hidden & wanted & has_some).any()):
@@ -152,8 +155,7 @@ def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
     """Whether what should hide keys hides queries."""
     if allowed.shape[1] != allowed.shape[2]:
         return False
-    turned = allowed.transpose(1, 2)[masked.sample, masked.row, masked.column]
-    right = before & turned
+    right = before & allowed.transpose(1, 2)[masked.sample, masked.row, masked.column]
     return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())
 
 

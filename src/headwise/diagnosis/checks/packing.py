@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.following.members import parameter_at
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
@@ -80,6 +81,6 @@ def _with_part(entry: Seen, name: str, part: Tensor, start: int) -> tuple[dict[S
         return function(*given, **options)
 
     def change(target: Any, _: dict[str, Any]) -> None:
-        kept["owner"] = target.get_parameter(name)
+        kept["owner"] = parameter_at(target, name)
 
     return {site_of(entry.operation): right}, change

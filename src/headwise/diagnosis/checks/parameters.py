@@ -12,6 +12,7 @@ from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.inputs import Held, assigned
 from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.members import module_at, parameter_at
 from headwise.diagnosis.following.origins import alias_after
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -78,14 +79,22 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
     out = []
     for owner in owners:
         weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
-        has_weight = any(target.get_parameter(name).ndim > 1 for name in weights)
+        has_weight = any(parameter_at(target, name).ndim > 1 for name in weights)
         if not has_weight or is_read(target, owner) or is_used_elsewhere(done, owner):
             # what is read on another way, as with a flag that is off, has its use there
             continue
         stand_ins, change = _applied(done, target, owner)
-        out.append(Suspect("projection-unused", _end(done), stand_ins, said={"name": owner}, change=change,
+        severity = "fault" if _fits_somewhere(done, target, owner) else "note"
+        out.append(Suspect("projection-unused", _end(done), stand_ins, severity, said={"name": owner}, change=change,
                            home=_named_again(_end(done))))  # fmt: skip
     return out
+
+
+def _fits_somewhere(done: Run, target: nn.Module, owner: str) -> bool:
+    """Whether a layer that never runs takes what is made anywhere; one that does not is only left over."""
+    module = dict(target.named_modules(remove_duplicate=False)).get(owner)
+    made = (each.shape[-1] for seen in done.seen for each in seen.operation.outputs if each.shape)
+    return not isinstance(module, nn.Linear) or module.in_features in made
 
 
 def _end(done: Run) -> Any:
@@ -106,7 +115,7 @@ def _named_again(span: Any) -> Any:
 def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:
     """A projection put behind the last operation, where it fits there."""
     last = [each for each in done.seen if any(marks is not None for marks in each.given)][-1]
-    module = target.get_submodule(owner) if owner in dict(target.named_modules()) else None
+    module = module_at(target, owner) if owner in dict(target.named_modules()) else None
     width = last.operation.outputs[0].shape[-1] if last.operation.outputs and last.operation.outputs[0].shape else 0
     if not isinstance(module, nn.Linear) or module.in_features != width:
         return {}, None
@@ -152,7 +161,7 @@ def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
     path = next(path for path, each in target.named_modules() if each is holder)
 
     def change(target: Any, _: dict[str, Any]) -> None:
-        own = target.get_submodule(path)
+        own = module_at(target, path)
         value = vars(own).pop(name, None)
         items = list(value.values() if isinstance(value, Mapping) else value or ())
         known: nn.Module

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.inputs import assigned
 from headwise.diagnosis.checks.parameters import holder_of
+from headwise.diagnosis.following.members import module_at, parameter_at
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
@@ -68,7 +69,7 @@ def _assigned(target: nn.Module, module: nn.Module, name: str) -> Span | None:
     full = f"{next(path for path, each in target.named_modules() if each is module)}.{name}".lstrip(".")
     parts = full.split(".")
     for count in range(len(parts) - 1, -1, -1):
-        owner = target.get_submodule(".".join(parts[:count]))
+        owner = module_at(target, ".".join(parts[:count]))
         found = None if type(owner).__module__.startswith("torch.") else assigned(owner, [parts[count]])
         if found is not None:
             return found
@@ -82,7 +83,7 @@ def _registering(target: nn.Module, module: nn.Module, name: str) -> Change | No
         return None
 
     def change(other: Any, _: dict[str, Any]) -> None:
-        place = other.get_submodule(path)
+        place = module_at(other, path)
         value = getattr(place, name)
         if name not in place._buffers:
             delattr(place, name)
@@ -105,7 +106,7 @@ def _made_late(plan: Plan, done: Run) -> list[str]:
 
 
 def _unsaved(done: Run, names: list[str], target: nn.Module) -> Suspect:
-    own = {id(target.get_parameter(name)) for name in names}
+    own = {id(parameter_at(target, name)) for name in names}
     entry = next((each for each in done.seen if any(id(t) in own for t in each.tensors)), None)
     span = None if entry is None else entry.operation.span
     return Suspect("parameters-unregistered", span, said={"name": names[0]}, words="made_late")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, is_scores, makers
@@ -66,7 +66,7 @@ def _scale(first: Run, second: Run, a: Attention, b: Attention) -> Scale:
                 continue
             value = _factor(mine, other)
             if value is not None and abs(value - 1) > EXACT:
-                if _is_passed(first, a, name, mine):
+                if _is_passed(first, a, name, mine) and not _is_of_layer(first, a, mine):
                     factors.append(Factor(mine, value))
             elif value is None and not _keeps_length(mine):
                 normed = True
@@ -113,6 +113,16 @@ def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:
             (maker.at, t.number) for t, m in zip(maker.operation.inputs, maker.given, strict=True) if m is not None
         ]
     return True
+
+
+def _is_of_layer(run: Run, attention: Attention, entry: Seen) -> bool:
+    """Whether an operation is a part of the layer that projects, such as one whose weights are kept in few bits."""
+    module = entry.operation.module
+    if attention.scores is None or module == attention.scores.operation.module:
+        return False
+    inside = [each for each in run.seen if each.operation.module == module and each.at < entry.at]
+    is_projected = any(any(isinstance(t, nn.Parameter) for t in each.tensors) for each in inside)
+    return is_projected and any(m is None for m in entry.given)
 
 
 def _width(attention: Attention) -> int:

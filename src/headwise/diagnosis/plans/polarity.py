@@ -24,7 +24,10 @@ def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
 
     kind: the class. name: the argument.
     """
+    kept = _kept(tree)
     for node in getattr(tree, "body", []):
+        if isinstance(node, ast.FunctionDef) and node.name in kept:
+            continue
         if isinstance(node, ast.ClassDef) and node.name == kind:
             yield from _joined(node, name)
             continue
@@ -36,6 +39,13 @@ def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
                 values += [part for each in given if each is not None for part in getattr(each, "elts", [each])]
             signs = [_sign(each, known) for each in values]
             yield from ("attend" if sign > 0 else "blocked" for sign in signs if sign)
+
+
+def _kept(tree: ast.AST) -> set[str]:
+    """The functions that a constructor calls: what they make a class keeps, and takes from nobody."""
+    inits = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+    calls = [each for init in inits for each in ast.walk(init) if isinstance(each, ast.Call)]
+    return {each.func.id for each in calls if isinstance(each.func, ast.Name)}
 
 
 def _functions(node: ast.AST) -> Iterator[ast.AST]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
@@ -13,8 +14,9 @@ from torch.nn.parameter import is_lazy
 
 from headwise.recording.calls import layouts
 from headwise.recording.calls.drafts import EMPTY
+from headwise.recording.calls.fixed import ANGLES, FIXED
 from headwise.recording.calls.layouts import Family, family
-from headwise.recording.calls.masks import masks
+from headwise.recording.calls.masks import is_switch, masks
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role, is_mapping
 
@@ -24,6 +26,8 @@ __all__ = ["Wanted", "built_of", "calls", "extras", "families", "is_narrow", "wa
 WAYS, MOST = 24, 8
 # what two languages are called
 SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
+# what turns distances into places
+SHIFTS = re.compile(r"rel\w*_?shift|as_strided|skew")
 COUNTS = frozenset({
     "batch", "batch_size", "bsz", "seq_len", "window", "window_size", "stride", "block_size", "chunk_size", "groups",
 })  # fmt: skip
@@ -54,7 +58,7 @@ class Wanted:
 
 def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     """What each parameter of a call is for, by its name and its place."""
-    roles = {each.name: "mapping" if is_mapping(each.annotation) else call_role(each.name) for each in own}
+    roles = {each.name: _role(each) for each in own}
     if "columns" in roles.values():
         # beside a width, h is a height
         roles |= {name: "rows" for name in roles if name in ("h", "H")}
@@ -84,6 +88,10 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     rest = {name: roles[name] for name in roles if name not in taken.values()}
     is_ids = roles.get(taken["query"]) == "ids"
     return Wanted(taken["query"], taken["key"], taken["value"], is_ids, rest, optional)
+
+
+def _role(each: inspect.Parameter) -> str:
+    return "mapping" if is_mapping(each.annotation) else "flag" if is_switch(each) else call_role(each.name)
 
 
 def _is_count(name: str) -> bool:
@@ -220,7 +228,8 @@ def calls(
         call: dict[str, Any] = {}
         for name, value in zip(given, values, strict=True):
             if isinstance(value, Mapping) and "means" in value:
-                call["_mask"] = {"argument": name, **value}
+                shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
+                call["_mask"] = {"argument": name, **value, "shape": shape}
             else:
                 call[name] = value
         call.update({name: call[other] for name, other in tied.items()})
@@ -246,7 +255,12 @@ def _values(
     elif role in ("heads", "key_heads", "head_width", "width"):
         yield {"heads": "H", "key_heads": "Hkv", "head_width": "d", "width": width}[role]
     elif role in ("cache", "encoding"):
-        yield from (None, shape, ["L", width])
+        # one for each distance
+        far = [["2*L-1" if axis == "L" else axis for axis in shape], ["1", "2*L-1", width]]
+        is_far = role == "encoding" and "L" in shape and any(SHIFTS.search(word) for word in reading.words)
+        yield from (*(far if is_far else ()), None, shape, ["L", width])
+    elif role == "frequencies" and name in reading.pairs:
+        yield from ({"_tuple": [each, each]} for each in (*ANGLES[5:], *ANGLES[4:5], *ANGLES[:4]))
     elif role in FIXED:
         yield from (
             [_renamed(axis, width) for axis in each] if isinstance(each, list) else each for each in FIXED[role]
@@ -261,35 +275,6 @@ def _renamed(axis: str, width: str) -> str:
     return axis.replace("D", width)
 
 
-ANGLES: tuple[list[str], ...] = (
-    ["L", "d"], ["B", "L", "d"], ["L", "d//2"], ["B", "L", "d//2"], ["1", "1", "L", "d"], ["1", "L", "1", "d"],
-    ["1", "L", "1", "d//2"], ["1", "1", "L", "d//2"],
-)  # fmt: skip
-# what an argument of a role may be given; D stands for the width
-FIXED: Mapping[str, tuple[Any, ...]] = {
-    "frequencies": (
-        {"_expr": "torch.polar(torch.ones(L, d // 2), torch.randn(L, d // 2))"}, ["L", "d"], ["L", "d//2"], None,
-        ["L", "d//2", "2"], {"_tuple": [["L", "d"], ["L", "d"]]}, {"_tuple": [["L", "d//2"], ["L", "d//2"]]},
-    ),
-    "cosine": ANGLES,
-    "sine": ANGLES,
-    "cosine_sine": tuple({"_tuple": [ANGLES[at], ANGLES[at]]} for at in (1, 0, 3, 2, 4, 5, 6, 7)),
-    "positions": ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None),
-    "adjacency": ({"means": "attend", "shape": ["L", "L"]}, {"means": "attend", "shape": ["B", "L", "L"]}),
-    "weight": (["D", "D"], ["H", "D", "d"]),
-    "packed_weight": (["D", "3*D"], ["3*D", "D"]),
-    "vector": (["D"],),
-    "rows": ("h",),
-    "columns": ("w",),
-    "grid": ({"_tuple": ["h", "w"]},),
-    "start": (0,),
-    "slopes": (["H"], ["B"], ["H", "1", "1"]),
-    "flag": (False,),
-    "mapping": ({"_expr": "{}"},),
-    "scale": (0.5, 1.0),
-    "dropout": (0.0, None),
-    "ids": ({"_ids": ["B", "L"], "below": "11"},),
-}  # fmt: skip
 EXTRA = ("cosine_sine", "cosine", "sine", "frequencies", "positions")
 
 

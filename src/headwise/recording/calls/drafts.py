@@ -13,9 +13,9 @@ from headwise.recording.calls.callee import parameters
 from headwise.recording.calls.plan import Named
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, PAIR
+from headwise.recording.calls.symbols import LEGEND, MORE, PAIR
 
-__all__ = ["EMPTY", "LEAST", "Draft", "drafts", "evened", "parameters"]
+__all__ = ["EMPTY", "LEAST", "Draft", "drafts", "parameters"]
 
 EMPTY = inspect.Parameter.empty
 # no length of an argument is longer
@@ -155,7 +155,9 @@ def _bindings(roles: Mapping[str, str], reading: Reading) -> list[_Variant]:
         return [free]
     every = _Variant(roles, main, tuple(widths))
     if "heads" not in roles.values():
-        return [free, replace(free, same=True)] if len(widths) > 1 else [free]
+        parted = tuple(name for name in widths if name in reading.parted)
+        out = [_Variant(roles, parted[0] if main not in parted else main, parted)] if parted else []
+        return [*out, free, replace(free, same=True)] if len(widths) > 1 else [*out, free]
     if bound and "head_width" not in roles.values():
         out = [replace(every, bound=bound), replace(every, bound=(main,)), every]
     else:
@@ -175,7 +177,7 @@ def _spreads(
             if isinstance(given.get(name), str):
                 size = given[name]
             square = size if name in reading.pairs else f"{size}*{size}"
-            yield from (f"n*{size}", square)
+            yield from (f"n*{size}", square, *([f"{size}+1"] if name in unknown else []))
 
 
 def _main(widths: Sequence[str]) -> str:
@@ -202,13 +204,28 @@ class _Writer:
             for name, each in {"d": LEGEND["d"], **self.known}.items():
                 if not each.equals and each.meaning in ("head_width", "width"):
                     self.known[name] = replace(each, even=True)
+        if self.reading.step > 1:
+            self._step()
         if "d" not in self.known and self.reading.part:
             self.known["d"] = replace(LEGEND["d"], said=self.reading.part)
         elif "d" in self.known and not self.known["d"].said and self.reading.part:
             self.known["d"] = replace(self.known["d"], said=self.reading.part)
         if variant.spread:
             self.known["L"] = replace(LEGEND["L"], equals=variant.spread)
+            count, _, side = variant.spread.partition("*")
+            if count == "n":
+                # an image is as many windows high and wide
+                sides = side.split("*")
+                self.known["h"] = replace(MORE["h"], equals=f"n*{sides[0]}")
+                self.known["w"] = replace(MORE["w"], equals=f"m*{sides[-1]}")
         return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.known)
+
+    def _step(self) -> None:
+        """Sizes that are divided as the code divides widths: that of each head, where widths are made of heads."""
+        for name, each in {"d": LEGEND["d"], **self.known}.items():
+            is_width = name == "d" if self.variant.bound else init_role(each.said or name) == "width"
+            if is_width and not each.equals and each.fixed is None:
+                self.known[name] = replace(each, times=self.reading.step)
 
     def _value(self, each: inspect.Parameter, role: str) -> Any:
         """What one parameter is given; EMPTY: its default."""
@@ -286,11 +303,3 @@ class _Writer:
         if "float" in str(each.annotation):
             return 0.5
         return "L" if role == "" and self.variant.exact == "all" else self._symbol(each.name, each.name, "parameter")
-
-
-def evened(given: Mapping[str, Named], known: Mapping[str, Named]) -> dict[str, Named]:
-    """What the person's symbols stand for, even where a draft tries them so."""
-    return {
-        name: replace(each, even=True) if name in known and known[name].even and not each.equals else each
-        for name, each in given.items()
-    }

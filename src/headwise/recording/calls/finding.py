@@ -15,7 +15,7 @@ from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, pinned, solved, symbols_of
 from headwise.recording.calls.plan import Named, Plan
-from headwise.recording.calls.reading import read
+from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.search import Search
 from headwise.recording.calls.symbols import LEGEND, LETTERS
@@ -65,7 +65,7 @@ def find(
     tried_on = _copied(target)
     found, has_nan = Found((), ()), False
     for wish in _wishes(*given, cross):
-        known = {**_fixed(target), **wish.known}
+        known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
         search = Search(
             tried_on,
             namespace,
@@ -101,6 +101,17 @@ def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
         fixed, more = pinned(init.freed)
         yield Wish({**init.kept, **fixed}, call.kept, {**known, **more}, ranks, cross)
         yield Wish({**init.kept, **init.freed}, {**call.kept, **call.freed}, known, ranks, cross)
+
+
+def _told(reading: Reading) -> dict[str, Named]:
+    """The sizes of a class that takes none, by the names that its file gives to numbers."""
+    letters = {LETTERS.get(init_role(name), ""): (name, size) for name, size in reversed([*reading.numbers.items()])}
+    out = {letter: replace(LEGEND[letter], said=name, fixed=size) for letter, (name, size) in letters.items() if letter}
+    most = min((size for name, size in reading.numbers.items() if init_role(name) == "batch"), default=0)
+    if most > 1:
+        # a table for the largest batch has room for less
+        out["B"] = replace(LEGEND["B"], fixed=most - 1)
+    return out
 
 
 def _real(plan: Plan, given: tuple[Given, Given], built: list[Any]) -> Plan | None:

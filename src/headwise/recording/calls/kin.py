@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from headwise.recording.calls.drafts import Draft
 from headwise.recording.calls.given import pinned
-from headwise.recording.calls.plan import Named, Plan
+from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.symbols import LEGEND, alike, spoken
 
-__all__ = ["crossed", "divisible", "has_queries", "pinned_to", "unbuilt_drafts"]
+__all__ = ["crossed", "divisible", "evened", "has_queries", "keeps_tokens", "pinned_to", "unbuilt_drafts"]
 
 # every usual number of groups of channels divides it
 GROUPED = 32
@@ -18,6 +18,9 @@ GROUPED = 32
 
 def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
     """Of plans with keys of a length of their own, the one that is as a plan in all else, or at least in its layout."""
+    if "2*L-1" in spoken_shapes(ran):
+        # one for each distance between tokens of the same sequence
+        return None
     own = [each for each in among if each.init == ran.init and each.call.get("_layout") == ran.call.get("_layout")]
     same = (
         each
@@ -25,6 +28,18 @@ def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
         if {name: alike(value) for name, value in each.call.items() if name in ran.call}.items() <= ran.call.items()
     )
     return next(same, next(iter(own), None))
+
+
+def keeps_tokens(plan: Plan, query: str, out: Sequence[int]) -> bool:
+    """Whether what comes out is of the samples and the tokens that came in. out: its shape in the smallest run."""
+    shape, sizes = plan.call.get(query), plan.sizes(-1)
+    have = [evaluated(str(each), sizes) for each in shape[:2]] if isinstance(shape, list) else []
+    return len(out) < len(have) or list(out[: len(have)]) == have
+
+
+def spoken_shapes(plan: Plan) -> set[str]:
+    """The axes of what a plan calls with, as they are written."""
+    return {axis for value in plan.call.values() if isinstance(value, list) for axis in map(str, value)}
 
 
 def has_queries(plan: Plan) -> bool:
@@ -40,6 +55,14 @@ def pinned_to(draft: Draft, numbers: Mapping[str, int]) -> Draft:
     if wide is not None and heads is not None and wide.fixed and heads.fixed and known.get("d") == draft.known.get("d"):
         known["d"] = replace(known.get("d", LEGEND["d"]), fixed=wide.fixed // heads.fixed)
     return Draft({**draft.init, **init}, known)
+
+
+def evened(given: Mapping[str, Named], known: Mapping[str, Named]) -> dict[str, Named]:
+    """What the person's symbols stand for, even where a draft tries them so."""
+    return {
+        name: replace(each, even=True) if name in known and known[name].even and not each.equals else each
+        for name, each in given.items()
+    }
 
 
 def unbuilt_drafts(given: Mapping[str, Named], lengths: Sequence[int], *, has_heads: bool) -> list[Draft]:

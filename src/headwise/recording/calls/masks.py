@@ -9,7 +9,7 @@ from typing import Any
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role
 
-__all__ = ["mask_arguments", "masks"]
+__all__ = ["is_switch", "mask_arguments", "masks"]
 
 SHAPES: tuple[tuple[str, ...], ...] = (
     ("B", "1", "L", "S"), ("B", "L", "S"), ("L", "S"), ("B", "S"), ("B", "1", "1", "S"), ("B", "1", "S"),
@@ -26,7 +26,7 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
     keys: the argument that holds keys of their own; what is called as it is comes before the others.
     """
     order = ("mask", "lengths", "bias", "adjacency")
-    found = [each.name for each in own if call_role(each.name) in order]
+    found = [each.name for each in own if call_role(each.name) in order and not is_switch(each)]
     found = [name for name in found if call_role(name) != "adjacency" or name.lower().startswith("adj")]
     side = keys.partition("_")[0] if call_role(keys) == "key" else None
     return sorted(
@@ -35,6 +35,11 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
             order.index(call_role(name)), name.partition("_")[0] != side, "padding" in name, found.index(name),
         ),
     )  # fmt: skip
+
+
+def is_switch(each: inspect.Parameter) -> bool:
+    """Whether an argument is true or false, whatever it is called: `mask_future=True`."""
+    return isinstance(each.default, bool) or str(each.annotation) in ("bool", "<class 'bool'>")
 
 
 def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, Any]]:

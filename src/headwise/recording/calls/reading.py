@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from headwise.recording.calls import axes
+from headwise.recording.calls import axes, steps
 from headwise.recording.calls.axes import last
 from headwise.recording.calls.polarity import Meaning, meanings
 from headwise.recording.calls.roles import init_role
@@ -43,6 +43,7 @@ class Reading:
     parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
     of convolutions are made of. places: what single axes of an argument are called. says_batch_first: its words do.
+    parted: widths that are divided by a head width. step: what must divide every width.
     """
 
     bound: tuple[str, ...] = ()
@@ -58,6 +59,8 @@ class Reading:
     kernels: frozenset[str] = frozenset()
     places: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     says_batch_first: bool = False
+    parted: frozenset[str] = frozenset()
+    step: int = 1
 
     @property
     def is_turned(self) -> bool:
@@ -131,6 +134,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(name for _, tree in trees for name in _kernels(tree)),
         places,
         axes.says_batch_first(target),
+        frozenset(name for _, tree in trees for name in _bound(tree, by="head_width")),
+        steps.step_of([tree for _, tree in trees]),
     )  # fmt: skip
 
 
@@ -154,13 +159,13 @@ def _words(tree: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-def _bound(tree: ast.AST) -> Iterator[str]:
+def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
             left, right = last(node.left), last(node.right)
-            if left and init_role(right) == "heads" and init_role(left) != "heads":
+            if left and init_role(right) == by and init_role(left) != by:
                 yield left
-        elif isinstance(node, ast.Call) and last(node.func) == "divmod" and len(node.args) == 2:
+        elif by == "heads" and isinstance(node, ast.Call) and last(node.func) == "divmod" and len(node.args) == 2:
             yield last(node.args[0])
 
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, product
 from typing import Any
 
 from torch import nn
 
+from headwise.recording.calls import kin
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import calls, extras, families, is_narrow, wanted
 from headwise.recording.calls.configs import config_drafts, config_parameter
-from headwise.recording.calls.drafts import Draft, drafts, evened, parameters
+from headwise.recording.calls.drafts import Draft, drafts, parameters
 from headwise.recording.calls.images import image_sizes
-from headwise.recording.calls.kin import crossed, divisible, has_queries, pinned_to, unbuilt_drafts
 from headwise.recording.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, Family
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS, alike, named, spoken
+from headwise.recording.calls.tables import vocabularies
 from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, is_of_code, mended, tried
 
 __all__ = ["Search"]
@@ -57,7 +59,7 @@ class Search:
         found = self._drafts()
         self.drafts = [each for each in found if self._is_built(each)]
         if isinstance(target, type) and is_narrow(self._built(), reading):
-            self.drafts += [each for each in map(divisible, found[:NARROW]) if self._is_built(each)]
+            self.drafts += [each for each in map(kin.divisible, found[:NARROW]) if self._is_built(each)]
         self.built = self._built()
 
     def found(self) -> Found:
@@ -69,14 +71,14 @@ class Search:
         plans = []
         for plan in self._settings(base):
             plans += [each for each in (self._masked(plan), plan) if each is not None]
-        is_new = not any(missed and each.setting == missed.setting and has_queries(each) for each in plans)
+        is_new = not any(missed and each.setting == missed.setting and kin.has_queries(each) for each in plans)
         failed = tried(missed, self.own)[0] if missed is not None and is_new else None
         return Found(tuple(plans), () if failed is None else (failed,))
 
     def _drafts(self) -> list[Draft]:
         given = self.wish.known
         if not isinstance(self.target, type):
-            return unbuilt_drafts(given, self.wish.lengths, has_heads="heads" in self.what.rest.values())
+            return kin.unbuilt_drafts(given, self.wish.lengths, has_heads="heads" in self.what.rest.values())
         own = parameters(self.target)
         config = config_parameter(own, self.reading)
         if config is None or config.name in self.wish.init:
@@ -84,10 +86,10 @@ class Search:
         else:
             others = [each for each in own if each is not config]
             found = config_drafts(config, others, self.target, self.reading, self.namespace, self.wish.init)
-        found = [Draft(each.init, {**each.known, **evened(given, each.known)}) for each in found]
+        found = [Draft(each.init, {**each.known, **kin.evened(given, each.known)}) for each in found]
         # what the file itself gives a parameter of this name may stand elsewhere in it as well
         sizes = {name: size for name, size in self.reading.numbers.items() if init_role(name) in LETTERS}
-        return [*found, *(pinned_to(each, sizes) for each in found[:1] if sizes.keys() & each.init.keys())]
+        return [*found, *(kin.pinned_to(each, sizes) for each in found[:1] if sizes.keys() & each.init.keys())]
 
     def _base(self) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
@@ -97,22 +99,21 @@ class Search:
         is_free = self.what.is_triple and not isinstance(self.built, nn.Module)
         rounds = [(layouts, (each,)) for each in settings] if is_free else [([each], settings) for each in layouts]
         missed: list[Plan] = []
-        for family, draft, is_cross in (
-            (family, draft, is_cross)
-            for own, among in rounds
-            for family in own
-            for draft in self.drafts
-            for is_cross in among
-        ):
-            is_masked_tried = True
+        ways = (list(product(own, self.drafts, among)) for own, among in rounds)
+        for family, draft, is_cross in chain.from_iterable(ways):
+            is_masked_tried, is_asked, odd = True, False, None
             for plan in self._candidates(draft, family, is_cross=is_cross):
                 if plan.mask and not is_masked_tried:
                     continue
                 ran = self._worked(plan)
                 if not plan.mask:
-                    is_masked_tried = any(each in self.why for each in WANTING)
+                    is_asked |= any(each in self.why for each in WANTING)
+                    is_masked_tried = is_asked
+                if ran is not None and not kin.keeps_tokens(ran, self.what.query, self._ran):
+                    odd = odd or ran
+                    continue
                 if ran is not None:
-                    beside = crossed(ran, missed)
+                    beside = kin.crossed(ran, missed)
                     if beside is not None and ran.setting == "self" and self.what.key not in self.what.optional:
                         one = self._one_query(draft)
                         return (ran, beside) if one is None else (one, self._with_more(one) or beside)
@@ -121,7 +122,9 @@ class Search:
                 if is_cross:
                     missed.append(self.reached)
                 if self.clock.is_over:
-                    return None, None
+                    return odd, None
+            if odd is not None:
+                return odd, kin.crossed(odd, missed)
         found = next((one for one in map(self._one_query, self.drafts) if one is not None), None)
         return found, None if found is None else self._with_more(found)
 
@@ -173,11 +176,9 @@ class Search:
 
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
-        out: dict[str, str] = {}
-        for name in draft.known:
-            if init_role(name) == "vocabulary" and "type" not in name:
-                out.setdefault("vocabulary", name)
-                out["vocabularies"] = f"{out.get('vocabularies', '')} {name}".strip()
+        sizes = self._plan(draft, {}, is_cross=False).sizes(-1)
+        found = vocabularies(draft.known, self._modules(), sizes)
+        out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
         has_weights = any(True for each in self._modules() for _ in each.parameters(recurse=False))
         is_said = "D" in spoken(list(self.wish.call.values()))
         if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
@@ -269,6 +270,8 @@ class Search:
             for mask in masks(name, self.reading, keys="S" if plan.setting == "cross" else "L"):
                 if self.clock.is_over:
                     return next((each for each in spare[:SPARE] if self._runs(each)), None)
+                if "L" in mask["shape"] and not kin.has_queries(plan):
+                    continue
                 call = {**{k: v for k, v in plan.call.items() if k != name}, "_mask": mask}
                 each = self._renamed(replace(plan, call=call, mask=name))
                 done = self._ran(each)

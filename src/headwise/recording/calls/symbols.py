@@ -41,6 +41,7 @@ MORE: dict[str, Named] = {
         Named("t", "parameter", "time", is_small=True),
         Named("N", "parameter", "rows"),
         Named("n", "parameter", "windows", is_small=True),
+        Named("m", "parameter", "windows", is_small=True),
         Named("M", "parameter", "cached keys"),
     )
 }

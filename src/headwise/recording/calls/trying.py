@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.recording.calls.complaints import CONVOLUTION, told_widths
 from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.symbols import spoken
 from headwise.recording.operations import Record
@@ -27,13 +28,9 @@ __all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "is_of_code
 LOOKED_AT = 8
 PROBES = 4
 LONGEST_LOOK = 1.0
-LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
-PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
-NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
-CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 
 
 @dataclass(frozen=True)
@@ -209,7 +206,7 @@ def mended(plan: Plan, error: Exception) -> list[Plan]:
     said_mask = plan.call.get("_mask")
     if ARITHMETIC.search(str(error)) and isinstance(said_mask, Mapping) and "dtype" not in said_mask:
         return [replace(plan, call={**plan.call, "_mask": {**said_mask, "dtype": "float"}})]
-    found = _widths(str(error))
+    found = told_widths(str(error))
     if found is None:
         return []
     have, need = found
@@ -226,6 +223,11 @@ def mended(plan: Plan, error: Exception) -> list[Plan]:
         return _joined(plan, have, need, sizes)
     said = _said(need, plan, sizes)
     out = []
+    turned = [name for name in fitting if axis == 1 and len(plan.call[name]) == 3 and plan.call[name][-1] == said]
+    if turned:
+        # channels before tokens
+        call = {n: [v[0], v[2], v[1]] if n in turned else v for n, v in plan.call.items()}
+        out.append(replace(plan, call=call))
     for names in [*([[name] for name in fitting]), *([fitting] if len(fitting) > 1 else [])]:
         call = {
             name: [*value[:axis], said, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
@@ -259,19 +261,6 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
 def _resembles(argument: str, expression: str, said: Mapping[str, str]) -> bool:
     """Whether what an argument is called begins as what a symbol is: `encoder_outputs` and `enc_hid_dim`."""
     return any(said.get(name, name)[:3] == argument[:3] for name in spoken(expression))
-
-
-def _widths(text: str) -> tuple[int, int] | None:
-    """The size of an axis that came, and the one that was needed."""
-    if found := LINEAR.search(text):
-        return int(found[2]), int(found[3])
-    if found := CONVOLUTION.search(text):
-        return int(found[2]), int(found[1])
-    if found := NORM.search(text):
-        return int(found[2]), int(found[1])
-    if found := PRODUCT.search(text):
-        return int(found[2]), int(found[1])
-    return None
 
 
 def _said(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:

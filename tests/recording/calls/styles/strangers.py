@@ -184,3 +184,86 @@ class MustBeMasked(nn.Module):
         s = torch.einsum("bikgd,bjkd->bkgij", q, k) * self.part**-0.5
         s = s.masked_fill((key_pad == 1).view(b, 1, 1, 1, -1), -torch.inf)
         return torch.einsum("bkgij,bjkd->bikgd", s.softmax(-1), v).reshape(b, n, -1)
+class ChannelsAndTokens(nn.Module):
+    """A convolution over time, in groups of a norm."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.qkv = nn.GroupNorm(8, channels), nn.Conv1d(channels, 3 * channels, 1)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(1, (3, self.heads, -1)).unbind(1)
+        weights = (q.transpose(-2, -1) @ k).softmax(-1)
+        return x + (v @ weights.transpose(-2, -1)).flatten(1, 2)
+
+
+class HeadsByWidth(nn.Module):
+    """A number of heads that is made of their width, in windows that divide the image."""
+
+    def __init__(self, dim, dim_head, window_size):
+        super().__init__()
+        self.heads, self.window, self.qkv = dim // dim_head, window_size, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        b, h, w, c = x.shape
+        n = self.window
+        x = x.view(b, h // n, n, w // n, n, c).transpose(2, 3).reshape(-1, n * n, c)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Items(nn.Module):
+    """A table of what is called items, as many as there are and one for padding."""
+
+    def __init__(self, n_items, d=64):
+        super().__init__()
+        self.table, self.qkv = nn.Embedding(n_items + 1, d, padding_idx=0), nn.Linear(d, 3 * d)
+
+    def forward(self, seq):
+        q, k, v = self.qkv(self.table(seq)).chunk(3, -1)
+        return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+
+
+class LookAhead(nn.Module):
+    """A switch that is called a mask, and a square as long as the input."""
+
+    def __init__(self, dim, example_length):
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.register_buffer("future", torch.full((example_length, example_length), float("-inf")).triu(1))
+
+    def forward(self, x, mask_future_steps: bool = True):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.transpose(-2, -1)
+        return (scores + self.future if mask_future_steps else scores).softmax(-1) @ v
+
+
+class Edges(nn.Module):
+    """Features of every pair, and a mask of pairs; heads in another language."""
+
+    def __init__(self, dim_modelo, num_cabezas, edge_dim=4):
+        super().__init__()
+        self.heads = num_cabezas
+        self.qkv, self.bias = nn.Linear(dim_modelo, 3 * dim_modelo), nn.Linear(edge_dim, num_cabezas)
+
+    def forward(self, x, edge_features, mascara):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) + self.bias(edge_features).permute(0, 3, 1, 2)
+        scores = scores.masked_fill(mascara.unsqueeze(1) == 0, -1e4)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class PairOfTables(nn.Module):
+    """Cosines and sines in one argument, a table for each."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x, freqs):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        cos, sin = freqs[0][:, : x.shape[1]], freqs[1][:, : x.shape[1]]
+        q, k = (torch.stack([t[..., ::2] * cos - t[..., 1::2] * sin, t[..., ::2] * sin + t[..., 1::2] * cos], -1)
+                .flatten(-2).transpose(1, 2) for t in (q, k))  # fmt: skip
+        return ((q @ k.transpose(-2, -1)).softmax(-1) @ v.transpose(1, 2)).transpose(1, 2).flatten(2)

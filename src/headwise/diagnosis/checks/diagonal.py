@@ -1,0 +1,15 @@
+"""Diagonal: tokens that see themselves, whatever their mask says."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from headwise.diagnosis.following.seeing import Sight
+
+__all__ = ["adds_itself"]
+
+
+def adds_itself(masked: Sight, seen: Tensor, right: Tensor) -> bool:
+    """Whether each token sees what the mask lets it see, and itself besides: so that no row is empty."""
+    own = (masked.row == masked.column).expand(seen.shape)
+    return bool((seen == (right | (own & seen))).all()) and bool(seen[masked.seeing.expand(seen.shape) & own].all())
