@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from headwise.recording.calls.drafts import Draft
 from headwise.recording.calls.given import pinned
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.symbols import LEGEND, alike, spoken
+from headwise.recording.calls.trying import Attempt
 
 __all__ = ["crossed", "divisible", "evened", "has_queries", "keeps_tokens", "pinned_to", "unbuilt_drafts"]
 
@@ -30,10 +31,13 @@ def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
     return next(same, next(iter(own), None))
 
 
-def keeps_tokens(plan: Plan, query: str, out: Sequence[int]) -> bool:
-    """Whether what comes out is of the samples and the tokens that came in. out: its shape in the smallest run."""
+def keeps_tokens(plan: Plan, query: str, ran: Callable[[Plan], Attempt]) -> bool:
+    """Whether what comes out under a mask is of the samples and tokens that came in. ran: makes the smallest run."""
     shape, sizes = plan.call.get(query), plan.sizes(-1)
-    have = [evaluated(str(each), sizes) for each in shape[:2]] if isinstance(shape, list) else []
+    if not plan.mask or not isinstance(shape, list):
+        return True
+    have = [evaluated(str(each), sizes) for each in shape[:2]]
+    out = ran(plan).shapes[0]
     return len(out) < len(have) or list(out[: len(have)]) == have
 
 
