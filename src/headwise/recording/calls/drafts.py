@@ -13,6 +13,7 @@ from headwise.recording.calls.callee import parameters
 from headwise.recording.calls.plan import Named
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
+from headwise.recording.calls.steps import divided
 from headwise.recording.calls.symbols import LEGEND, MORE, PAIR
 
 __all__ = ["EMPTY", "LEAST", "Draft", "drafts", "parameters"]
@@ -205,7 +206,7 @@ class _Writer:
                 if not each.equals and each.meaning in ("head_width", "width"):
                     self.known[name] = replace(each, even=True)
         if self.reading.step > 1:
-            self._step()
+            self.known |= divided(self.known, self.reading.step, by_heads=bool(variant.bound))
         if "d" not in self.known and self.reading.part:
             self.known["d"] = replace(LEGEND["d"], said=self.reading.part)
         elif "d" in self.known and not self.known["d"].said and self.reading.part:
@@ -214,18 +215,10 @@ class _Writer:
             self.known["L"] = replace(LEGEND["L"], equals=variant.spread)
             count, _, side = variant.spread.partition("*")
             if count == "n":
-                # an image is as many windows high and wide
                 sides = side.split("*")
                 self.known["h"] = replace(MORE["h"], equals=f"n*{sides[0]}")
                 self.known["w"] = replace(MORE["w"], equals=f"m*{sides[-1]}")
         return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.known)
-
-    def _step(self) -> None:
-        """Sizes that are divided as the code divides widths: that of each head, where widths are made of heads."""
-        for name, each in {"d": LEGEND["d"], **self.known}.items():
-            is_width = name == "d" if self.variant.bound else init_role(each.said or name) == "width"
-            if is_width and not each.equals and each.fixed is None:
-                self.known[name] = replace(each, times=self.reading.step)
 
     def _value(self, each: inspect.Parameter, role: str) -> Any:
         """What one parameter is given; EMPTY: its default."""

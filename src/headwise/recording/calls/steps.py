@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import lcm
 
 from headwise.recording.calls.axes import last
+from headwise.recording.calls.plan import Named
 from headwise.recording.calls.roles import init_role
+from headwise.recording.calls.symbols import LEGEND
 
-__all__ = ["step_of"]
+__all__ = ["divided", "step_of"]
 
 # a half is what even sizes are for; wider steps make no layer that is quickly built
 LEAST, MOST = 3, 64
@@ -21,6 +24,17 @@ def step_of(trees: Sequence[ast.FunctionDef]) -> int:
     """A multiple of what must divide each width; 1: nothing, or more than a small layer has."""
     found = lcm(*(each for tree in trees for each in _steps(tree) if LEAST <= each <= MOST))
     return found * -(-WIDE // found) if 1 < found <= MOST else 1
+
+
+def divided(known: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[str, Named]:
+    """The widths that a step divides: that of each head, where widths are made of heads."""
+    return {
+        name: replace(each, times=step)
+        for name, each in {"d": LEGEND["d"], **known}.items()
+        if (name == "d" if by_heads else init_role(each.said or name) == "width")
+        and not each.equals
+        and each.fixed is None
+    }
 
 
 def _steps(tree: ast.FunctionDef) -> Iterator[int]:
