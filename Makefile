@@ -4,6 +4,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTEST_FLAGS ?=
+# each test is one thread, so a process for each core, up to four: one takes up to 3 GB
+PROCESSES := -n auto --maxprocesses 4
 # the Python of make gpu, whose torch sees the device
 GPU_PYTHON ?= $(or $(SYSTEM_PYTHON),python3)
 SENTENCE := The animal didn't cross the street because it was too tired.
@@ -24,7 +26,7 @@ demo: $(STAMP) ## look at one sentence through a real model
 	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.html --force
 
 test: $(STAMP) ## run the tests
-	"$(PYTHON)" -m pytest $(PYTEST_FLAGS)
+	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
 
 check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 	"$(PYTHON)" -m ruff format --check .
@@ -32,7 +34,7 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 	"$(PYTHON)" -m mypy
 	"$(PYTHON)" -m pytest -q tests/test_import_arrow.py
 	"$(PYTHON)" -m pytest -q tests/test_documents.py
-	"$(PYTHON)" -m pytest --ignore tests/test_import_arrow.py --ignore tests/test_documents.py $(PYTEST_FLAGS)
+	"$(PYTHON)" -m pytest --ignore tests/test_import_arrow.py --ignore tests/test_documents.py $(PROCESSES) $(PYTEST_FLAGS)
 
 bench: $(STAMP) ## measure side by side with torch and other libraries
 	"$(PYTHON)" -m benchmarks
