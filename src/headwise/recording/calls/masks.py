@@ -32,7 +32,7 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
     return sorted(
         found,
         key=lambda name: (
-            order.index(call_role(name)), name.partition("_")[0] != side, "padding" in name, found.index(name),
+            order.index(call_role(name)), "padding" in name, name.partition("_")[0] != side, found.index(name),
         ),
     )  # fmt: skip
 
