@@ -138,3 +138,13 @@ class LatentKeys(nn.Module):
         keys[..., self.size :].copy_(self.shared(x)[:, None].expand_as(k))
         weights = (q @ keys.transpose(-2, -1) * (2 * self.size) ** -0.5).softmax(-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class Joined(Split):
+    """Sequences lie one after the other, without a batch, and are told apart by where each ends."""
+
+    def forward(self, x, cu_seqlens, max_seqlen=None):
+        q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(0, 1) for each in (self.q, self.k, self.v))
+        parts = [each.split(cu_seqlens.diff().tolist(), dim=1) for each in (q, k, v)]
+        out = [(a @ b.transpose(-2, -1) / a.shape[-1] ** 0.5).softmax(-1) @ c for a, b, c in zip(*parts, strict=True)]
+        return self.o(torch.cat(out, dim=1).transpose(0, 1).flatten(1))

@@ -163,6 +163,8 @@ def _again(entry: Seen, value: Tensor) -> Tensor | None:
     """What an operation gives for another tensor; None: it does not take it."""
 
     def instead(each: Any) -> Any:
+        if isinstance(each, tuple | list) and any(isinstance(one, Tensor) for one in each):
+            return [instead(one) for one in each]
         return value.clone() if isinstance(each, Tensor) else each
 
     try:

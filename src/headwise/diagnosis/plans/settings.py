@@ -55,9 +55,7 @@ def settings(
     found = _found(target, namespace, init, bare, own, out)
     out.plans = list(found.plans)
     out.failures = [each.plan for each in found.failures]
-    out.reason = out.reason or "; ".join(
-        dict.fromkeys(f"{type(each.error).__name__}: {each.error}".splitlines()[0] for each in found.failures)
-    )
+    out.reason = out.reason or "; ".join(dict.fromkeys(_told(each.error) for each in found.failures))
     if isinstance(said, Mapping):
         out.sure = True
         free = [plan for plan in out.plans if not plan.mask]
@@ -71,6 +69,12 @@ def settings(
         out.failures += _failing_masks(target, namespace, out, own)
     out.plans += [] if is_inner else _with_flags(out.plans, target, own)
     return out
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; what its first line only announces stands in the second."""
+    first, *rest = f"{type(error).__name__}: {error}".splitlines()
+    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
 
 
 def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:

@@ -19,7 +19,7 @@ __all__ = ["config_drafts", "config_parameter"]
 
 DEEP = ("heads", "key_heads", "layers")
 # ways of writing the same config
-MOST = 8
+MOST, FEW = 8, 2
 # what has no defaults of its own
 PLAIN = ("dict", "SimpleNamespace")
 
@@ -53,7 +53,10 @@ def config_drafts(
     rest = drafts(others, reading, {k: v for k, v in given.items() if k != parameter.name})
     known = rest[0].known if rest else {}
     out = []
-    for draft in drafts(own, reading)[: MOST * 3]:
+    # a config may check that the layers are as many as another of its lists is long
+    fewer = [each for each in own if init_role(each.name) != "layers" or each.default is EMPTY]
+    more = drafts(fewer, reading)[:FEW] if len(fewer) < len(own) else []
+    for draft in [*drafts(own, reading)[: MOST * 3], *more]:
         words = [f"{name}={_written(value, draft.known)}" for name, value in draft.init.items()]
         if opening in PLAIN:
             # what keeps its default is read all the same

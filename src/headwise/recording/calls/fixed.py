@@ -32,7 +32,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "start": (0,),
     "slopes": (["H"], ["B"], ["H", "1", "1"]),
     "flag": (False,),
-    "mapping": ({"_expr": "{}"},),
+    "boundaries": ({"_expr": "torch.tensor([0, L])"},), "limit": ("L",), "mapping": ({"_expr": "{}"},),
     "scale": (0.5, 1.0),
     "dropout": (0.0, None),
     "ids": ({"_ids": ["B", "L"], "below": "11"},),
