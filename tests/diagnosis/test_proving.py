@@ -69,8 +69,9 @@ def test_of_several_faults_each_is_needed_for_the_ideal():
 
 
 def test_a_fault_that_nothing_puts_right_is_suspected_only():
-    found, ours = found_of(PLAIN, "undefined name")
-    assert [each.proved for each in ours] == [False]
+    mutant = next(each for each in mutants(PLAIN, source_of(PLAIN)) if each.operator == "undefined name")
+    found = diagnosis(PLAIN, mutant.source.replace("softmaxx", "unlike_all_there_is"))
+    assert [(each.kind, each.proved) for each in found.faults] == [("undefined-name", False)]
     assert found.examined["ideal"].startswith("no: what it should be could not be computed")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.checks.inputs import redirected
+from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of
 from headwise.diagnosis.following.anatomy import chain_of, operand_marks
 from headwise.diagnosis.following.marks import Marks, source_of
@@ -35,11 +35,11 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     error = failure.error
     said: dict[str, object] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     if isinstance(error, NameError):
-        said = {**said, "name": name_of(error)}
-        return None if is_optional(failure.span, name_of(error)) else Suspect("undefined-name", failure.span, said=said)
+        is_missing = is_optional(failure.span, name_of(error))
+        return None if is_missing else name_suspect(error, failure.span, exam, said)
     if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
         is_other = is_of_another_kind(error, done.named.values())
-        return Suspect("raises", failure.span, said=said) if is_other else _attribute(error, failure, said)
+        return Suspect("raises", failure.span, said=said) if is_other else attribute_suspect(error, failure, said)
     if failure.operation is not None:
         found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
         if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
@@ -117,31 +117,6 @@ def _with_turned(name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
 
 def _with_mask_only(done: Run, exam: Any) -> bool:
     return bool(done.plan.mask) and exam.run(plan=exam.free).record.failure is None
-
-
-def _attribute(error: AttributeError, failure: Any, said: dict[str, object]) -> Suspect:
-    module, name = error.obj, str(error.name)
-    if isinstance(module, Tensor):
-        known = [each for each in dir(Tensor) if not each.startswith("_")]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        words = "" if near else "attribute_unmade"
-        said = {**said, "name": name, "near": near[0] if near else ""}
-        return Suspect("wrong-attribute", failure.span, said=said, words=words)
-    if not isinstance(module, nn.Module):
-        return Suspect("wrong-attribute", failure.span, said={**said, "name": name}, words="attribute_unmade")
-    own = [*module._modules, *module._parameters, *module._buffers]
-    own += [each for each in vars(module) if not each.startswith("_") and each != "training"]
-    near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
-    if not near:
-        return Suspect("wrong-attribute", failure.span, said={**said, "name": name}, words="attribute_unmade")
-    kind, right = type(module), near[0]
-
-    def change(target: Any, _: dict[str, Any]) -> None:
-        for each in target.modules() if isinstance(target, nn.Module) else ():
-            if type(each).__qualname__ == kind.__qualname__ and hasattr(each, right):
-                each.__dict__[name] = getattr(each, right)
-
-    return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": right}, change=change)
 
 
 def _operation(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import difflib
 from collections.abc import Iterator
 
+from headwise.diagnosis.checks.naming import meanings
 from headwise.diagnosis.patches.rewriting import called
 from headwise.diagnosis.patches.sources import Code, Edit, Edits
 from headwise.diagnosis.suspects import Suspect
@@ -38,40 +37,14 @@ def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
         first = next((each for each in getattr(code.tree, "body", []) if not _is_opening(each)), None)
         line = getattr(first, "lineno", 1)
         yield (Edit(line, 0, line, 0, f"{KNOWN[name]}\n"),)
-    bound = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    bound |= {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)} | set(_top(code.tree))
-    own = {
-        each.attr for each in ast.walk(code.tree) if isinstance(each, ast.Attribute) and code.of(each.value) == "self"
-    }
-    if name in own:
-        yield tuple(code.edit(each, f"self.{name}") for each in used)
-    names = sorted((bound | set(dir(builtins))) - {name})
-    for near in difflib.get_close_matches(name, names, n=2, cutoff=0.6):
-        yield tuple(code.edit(each, near) for each in used)
-    import torch
-
-    for near in difflib.get_close_matches(name, dir(torch.nn.functional), n=1, cutoff=0.8):
-        if code.has("F"):
-            yield tuple(code.edit(each, f"F.{near}") for each in used)
-        elif hasattr(torch, near):
-            yield tuple(code.edit(each, f"torch.{near}") for each in used)
+    for meant in meanings(code.tree, function, name):
+        yield tuple(code.edit(each, meant) for each in used)
 
 
 def _is_opening(node: ast.AST) -> bool:
     """Whether a statement must stand before all others: a docstring, or an import from the future."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
-
-
-def _top(tree: ast.AST) -> Iterator[str]:
-    for node in getattr(tree, "body", []):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        for each in ast.walk(node) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) else ():
-            if isinstance(each, ast.alias):
-                yield each.asname or each.name
-            elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                yield each.id
 
 
 def _unregistered(code: Code, _: Suspect) -> Iterator[Edits]:
