@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.wording import say
 
 
 class Attention(nn.Module):
@@ -73,3 +74,18 @@ def test_what_the_caller_has_set_about_a_diagnosis_changes_nothing_of_it(name):
         found = hw.doctor(Attention)
     assert (found.verdict, found.findings) == ("sound", hw.doctor(Attention).findings)
     assert not any(str(each).startswith("no: the check itself failed") for each in found.examined.values())
+
+
+def test_of_torchs_own_layer_it_is_said_that_it_is_and_that_its_callers_are_examined():
+    class Calling(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.layer = nn.MultiheadAttention(width, heads, batch_first=True)
+
+        def forward(self, x):
+            return self.layer(x, x, x, need_weights=False)[0]
+
+    own, calling = hw.doctor(nn.MultiheadAttention), hw.doctor(Calling)
+    assert (own.verdict, own.reason) == ("not examined", say("doctor.of_torch", lang="en"))
+    assert calling.verdict == "sound", str(calling)
+    assert calling.examined["ideal"] == f"no: {say('doctor.missed.torch_layer', lang='en')}"

@@ -17,6 +17,7 @@ from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.owners import holds_layers, is_of_torch
 from headwise.diagnosis.patches.patching import candidates
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
@@ -37,6 +38,7 @@ LAYOUT = frozenset({
     "split-without-transpose", "merge-without-transpose", "heads-batch-swapped", "key-not-transposed", "input-ignored",
     "key-uses-query-length", "batch-length-confused",
 })  # fmt: skip
+NO_IDEAL = Missed("doctor.missed.no_ideal")
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -74,18 +76,18 @@ def diagnosed(
             (_finding(each, files, held, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity)
         )
     )
-    verdict, reason = _verdict(findings, exams, lang)
+    verdict, reason = _verdict(target, findings, exams, lang)
     tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
     return Diagnosis(title, verdict, findings, tried, reason, lang)
 
 
-def _verdict(findings: Sequence[Finding], exams: Sequence[Examination], lang: str) -> tuple[str, str]:
+def _verdict(target: Any, findings: Sequence[Finding], exams: Sequence[Examination], lang: str) -> tuple[str, str]:
     """The verdict, and why there is none."""
     if any(each.severity == "fault" for each in findings):
         return "faulty", ""
     known = [exam for exam in exams if exam.is_understood]
     if not known:
-        return "not examined", say("doctor.no_attention", lang=lang)
+        return "not examined", say(f"doctor.{'of_torch' if is_of_torch(target) else 'no_attention'}", lang=lang)
     if any(exam.held.is_whole for exam in known):
         return "sound", ""
     return "not examined", say("doctor.not_whole", lang=lang)
@@ -182,7 +184,8 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     """Measure what was found, against what the output should be."""
     goal = exam.held("ideal", Goal(None), goal_of, exam)
-    exam.examined["ideal"] = goal.is_met_by(exam.run().output)
+    met = goal.is_met_by(exam.run().output)
+    exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
         return
     left = broken(exam)
@@ -276,7 +279,7 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
         # what was tried in one of them was tried
         **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
-        "ideal": all(exam.examined.get("ideal") for exam in exams) or Missed("doctor.missed.no_ideal"),
+        "ideal": next((said for exam in exams if (said := exam.examined.get("ideal", NO_IDEAL)) is not True), True),
     }
     layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
     if layouts:

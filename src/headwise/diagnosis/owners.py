@@ -13,9 +13,10 @@ from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.members import module_at
 from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import LAYERS
 from headwise.recording.libraries import is_library
 
-__all__ = ["Owner", "insides", "owners"]
+__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "owners"]
 
 
 @dataclass(frozen=True)
@@ -107,3 +108,14 @@ def _is_own(module: nn.Module, own: Sequence[str]) -> bool:
 
 def _is_numbered(path: str) -> bool:
     return path.rpartition(".")[2].isdigit()
+
+
+def is_of_torch(target: Any) -> bool:
+    """Whether a target is torch's own code, which runs as one step."""
+    kind = type(target) if isinstance(target, nn.Module) else target
+    return str(getattr(kind, "__module__", "")).partition(".")[0] == "torch"
+
+
+def holds_layers(run: Run) -> bool:
+    """Whether a layer of torch's own makes the attention of a run in one step."""
+    return any(each.last in LAYERS for each in run.seen)

@@ -206,6 +206,8 @@ DOCTOR: dict[str, str] = {
     '--init \'{{"d_model": "H*d", "heads": "H"}}\' --call \'{{"x": ["B", "L", "H*d"]}}\'；Python 里是 init= 和 call=。',
     "doctor.no_attention": "没有找到 token 之间的 softmax 注意力。线性注意力、通道注意力以及用别的方式算得分的代码不"
     "在检查之列。",
+    "doctor.of_torch": "这是 torch 自己的代码，作为一步运行，不在检查之列。请给出调用它的类或函数："
+    "受检查的是它怎样被调用（传入什么、轴的顺序、mask）。",
     "doctor.not_whole": "下结论所必需的一项检查自身失败了：是哪一项、在何处，见未检查的部分。",
     "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
     "doctor.no_fix": "没有写文件：没有能靠替换文字改正的地方。",

@@ -117,4 +117,5 @@ LAWS: dict[str, str] = {
     "doctor.factor.constant": "一个固定的数",
     "doctor.evidence.apart": "输出误差 {error}；没有试过怎样改正。",
     "doctor.missed.no_ideal": "无法由这段代码算出应有的输出",
+    "doctor.missed.torch_layer": "由 torch 自带的注意力层一步算出；检查的是它怎样被调用",
 }

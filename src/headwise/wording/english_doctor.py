@@ -225,6 +225,8 @@ DOCTOR: dict[str, str] = {
     '--init \'{{"d_model": "H*d", "heads": "H"}}\' --call \'{{"x": ["B", "L", "H*d"]}}\'; in Python init= and call=.',
     "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "
     "over channels and scores that are made in another way are not examined.",
+    "doctor.of_torch": "This is torch's own code, which runs as one step and is not examined. Name a class or a "
+    "function that calls it: how it is called is examined (what is handed to it, the order of its axes, its masks).",
     "doctor.not_whole": "A check without which there is no verdict failed itself: what was not examined says which, "
     "and where.",
     "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",

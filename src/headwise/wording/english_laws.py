@@ -123,4 +123,6 @@ LAWS: dict[str, str] = {
     "doctor.factor.constant": "a fixed number",
     "doctor.evidence.apart": "Output error {error}; what mends it was not tried.",
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",
+    "doctor.missed.torch_layer": "torch's own attention layer computes it in one step; what is examined is how it is "
+    "called",
 }
