@@ -1,4 +1,4 @@
-"""A name that is not defined is put right where it is known what was meant, and what is wrong behind it is found too."""
+"""A name that is not defined is put right where it is known what was meant; what is wrong behind it is found too."""
 
 from tests.diagnosis.mutants import diagnosis
 from tests.diagnosis.operators import Host
