@@ -1,7 +1,11 @@
 """The laws of calls, instances and training: a class that breaks one is told which and where, and no other class is."""
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+import torch
+
+from headwise.diagnosis.checks.keeping import left_over
 from tests.diagnosis.mutants import diagnosis
 from tests.diagnosis.operators import Host
 
@@ -129,6 +133,7 @@ def test_a_broken_law_is_told_with_its_line(law):
 MENDED = (
     "an argument changed by +=", "an argument changed through a view", "a weight that is a plain tensor",
     "a random buffer that is not saved", "keys that are rounded", "a name that is missing in training",
+    "an output that piles up",
 )  # fmt: skip
 
 # what looks like a broken law and is none
@@ -157,3 +162,15 @@ KEPT = {
 def test_what_only_looks_like_a_broken_law_is_no_fault(case):
     found, faults = told(changed(*KEPT[case]))
     assert (found.verdict, faults) == ("sound", []), str(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"), [(1.0, float("nan"), ["left_over"]), (float("nan"), float("nan"), [])]
+)
+def test_a_second_call_that_gives_no_number_where_the_first_did_gives_another_output(first, second, words):
+    def given(value):
+        record, plan = SimpleNamespace(failure=None), SimpleNamespace(init={}, call={})
+        return SimpleNamespace(output=torch.tensor([0.5, value]), record=record, seen=(), target=None, plan=plan)
+
+    found, _ = left_over(given(first), lambda **_: given(second))
+    assert [each.words for each in found] == words

@@ -1,54 +1,10 @@
 """Faults in the forms in which strangers write them: each is found, named, and located where it was made."""
 
-import textwrap
-
 import pytest
 
-from headwise.diagnosis.diagnosing import diagnosed
-from tests.diagnosis.mutants import loaded
-from tests.diagnosis.operators import Host
-
-HEAD = """
-import math
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-"""
+from tests.diagnosis.written import HEAD, PLAIN, attend, found_in, line_of
 
 # the line of the fault ends with "# <-"
-SELF = """
-class Attend(nn.Module):
-    def __init__(self, width, num_heads, {extra}):
-        super().__init__()
-        self.num_heads = num_heads
-        self.part = width // num_heads
-        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
-{made}
-
-    def cut(self, t):
-        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
-
-    def forward(self, x, {given}):
-        n, long, width = x.shape
-        q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
-{body}
-        return self.join(y.transpose(1, 2).reshape(n, long, width))
-"""
-PLAIN = """
-w = (q @ k.mT * self.part ** -0.5).softmax(-1)
-y = w @ v
-"""
-
-
-def attend(made="", body=PLAIN, extra="", given=""):
-    """A class of self-attention with what is special to it."""
-
-    def block(text):
-        return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
-
-    return SELF.format(made=block(made), body=block(body), extra=extra, given=given)
-
-
 CASES = {
     "a number that the constructor makes of the model's width": ("scale-wrong", attend(
         "self.factor = width ** -0.5  # <-",
@@ -202,16 +158,12 @@ class Attend(nn.Module):
 def test_a_fault_is_named_and_located_where_it_was_made(name):
     kind, text = CASES[name]
     source = HEAD + text
-    lines = [at for at, line in enumerate(source.splitlines(), 1) if line.endswith("# <-")]
-    target, namespace, file = loaded(Host("Attend", "strangers.py", {}, None), source, "stranger")
-    found = diagnosed(target, title=name, namespace=namespace, files={file: "strangers.py"})
-    assert [(each.kind, each.line) for each in found.faults] == [(kind, lines[0])]
+    assert [(each.kind, each.line) for each in found_in(source).faults] == [(kind, line_of(source, "# <-"))]
 
 
 def test_what_the_last_projection_refuses_is_examined():
     source = HEAD + attend("", PLAIN).replace("self.join(y.transpose(1, 2).reshape(n, long, width))", "self.join(y)")
-    target, namespace, file = loaded(Host("Attend", "strangers.py", {}, None), source, "stranger")
-    found = diagnosed(target, title="refused", namespace=namespace, files={file: "strangers.py"})
+    found = found_in(source)
     assert [each.line for each in found.faults] == [source.splitlines().index("        return self.join(y)") + 1]
 
 
@@ -221,6 +173,5 @@ def test_without_the_fault_there_is_none(name):
     source = HEAD + CASES[name][1]
     for wrong, right in mended.items():
         source = source.replace(wrong, right)
-    target, namespace, file = loaded(Host("Attend", "strangers.py", {}, None), source, "stranger")
-    found = diagnosed(target, title=name, namespace=namespace, files={file: "strangers.py"})
+    found = found_in(source)
     assert (found.verdict, found.faults) == ("sound", ())

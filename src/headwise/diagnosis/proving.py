@@ -151,8 +151,8 @@ def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequenc
 
 
 def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, object]], *, is_law: bool) -> Suspect:
-    if not suspect.is_mendable and suspect.severity != "fault":
-        # what is only told is as it was seen
+    if not suspect.is_mendable and (suspect.proved or suspect.severity != "fault"):
+        # what was measured where it was found, or is only told, is as it was seen
         return suspect
     if not suspect.is_mendable:
         is_seen = suspect.kind in ("batch-length-confused", "sample-leak") and _is_leaking(exam)

@@ -200,6 +200,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.raised_ideal": "{error} → 改正此处后，输出误差 {after}。",
     "doctor.evidence.raised_laws": "{error} → 改正此处后可以运行，检查通过。",
     "doctor.evidence.samples": "改动一个样本的数值，另一个样本的输出随之改变。",
+    "doctor.evidence.forgotten": "清除前一次调用在模块里留下的东西后，再次调用的输出与第一次之差 {error} → 0。",
     "doctor.evidence.replaced": "改正此处后，输出误差 {error} → 0。",
     "doctor.evidence.source": "改好的源码重新载入并检查过：此问题消失，也没有出现新问题。",
     "doctor.unknown_call": "不知道怎样构造或调用它（{error}）。请用 --init 和 --call 说明，例如 "

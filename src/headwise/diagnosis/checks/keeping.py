@@ -69,8 +69,9 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         return [], Missed("doctor.missed.no_output")
     for earlier in (0, BEFORE):
         again = rerun(earlier=earlier)
-        if again.record.failure is not None:
-            place = again.record.failure.span
+        raised = again.record.failure
+        if raised is not None:
+            place = raised.span
         elif again.output is None or _is_near(run.output, again.output):
             continue
         else:
@@ -78,14 +79,29 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         kept = memories(run)
         if kept:
             return [], Missed("doctor.missed.memory", {"name": kept[0]})
-        return [Suspect("unknown", place, words="left_over")], True
+        forgot = rerun(earlier=earlier, forgets=True)
+        if forgot.record.failure is not None or forgot.output is None or not _is_near(run.output, forgot.output):
+            return [Suspect("unknown", place, words="left_over")], True
+        error = _apart(run.output, again.output) if raised is None else type(raised.error).__name__
+        said = {"how": "forgotten" if raised is None else "raised_laws"}
+        return [Suspect("unknown", place, words="left_over", said=said, proved=True, evidence=error)], True
     return [], True
+
+
+def _apart(a: Tensor, b: Tensor | None) -> str:
+    """How far two outputs are apart, as it is said."""
+    if b is None or a.shape != b.shape:
+        return "inf"
+    return f"{float((a - b).detach().abs().nan_to_num(nan=float('inf')).max()):.4g}"
 
 
 def _is_near(a: Tensor, b: Tensor) -> bool:
     if a.dtype is torch.bool:
         return torch.equal(a, b)
-    return a.shape == b.shape and bool(((a - b).detach().abs().nan_to_num() <= NEAR).all())
+    if a.shape != b.shape or not torch.equal(a.isnan(), b.isnan()):
+        return False
+    # infinity less infinity is none
+    return bool(((a - b).detach().abs().nan_to_num() <= NEAR).all())
 
 
 def _parting(first: Run, second: Run) -> Span | None:

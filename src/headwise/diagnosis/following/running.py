@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.copies import as_it_is
 from headwise.diagnosis.following.marks import Marks, tokens
 from headwise.diagnosis.following.replacing import Replacing, Site
 from headwise.diagnosis.following.shadow import Seen, Shadow
@@ -83,13 +84,15 @@ class Run:
 @dataclass(frozen=True)
 class Manner:
     """How a run is made. seed: of the inputs; luck: of what is drawn while it runs, None: as the inputs. earlier: the
-    seed of the inputs of a call before, None: it is the first. instance: the seed of what is drawn while it is built.
+    seed of the inputs of a call before, None: it is the first. forgets: what that call left in the target is taken
+    away. instance: the seed of what is drawn while it is built.
     """
 
     dtype: torch.dtype = torch.float64
     seed: int = 0
     luck: int | None = None
     earlier: int | None = None
+    forgets: bool = False
     instance: int = 0
     gradients: bool = False
     training: bool = False
@@ -154,7 +157,10 @@ def run(
                 torch.default_generator.manual_seed(0)
                 _called(plan, target, sizes, 0, manner.dtype)
             if manner.earlier is not None:
+                forget = as_it_is(target) if manner.forgets and model is not None else None
                 _called(plan, target, sizes, manner.earlier, manner.dtype)
+                if forget is not None:
+                    forget()
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
             done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
     shadow.follow(done.operations)

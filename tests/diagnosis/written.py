@@ -1,0 +1,55 @@
+"""Written: sources of a class of attention with what is special to a case, and what the doctor says of them."""
+
+import textwrap
+
+from tests.diagnosis.mutants import diagnosis
+from tests.diagnosis.operators import Host
+
+HEAD = """
+import math
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+"""
+
+SELF = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads, {extra}):
+        super().__init__()
+        self.num_heads = num_heads
+        self.part = width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+{made}
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
+
+    def forward(self, x, {given}):
+        n, long, width = x.shape
+        q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
+{body}
+        return self.join(y.transpose(1, 2).reshape(n, long, width))
+"""
+PLAIN = """
+w = (q @ k.mT * self.part ** -0.5).softmax(-1)
+y = w @ v
+"""
+
+
+def attend(made="", body=PLAIN, extra="", given=""):
+    """A class of self-attention with what is special to it."""
+
+    def block(text):
+        return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
+
+    return SELF.format(made=block(made), body=block(body), extra=extra, given=given)
+
+
+def found_in(source, name="Attend"):
+    """The diagnosis of a class of a source."""
+    return diagnosis(Host(name, "written.py", {}, None), source)
+
+
+def line_of(source, part):
+    """The first line with a text, from 1."""
+    return next(at for at, line in enumerate(source.splitlines(), 1) if part in line)
