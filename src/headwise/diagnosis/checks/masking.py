@@ -12,6 +12,7 @@ from headwise.diagnosis.checks.coming import arranged, home_of, reached_by, uses
 from headwise.diagnosis.checks.diagonal import adds_itself
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import Attention, attentions
+from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
 from headwise.diagnosis.following.marks import place_of, sample_of
 from headwise.diagnosis.following.replacing import Recalled, Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -27,9 +28,15 @@ CLEAR = 1e-4
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
-    for a, b in zip(attentions(masked), attentions(free), strict=False):
-        with_mask, without = sight_of(a), sight_of(b)
+    pairs = [(a, b, sight_of(a), sight_of(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
+    reached = reached_by(masked)
+    takers = [sight for a, _, sight, _ in pairs if any(uses(each, reached) for each in (*a.path, a.context))]
+    sources = {int(each.source.max()) for each in takers if each is not None}
+    for a, b, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
+            continue
+        if sources and int(with_mask.source.max()) not in sources:
+            # it looks at other tokens than those that the mask is for
             continue
         samples = int(with_mask.sample.max()) + 1
         rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
@@ -257,6 +264,8 @@ def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[...,
     """torch's own attention, called with the mask as it is meant."""
     entry = attention.context
     a, b = entry.given[:2]
+    if is_layer(entry):
+        return _layer_stand_ins(run, attention)
     if entry.last != "scaled_dot_product_attention" or a is None or b is None or len(a.shape) != 4:
         return {}
     x = a.arrays["t"][..., 0][..., None]
@@ -267,6 +276,20 @@ def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[...,
         return {}
     open_to = allowed[sample_of(x), place_of(x), place_of(y)]
     return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
+
+
+def _layer_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+    """torch's own layer, called with the mask as it is meant, and with what else hides keys from it as it was."""
+    sight = sight_of(attention)
+    if sight is None:
+        return {}
+    allowed = allowed_by(run, *(int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)))
+    if allowed is None:
+        return {}
+    open_to = allowed[sight.sample, sight.row, sight.column]
+    entry, reached = attention.context, reached_by(run)
+    masks = [each for each, seen in zip(entry.tensors, entry.operation.inputs, strict=True) if seen.number in reached]
+    return hidden_in_layer(entry, open_to, masks)
 
 
 def _undone(place: int) -> Callable[..., Any]:

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from headwise.diagnosis.checks.direction import is_triangle, wants_causal
 from headwise.diagnosis.following.anatomy import Attention, attentions, makers
+from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
 from headwise.diagnosis.following.marks import place_of
+from headwise.diagnosis.following.origins import is_left
 from headwise.diagnosis.following.replacing import Recalled, Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import NOTHING, Sight, sight_of
-from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.following.shadow import LAYERS, Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Span
+from headwise.recording.identity import tensors
 
 __all__ = ["order_suspects", "pattern_of"]
 
@@ -110,13 +113,18 @@ def _kind(seen: Tensor, *, wants: bool) -> str:
 
 
 def _dropped(run: Run) -> Seen | None:
-    """The operation that hides later keys of scores, and whose result nothing takes."""
+    """The operation that hides later keys of scores, or makes the square for it, and whose result nothing takes."""
     taken = {each.number for entry in run.seen for each in entry.operation.inputs}
+    given = {id(each) for each in tensors(run.record.result)}
     for entry in run.seen:
         marks = [each for each in entry.given if each is not None and each.kind == "pair"]
-        if entry.last not in ("masked_fill", "where") or not marks or entry.operation.writes:
+        if any(made.number in taken for made in entry.operation.outputs) or entry.operation.writes:
             continue
-        if any(made.number in taken for made in entry.operation.outputs):
+        value = _value(entry)
+        if entry.last in ("tril", "triu") and not marks and value is not None and is_triangle(value):
+            if id(value) not in given and is_left(entry.operation.span):
+                return entry
+        if entry.last not in ("masked_fill", "where") or not marks:
             continue
         values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]
         if any(each is not None and is_triangle(each) for each in values):
@@ -152,8 +160,8 @@ def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
     """
     code, own = entry.operation.span.source, maker.operation.span
     is_here = own.function == entry.operation.span.function and own.line != entry.operation.span.line
-    is_turned = re.search(r"~|==|!=|logical_not|keep|allow|visib|seen|see\b|valid|attend|lower|tril|open", code)
-    return is_here and entry.last in ("masked_fill", "masked_fill_") and is_turned is None
+    is_turned = re.search(r"~|==|!=|logical_not|keep|allow|visib|seen|see\b|valid|attend\b|lower|tril|open", code)
+    return is_here and entry.last in ("masked_fill", "masked_fill_", *LAYERS) and is_turned is None
 
 
 def _made_by(run: Run, entry: Seen) -> Seen | None:
@@ -220,6 +228,10 @@ def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
 
 
 def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+    entry, sight = attention.context, sight_of(attention)
+    if is_layer(entry) and sight is not None:
+        masks = [each for each, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
+        return hidden_in_layer(entry, sight.column <= sight.row, masks)
     if attention.context.last != "scaled_dot_product_attention":
         return {}
     return {site_of(attention.context.operation): Recalled(attention.context.function, {"is_causal": True})}

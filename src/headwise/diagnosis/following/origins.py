@@ -15,7 +15,7 @@ from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.patches.sources import Code, code_at
 from headwise.recording import Operation, Span
 
-__all__ = ["alias_after", "call_of", "fill_of", "made_at", "option_of", "own_number", "own_size", "returned"]
+__all__ = ["alias_after", "call_of", "fill_of", "is_left", "made_at", "option_of", "own_number", "own_size", "returned"]
 
 # which parts of an operation's code are meant
 Pick = Callable[[ast.AST], Iterator[ast.expr]]
@@ -183,6 +183,18 @@ def alias_after(span: Span, *, returns: bool = False) -> Span | None:
         if is_it and isinstance(node, ast.Return) and node.lineno > statement.lineno:
             return _span(code, node, span)
     return None
+
+
+def is_left(span: Span) -> bool:
+    """Whether what is made at a place gets a name that its function reads nowhere."""
+    code = code_at(span)
+    function = None if code is None else _function(code, code.node)
+    if code is None or function is None:
+        return False
+    statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return False
+    return not _loads(function, statement.targets[0].id)
 
 
 def returned(file: str, node: ast.expr) -> Span | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from headwise.recording import Operation, Span
@@ -15,7 +20,7 @@ from headwise.recording.calls import check_lengths
 from headwise.recording.naming import is_question, name_of
 from headwise.recording.spans import Own, sign_at, span_of
 
-__all__ = ["Recalled", "Replacing", "Site", "site_of"]
+__all__ = ["Rebound", "Recalled", "Replacing", "Site", "site_of"]
 
 Site = tuple[tuple[Span, ...], Span, str]
 
@@ -43,6 +48,20 @@ class Recalled:
         return {**kept, **self.given}
 
 
+@dataclass(frozen=True, eq=False)
+class Rebound:
+    """A stand-in that calls a function with other values for some of its parameters. given: these, by name."""
+
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        function = inspect.unwrap(self.function)
+        bound = inspect.signature(function).bind(*args, **options)
+        bound.arguments.update(self.given)
+        return function(*bound.args, **bound.kwargs)
+
+
 class Replacing(TorchFunctionMode):
     """A mode that calls a stand-in, with the arguments of the operation, at each site that has one."""
 
@@ -61,13 +80,35 @@ class Replacing(TorchFunctionMode):
         if is_question(func) or not self._stand_ins:
             return func(*args, **options)
         frame = next(self._own.frames(sys._getframe(1)), None)
+        named = None if frame is None else name_of(func, sign_at(frame))[0]
+        return (self._stand_in(frame, named) or func)(*args, **options)
+
+    @contextmanager
+    def within_layers(self) -> Iterator[None]:
+        """A block in which what stands in for a call of torch's own layer, which no mode sees, is called too."""
+        if not any(isinstance(each, Rebound) for each in self._stand_ins.values()):
+            yield
+            return
+        original = nn.MultiheadAttention.forward
+
+        @functools.wraps(original)
+        def forward(*args: Any, **options: Any) -> Any:
+            frame = next(self._own.frames(sys._getframe(1)), None)
+            return (self._stand_in(frame, nn.MultiheadAttention.__name__) or original)(*args, **options)
+
+        setattr(nn.MultiheadAttention, "forward", forward)  # noqa: B010  mypy refuses the other
+        try:
+            yield
+        finally:
+            setattr(nn.MultiheadAttention, "forward", original)  # noqa: B010
+
+    def _stand_in(self, frame: FrameType | None, name: str | None) -> Callable[..., Any] | None:
+        """What stands in for an operation that the person's code runs; None: nothing does."""
         here = None if frame is None else span_of(frame)
         if frame is None or here not in self._spans:
-            return func(*args, **options)
-        frames = list(self._own.frames(frame))
-        name = name_of(func, sign_at(frame))[0]
+            return None
+        callers = tuple(span_of(each) for each in reversed(list(self._own.frames(frame))[1:]))
         for (chain, span, asked), stand_in in self._stand_ins.items():
-            callers = tuple(span_of(each) for each in reversed(frames[1:]))
             if span == here and asked == name and (not chain or callers[-len(chain) :] == chain):
-                return stand_in(*args, **options)
-        return func(*args, **options)
+                return stand_in
+        return None

@@ -147,9 +147,11 @@ def run(
                     each.requires_grad_()
         given = {name: each.detach().clone() for name, each in named.items()}
         model = target if isinstance(target, nn.Module) else None
+        replacing = Replacing(stand_ins or {}, own)
         with (
             torch.set_grad_enabled(manner.gradients),
-            Replacing(stand_ins or {}, own),
+            replacing,
+            replacing.within_layers(),
             torch.random.fork_rng(devices=()),
         ):
             if model is not None and any(isinstance(each, nn.UninitializedParameter) for each in model.parameters()):

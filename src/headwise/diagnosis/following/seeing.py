@@ -6,27 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.diagnosis.following.anatomy import Attention, operand_marks, value_of
-from headwise.diagnosis.following.marks import Marks, place_of, sample_of
+from headwise.diagnosis.following.layers import is_layer
+from headwise.diagnosis.following.marks import Marks, place_of, sample_of, source_of
+from headwise.diagnosis.following.replacing import Rebound
 from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
 
 __all__ = ["Sight", "allowed_by", "sight_of"]
 
 # a weight below this is none
 NOTHING = 1e-7
+# of samples, tokens and features
+AXES = 3
 
 
 @dataclass(frozen=True)
 class Sight:
-    """weights: (problems, queries, keys). sample, row, column: which sample, query and key each entry is of."""
+    """weights: (problems, queries, keys). sample, row, column: which sample, query and key each entry is of; source:
+    of which argument its key is.
+    """
 
     weights: Tensor
     sample: Tensor
     row: Tensor
     column: Tensor
     head: Tensor
+    source: Tensor
 
     @property
     def visible(self) -> Tensor:
@@ -60,11 +68,13 @@ def _sight(weights: Tensor, marks: Marks, attention: Attention, flat: object) ->
     x, y, h = (flat(marks.arrays[each]) for each in (attention.looks, attention.keys, "h"))
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
-    return Sight(weights, sample_of(x), place_of(x), place_of(y), h)
+    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
 def _fused(attention: Attention) -> Sight | None:
     entry = attention.context
+    if is_layer(entry):
+        return _of_layer(entry)
     if entry.last != "scaled_dot_product_attention" or len(entry.tensors) < 3:
         return None
     q, k = entry.tensors[:2]
@@ -89,7 +99,29 @@ def _fused(attention: Attention) -> Sight | None:
     h = a.arrays["f"][..., :1].expand(shape).reshape(-1, *shape[-2:])
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
-    return Sight(scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:]), sample_of(x), place_of(x), place_of(y), h)
+    weights = scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:])
+    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+
+
+def _of_layer(entry: Seen) -> Sight | None:
+    """What torch's own layer lets be seen: it is asked for its weights."""
+    given = [each for each in entry.given[:2] if each is not None and each.kind == "token" and len(each.shape) == AXES]
+    module: nn.MultiheadAttention = entry.args[0]
+    if len(given) != 2:
+        return None
+    changed = entry.change.given if isinstance(entry.change, Rebound) else {}
+    asked = Rebound(entry.function, {**changed, "need_weights": True, "average_attn_weights": False})
+    with torch.no_grad():
+        weights = asked(*entry.args, **entry.options)[1]
+    x, y = (each.arrays["t"][..., 0] if module.batch_first else each.arrays["t"][..., 0].T for each in given)
+    if weights.shape != (x.shape[0], module.num_heads, x.shape[1], y.shape[1]):
+        return None
+    h = torch.arange(module.num_heads)[None, :, None, None].expand(weights.shape)
+    x, y = x[:, None, :, None].expand(weights.shape), y[:, None, None, :].expand(weights.shape)
+    x, y, h, weights = (each.reshape(-1, *weights.shape[-2:]) for each in (x, y, h, weights))
+    if bool((x < 0).any()) or bool((y < 0).any()):
+        return None
+    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
 def mask_argument(args: tuple[object, ...], options: Mapping[str, object]) -> Tensor | None:
