@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from headwise.diagnosis.following.origins import fill_of, made_at
@@ -36,7 +37,8 @@ def home_of(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span 
         home = made_at(place.operation, fill_of)
         return home or (place.operation.span if filled else None)
     if kind == "mask-inverted":
-        turned = [each for each in made if each.operation.name in TURNS]
+        # places below a length are those that are there: what is done with them is wrong
+        turned = [each for each in made if each.operation.name in TURNS and not _counts_places(run, each)]
         filled = [each for each in made if each.operation.name in FILLS]
         return (turned or filled)[-1].operation.span if turned or filled else None
     if kind == "mask-ignored":
@@ -52,6 +54,13 @@ def home_of(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span 
                  and prod(each.operation.outputs[0].shape) < prod(each.operation.inputs[0].shape)]  # fmt: skip
         return fewer[0].operation.span if fewer else None
     return None
+
+
+def _counts_places(run: Run, entry: Seen) -> bool:
+    """Whether an operation asks which places are below the lengths that are given."""
+    said = run.plan.call.get("_mask")
+    is_of_lengths = isinstance(said, Mapping) and said["means"] == "lengths"
+    return is_of_lengths and entry.operation.name in ("<", "lt", ">", "gt")
 
 
 def _unread(run: Run, reached: set[int]) -> Span | None:

@@ -28,11 +28,11 @@ CLEAR = 1e-4
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
-    pairs = [(a, b, sight_of(a), sight_of(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
     reached = reached_by(masked)
-    takers = [sight for a, _, sight, _ in pairs if any(uses(each, reached) for each in (*a.path, a.context))]
+    pairs = [(a, sight_of(a), sight_of(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
+    takers = [sight for a, sight, _ in pairs if any(uses(each, reached) for each in (*a.path, a.context))]
     sources = {int(each.source.max()) for each in takers if each is not None}
-    for a, b, with_mask, without in pairs:
+    for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
         if sources and int(with_mask.source.max()) not in sources:
@@ -55,7 +55,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             # an edge may be read from either of its ends
             continue
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
-        if kind == "mask-weak-fill" and not any(uses(each, reached_by(masked)) for each in (*a.path, a.context)):
+        if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
         if kind == "mask-after-softmax" and not is_late:
             # beside a sink rows sum to less the more is masked
@@ -281,15 +281,12 @@ def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[...,
 def _layer_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
     """torch's own layer, called with the mask as it is meant, and with what else hides keys from it as it was."""
     sight = sight_of(attention)
-    if sight is None:
+    size = [] if sight is None else [int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)]
+    if sight is None or (allowed := allowed_by(run, *size)) is None:
         return {}
-    allowed = allowed_by(run, *(int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)))
-    if allowed is None:
-        return {}
-    open_to = allowed[sight.sample, sight.row, sight.column]
     entry, reached = attention.context, reached_by(run)
     masks = [each for each, seen in zip(entry.tensors, entry.operation.inputs, strict=True) if seen.number in reached]
-    return hidden_in_layer(entry, open_to, masks)
+    return hidden_in_layer(entry, allowed[sight.sample, sight.row, sight.column], masks)
 
 
 def _undone(place: int) -> Callable[..., Any]:

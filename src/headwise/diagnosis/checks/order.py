@@ -21,7 +21,6 @@ from headwise.diagnosis.following.shadow import LAYERS, Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Span
-from headwise.recording.identity import tensors
 
 __all__ = ["order_suspects", "pattern_of"]
 
@@ -115,15 +114,14 @@ def _kind(seen: Tensor, *, wants: bool) -> str:
 def _dropped(run: Run) -> Seen | None:
     """The operation that hides later keys of scores, or makes the square for it, and whose result nothing takes."""
     taken = {each.number for entry in run.seen for each in entry.operation.inputs}
-    given = {id(each) for each in tensors(run.record.result)}
     for entry in run.seen:
         marks = [each for each in entry.given if each is not None and each.kind == "pair"]
         if any(made.number in taken for made in entry.operation.outputs) or entry.operation.writes:
             continue
         value = _value(entry)
-        if entry.last in ("tril", "triu") and not marks and value is not None and is_triangle(value):
-            if id(value) not in given and is_left(entry.operation.span):
-                return entry
+        is_square = entry.last in ("tril", "triu") and not marks and value is not None and is_triangle(value)
+        if is_square and is_left(entry.operation.span):
+            return entry
         if entry.last not in ("masked_fill", "where") or not marks:
             continue
         values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]

@@ -80,7 +80,8 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
     for owner in owners:
         weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
         has_weight = any(parameter_at(target, name).ndim > 1 for name in weights)
-        if not has_weight or is_read(target, owner) or is_used_elsewhere(done, owner):
+        is_left = _is_beside_used(done, owner) or not is_read(target, owner)
+        if not has_weight or not is_left or is_used_elsewhere(done, owner):
             # what is read on another way, as with a flag that is off, has its use there
             continue
         stand_ins, change = _applied(done, target, owner)
@@ -88,6 +89,12 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
         out.append(Suspect("projection-unused", _end(done), stand_ins, severity, said={"name": owner}, change=change,
                            home=_named_again(_end(done))))  # fmt: skip
     return out
+
+
+def _is_beside_used(done: Run, owner: str) -> bool:
+    """Whether it is one of a list others of which ran: that the list is read says nothing of this one."""
+    stem, _, place = owner.rpartition(".")
+    return bool(stem) and place.isdigit() and any(name.startswith(f"{stem}.") for name in used_parameters(done))
 
 
 def _fits_somewhere(done: Run, target: nn.Module, owner: str) -> bool:

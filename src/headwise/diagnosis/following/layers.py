@@ -23,7 +23,7 @@ def is_layer(entry: Seen) -> bool:
 
 
 def hidden_in_layer(entry: Seen, shown: Tensor, dropped: Sequence[Tensor]) -> dict[Site, Callable[..., Any]]:
-    """What lets each query of a layer see some keys alone. shown: (samples * heads, queries, keys), True where they stay.
+    """What lets each query of a layer see some keys alone. shown: (samples * heads, queries, keys), True: it stays.
 
     dropped: the masks that it was called with and is not any more; another is kept beside.
     """

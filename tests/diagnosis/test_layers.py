@@ -1,0 +1,35 @@
+"""What a person's block hands to torch's own layer of attention is examined as the person's own masks are."""
+
+import pytest
+
+from headwise.diagnosis.diagnosing import diagnosed
+from tests.diagnosis.mutants import loaded
+from tests.diagnosis.operators import Host
+from tests.diagnosis.test_strangers import HEAD
+
+LAYERED = """
+class Step(nn.Module):
+    def __init__(self, d_model, nhead):
+        super().__init__()
+        self.own = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+        self.other = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+
+    def forward(self, tgt, memory, memory_mask=None):
+        # memory_mask: (batch, source), True where the source is padding
+        late = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool).triu(1)
+        tgt = tgt + self.own(tgt, tgt, tgt, attn_mask=late)[0]
+        return tgt + self.other(tgt, memory, memory, key_padding_mask=memory_mask)[0]
+"""
+TURNED = "key_padding_mask=None if memory_mask is None else ~memory_mask"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [("", "", ""), (").triu(1)", ").tril()", "causal-inverted"),
+     ("key_padding_mask=memory_mask", TURNED, "mask-inverted")],
+)  # fmt: skip
+def test_what_a_block_hands_to_torchs_own_layer_is_examined(old, new, kind):
+    source = HEAD + LAYERED.replace(old, new)
+    target, namespace, name = loaded(Host("Step", "layered.py", {}, None), source, "layered")
+    found = diagnosed(target, title="Step", namespace=namespace, files={name: "layered.py"})
+    assert [(each.kind, each.source.count(new), each.proved) for each in found.faults] == [(kind, 1, True)] * bool(kind)
