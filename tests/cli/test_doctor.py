@@ -86,6 +86,7 @@ def test_fix_writes_a_copy_that_is_sound(headwise, file):
     there = file(FAULTY)
     done = headwise("doctor", f"{there}:Attention", "--fix")
     assert "+        w = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(self.d), dim=-1)" in done.stdout
+    assert f"+++ {there.with_suffix('.fixed.py')}" in done.stdout
     assert there.read_text(encoding="utf-8") == FAULTY
     fixed = there.with_suffix(".fixed.py")
     assert fixed.read_text(encoding="utf-8") == SOUND
@@ -121,3 +122,19 @@ def test_what_is_no_attention_ends_with_3(headwise, file):
     text += "        self.one = nn.Linear(dim, dim)\n\n    def forward(self, x):\n        return self.one(x).relu()\n"
     done = headwise("doctor", f"{file(text)}:Feed")
     assert done.exit_code == 3
+
+
+def test_a_refusal_of_the_child_is_said_in_chinese_alone(headwise, file):
+    done = headwise("doctor", f"{file(SOUND)}:Attentoin", "--lang", "zh")
+    assert done.exit_code == 2
+    assert "英文" not in done.stderr
+    assert "Attention" in done.stderr
+
+
+def test_help_tells_the_exit_statuses_and_the_file_that_is_written(headwise):
+    said = {lang: " ".join(headwise("doctor", "--help", "--lang", lang).stdout.split()) for lang in ("en", "zh")}
+    assert "0 sound, 1 faulty, 2 bad input, 3 not examined" in said["en"]
+    assert "退出状态：0 正确，1 有错，2 输入有误，3 未检查" in said["zh"]
+    assert said["zh"].startswith("用法：")
+    assert "选项：" in said["zh"]
+    assert not any(".fixed.md" in each for each in said.values())

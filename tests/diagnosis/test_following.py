@@ -55,7 +55,7 @@ def test_a_patch_replaces_its_code_and_nothing_else():
     text = "q, k = 1, 2\ns = q @ k // 8\n"
     after = fixed(text, [FINDING])
     assert after == "q, k = 1, 2\ns = q @ k / 8\n"
-    assert "-s = q @ k // 8" in difference(text, after, "a.py")
+    assert "-s = q @ k // 8" in difference(text, after, "a.py", "a.fixed.py")
 
 
 def test_a_patch_with_no_edits_changes_nothing():

@@ -11,8 +11,7 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.trace import as_object as json_object
-from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
-from headwise.errors import InputError
+from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.wording import say
 from headwise.wording.screen import visible
 from headwise.written import check_place, write_whole
@@ -24,7 +23,7 @@ SECONDS = 60
 STATUS = {"sound": 0, "faulty": 1, "not examined": 3}
 
 
-@click.command(cls=WordedCommand, about="doctor.help")
+@click.command(cls=WordedCommand, about="doctor.help", epilog="doctor.help.ends")
 @click.argument("target", cls=WordedArgument, help="doctor.help.target")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="doctor.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="doctor.help.call")
@@ -49,7 +48,7 @@ def doctor(
         tell("step.examining", {"target": target})
         answer = in_child(ENTRY, request, seconds=SECONDS)
     if "refused" in answer:
-        raise InputError(str(answer["refused"]))
+        raise Told(str(answer["refused"]))
     found = answer["diagnosis"]
     if as_json:
         click.echo(json.dumps({name: each for name, each in found.items() if name != "reason" or each}, indent=1))
@@ -94,7 +93,7 @@ def _fix(
         return
     if not quiet:
         for name in changed:
-            for line in difference(texts[name], after[name], name).split("\n"):
+            for line in difference(texts[name], after[name], name, str(copy)).split("\n"):
                 click.echo(visible(line) if line.strip() else "")
     found_at = parse(target)
     text = python_of(found_at, after)

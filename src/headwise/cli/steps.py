@@ -11,8 +11,7 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.trace import SECONDS, as_object, positive
-from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
-from headwise.errors import InputError
+from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 from headwise.written import check_place
@@ -85,7 +84,7 @@ def _steps_of(target: str, request: Mapping[str, Any], seconds: int) -> dict[str
 
     answer = in_child(ENTRY, dict(request), seconds=seconds)
     if "refused" in answer:
-        raise InputError(str(answer["refused"]))
+        raise Told(str(answer["refused"]))
     if not answer["worked"]["steps"] and answer["worked"]["error"] is not None:
         raise refusal("refuse.steps_failed", target=target, error=answer["worked"]["error"])
     if not answer["worked"]["steps"]:

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from headwise.cli.progress import told
-from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
-from headwise.errors import InputError
+from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.tracing.plain import SCHEMA
 from headwise.tracing.renaming import asked
 from headwise.tracing.steps import Trace
@@ -147,11 +146,11 @@ def _traces(request: Mapping[str, Any], seconds: int, lang: str) -> tuple[list[T
         tell("step.tracing", {"target": request["target"]})
         answer = in_child(ENTRY, dict(request), seconds=seconds)
     if "refused" in answer:
-        raise InputError(str(answer["refused"]))
+        raise Told(str(answer["refused"]))
     traces = [Trace.from_dict(each) for each in answer["traces"]]
     refused = {str(name): str(why) for name, why in answer.get("refused_each", {}).items()}
     if not traces:
-        raise InputError("\n".join(f"{name}: {why}" for name, why in refused.items()))
+        raise Told("\n".join(f"{name}: {why}" for name, why in refused.items()))
     return traces, refused
 
 

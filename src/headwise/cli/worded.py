@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, Any, TypeVar
 
 import click
 
-from headwise.errors import AttentionError
+from headwise.errors import AttentionError, InputError
 from headwise.wording import LANGUAGES, Refusal, say
 from headwise.wording.screen import visible
 
-__all__ = ["WordedArgument", "WordedCommand", "WordedGroup", "WordedOption", "lang_option", "language"]
+__all__ = ["Told", "WordedArgument", "WordedCommand", "WordedGroup", "WordedOption", "lang_option", "language"]
 
 _LANG = "headwise.lang"
 
@@ -27,6 +28,10 @@ class Said(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence with nothing around it, and with nothing in it that a terminal would obey."""
         click.echo("\n".join(map(visible, self.message.split("\n"))), file=file, err=True)
+
+
+class Told(InputError):
+    """What a child process refused, in the language that was asked for."""
 
 
 class WordedOption(click.Option):
@@ -76,12 +81,23 @@ class _Worded(click.Command):
             return super().invoke(ctx)
         except Refusal as error:
             raise Said(error.said(language(ctx))) from error
+        except Told as error:
+            raise Said(str(error)) from error
         except AttentionError as error:
             raise Said(say("cli.other", lang=language(ctx), message=error)) from error
 
     def get_short_help_str(self, limit: int = 45) -> str:
         context = click.get_current_context(silent=True)
         return say(self.about, lang=language(context) if context is not None else "en")
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        pieces = " ".join(self.collect_usage_pieces(ctx))
+        formatter.write_usage(ctx.command_path, pieces, prefix=say("cli.usage_is", lang=language(ctx)))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.epilog is not None:
+            formatter.write_paragraph()
+            formatter.write_text(say(self.epilog, lang=language(ctx)))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
@@ -106,7 +122,7 @@ class _Worded(click.Command):
         """A section of the parameters of one kind, if there are any."""
         records = [each.get_help_record(ctx) for each in self.get_params(ctx) if isinstance(each, kind)]
         if records:
-            with formatter.section(say(heading, lang=language(ctx))):
+            with _section(formatter, heading, language(ctx)):
                 formatter.write_dl([record for record in records if record is not None])
 
 
@@ -141,8 +157,17 @@ class WordedGroup(_Worded, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section(say("cli.commands", lang=language(ctx))):
+        with _section(formatter, "cli.commands", language(ctx)):
             formatter.write_dl([(name, command.get_short_help_str()) for name, command in commands if command])
+
+
+@contextmanager
+def _section(formatter: click.HelpFormatter, heading: str, lang: str) -> Iterator[None]:
+    """A section of the help; click would end its heading with a colon of English."""
+    formatter.write_paragraph()
+    formatter.write(f"{say(heading, lang=lang)}\n")
+    with formatter.indentation():
+        yield
 
 
 def lang_option(command: Decorated) -> Decorated:

@@ -243,6 +243,8 @@ def _finding(suspect: Suspect, files: Mapping[str, str], held: Held, lang: str) 
     }
     evidence = suspect.evidence
     is_number = evidence[:1].isdigit() or evidence == "inf"
+    if evidence == "inf":
+        evidence = say("doctor.evidence.endless", lang=lang)
     if evidence and suspect.proved:
         how = said.get("how") or ("replaced" if is_number else "raised_laws")
         evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence.rstrip("."), after=said.get("after", ""))

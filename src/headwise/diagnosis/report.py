@@ -172,7 +172,10 @@ def _key(name: str) -> str:
 
 
 def _meaning(text: str, lang: str) -> str:
-    """How a thing was tried: of a mask, which argument it is and what that means."""
+    """How a thing was tried: in words that are known, and of a mask, which argument it is and what that means."""
+    how = f"doctor.how.{_key(text)}"
+    if how in LANGUAGES[lang]:
+        return say(how, lang=lang)
     argument, _, means = text.partition(": ")
     key = f"doctor.means.{means}"
     return say(key, lang=lang, argument=argument) if key in LANGUAGES[lang] else text

@@ -10,9 +10,10 @@ from headwise.wording.conversion import CONVERSION
 CHINESE: dict[str, str] = {
     # the command line
     "cli.about": "看得透的多头注意力。",
-    "cli.arguments": "参数",
-    "cli.options": "选项",
-    "cli.commands": "命令",
+    "cli.usage_is": "用法：",
+    "cli.arguments": "参数：",
+    "cli.options": "选项：",
+    "cli.commands": "命令：",
     "cli.help": "显示这段帮助。",
     "cli.version": "显示版本号。",
     "cli.lang": "用哪种语言说话：en 或 zh。",

@@ -13,6 +13,7 @@ REPORT: dict[str, str] = {
     "doctor.means.blocked": "{argument}，1 或 True 表示遮住",
     "doctor.means.additive": "{argument}，与得分相加",
     "doctor.means.lengths": "{argument}，每个样本有效的键数",
+    "doctor.how.positions_count": "位置起作用，输出可以不同",
     "doctor.tried.self": "自注意力",
     "doctor.tried.cross": "键比查询多的交叉注意力",
     "doctor.tried.mask": "掩码",

@@ -10,9 +10,10 @@ from headwise.wording.english_steps import STEPS
 ENGLISH: dict[str, str] = {
     # the command line
     "cli.about": "Multi-head attention you can see through.",
-    "cli.arguments": "Arguments",
-    "cli.options": "Options",
-    "cli.commands": "Commands",
+    "cli.usage_is": "Usage: ",
+    "cli.arguments": "Arguments:",
+    "cli.options": "Options:",
+    "cli.commands": "Commands:",
     "cli.help": "Show this message and exit.",
     "cli.version": "Show the version and exit.",
     "cli.lang": "The language of all that is said: en or zh.",

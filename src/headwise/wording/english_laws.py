@@ -80,7 +80,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_time": "there was no time left for it",
     "doctor.missed.failed": "the check itself failed: {error}, at {where}",
     "doctor.missed.class_unknown": "it is not known how to build or call it by itself",
-    "doctor.missed.no_class": "an object, and not a class of which there could be another instance",
+    "doctor.missed.no_class": "an object was given, of which no second instance can be built",
     "doctor.missed.no_parameters": "it has no parameters",
     "doctor.missed.not_trained": "it says itself that it is not made to be trained",
     "doctor.missed.no_output": "it gave no tensor to compare",

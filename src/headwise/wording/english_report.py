@@ -13,6 +13,7 @@ REPORT: dict[str, str] = {
     "doctor.means.blocked": "{argument}, where 1 or True means: hidden",
     "doctor.means.additive": "{argument}, which is added to the scores",
     "doctor.means.lengths": "{argument}, how many keys of each sample count",
+    "doctor.how.positions_count": "the output may differ, since positions count",
     "doctor.tried.self": "self-attention",
     "doctor.tried.cross": "cross-attention with more keys than queries",
     "doctor.tried.mask": "a mask",

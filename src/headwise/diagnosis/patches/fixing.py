@@ -24,9 +24,9 @@ def _meets(a: Edit, b: Edit) -> bool:
     return (a.line, a.column) < (b.end_line, b.end_column) and (b.line, b.column) < (a.end_line, a.end_column)
 
 
-def difference(before: str, after: str, name: str) -> str:
-    """What changed, as a unified difference."""
-    made = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (fixed)", lineterm="")
+def difference(before: str, after: str, name: str, written: str) -> str:
+    """What changed from a file to what is written, as a unified difference."""
+    made = difflib.unified_diff(_lines(before), _lines(after), name, written, lineterm="")
     return "\n".join(made)
 
 
