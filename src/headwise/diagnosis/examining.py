@@ -282,8 +282,8 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
                 exam.plan = plan
                 return []
             others.append((plan, suspects))
-    late = next((each for each in others if each[1][0].kind == "mask-after-softmax"), None)
-    if found[0].kind == "mask-inverted" and late is not None:
+    late = next((each for each in others if [s.kind for s in each[1]] == ["mask-after-softmax"]), None)
+    if any(each.kind == "mask-inverted" for each in found) and late is not None:
         # nothing says that it is the wrong way round, and the other way it is wrong as well
         exam.plan, found = late
     return found

@@ -83,13 +83,17 @@ class Suspect:
 
 
 def together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> dict[Site, Callable[..., Any]]:
-    """Stand-ins with those of a suspect; of two at one site the first stays, and what is scaled besides is scaled."""
+    """Stand-ins with those of a suspect; of two at one site the first stays, and what scales or hides is put on it."""
     out = dict(stand_ins)
     for site, each in suspect.stand_ins.items():
         if site not in out:
             out[site] = each
         elif isinstance(each, Scaled):
             out[site] = Scaled(out[site], each.factor)
-        elif isinstance(each, Hiding) and isinstance(known := out[site], Hiding):
-            out[site] = Hiding(known.function, known.open & each.open)
+        elif isinstance(each, Hiding):
+            known = out[site]
+            if isinstance(known, Hiding):
+                out[site] = Hiding(known.function, known.open & each.open)
+            else:
+                out[site] = Hiding(known, each.open)
     return out

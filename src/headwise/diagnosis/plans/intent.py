@@ -11,18 +11,22 @@ from headwise.diagnosis.plans.polarity import made_masks
 
 __all__ = ["meaning_of"]
 
-IS = r"\s*(?:=|==|:|means|marks|for|where|at|on|if|when|is|are|->|→|表示|代表|为|是)\s*"
+IS = (
+    r"\s*(?:=|==|:|means|marks|for|where|at|on|if|when|is|are|->|→|"
+    r"(?:的(?:位置|地方|键|词|部分))?\s*(?:表示|代表|意味着|为|是|则|会|可|要|被|：)|的(?:位置|地方|键|词|部分))\s*"
+    r"(?:(?:该|这个|此)?(?:位置|键|词)?(?:可以|会|要|需要|应)?被?)\s*"
+)
 SEEN = (
-    r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not)|allow|unmask|not\s+(?:mask|pad)|look|"
-    r"保留|可见|有效|允许|能看)"
+    r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|"
+    r"保留|可见|有效|允许|能看|可以看|看得|看见|可看|能见|参与|真实|关注)"
 )
 HIDDEN = (
-    r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:be\s+)?(?:attend|allow|seen|look)|cannot|forbid|future|"
-    r"屏蔽|遮|填充|忽略|掩)"
+    r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:be\s+)?(?:attend|allow|seen|look)|cannot|can['’]t|forbid|future|"
+    r"屏蔽|遮|填充|忽略|掩|隐藏|挡|盖住|补齐|不可|不能|不看|不参与|看不|无效|禁止|未来)"
 )
 YES, NO = (
-    rf"(?:(?<![\w.])(?:{each})(?![a-z0-9_.]))"
-    for each in ("1s?|ones?|true|non-?zeros?", "(?<!non-)(?:0s?|zeros?)|false")
+    rf"(?:(?<![a-z0-9_.])(?:{each})(?![a-z0-9_.]))"
+    for each in ("1s?|ones?|true|non-?zeros?|真", "(?<!non-)(?:0s?|zeros?)|false|假")
 )
 # what stands between the value and what it says, with nothing that turns it round
 GAP = (
@@ -55,7 +59,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
             # an entry of a docstring goes on until the next begins
             goes_on = is_named and "#" not in line and bool(words.strip()) and not re.match(r"\s*\w+\s*[:(]", words)
             is_named = bool(words) and (goes_on or re.search(rf"\b{re.escape(name)}\b", line) is not None)
-            if number in others or not words or not (is_named or "mask" in words.lower()):
+            if number in others or not words or not (is_named or re.search("mask|掩码", words.lower())):
                 continue
             found = {meaning for meaning, form in (("attend", ATTEND), ("blocked", BLOCKED)) if form.search(words)}
             said |= found

@@ -67,6 +67,8 @@ def settings(
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
     elif out.plans:
         out.failures += _failing_masks(target, namespace, out, own)
+        # one that leaves no number means what is said of it, too
+        out.plans = [_intended(plan, target, own, out) for plan in out.plans]
     out.plans += [] if is_inner else _with_flags(out.plans, target, own)
     return out
 
