@@ -104,6 +104,16 @@ def test_samples_that_attend_to_each_other_are_proved_to():
     ], str(found)
 
 
+def test_samples_that_see_only_those_before_them_are_proved_to():
+    # the first sample sees itself alone
+    seen = "triangle = torch.ones(batch, batch, device=x.device).triu(1).bool()\n        "
+    source = TURNED.replace("return self.attend(x, x, x)", seen + "return self.attend(x, x, x, attn_mask=triangle)")
+    found, faults = told(source)
+    assert [(each.kind, each.line, each.proved) for each in faults] == [
+        ("batch-length-confused", line_of(source, "self.attend(x"), True)
+    ], str(found)
+
+
 def test_a_mask_of_keys_that_lies_along_the_queries_is_told():
     source = changed(("mask == 0", "mask.transpose(-2, -1) == 0"))
     found, faults = told(source)

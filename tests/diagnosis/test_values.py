@@ -154,3 +154,35 @@ def test_a_number_that_an_argument_was_given_by_guess_is_no_fault_of_the_code(va
     plan = Plan(None, "self", {}, {"x": ["B", "L", "D"], "h": value}, ())
     error = TypeError("linear(): argument 'input' (position 1) must be Tensor, not int")
     assert is_of_code(error, plan) is is_certain
+
+
+UNWRITTEN = """import time
+
+import torch
+import torch.nn as nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.join = nn.Linear(width, width)
+        before = [torch.full((heads,), time.perf_counter() % 1.0) for _ in range(20)]
+        del before
+        # set by a checkpoint
+        self.sinks = nn.Parameter(torch.empty(heads))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        sinks = self.sinks.view(1, -1, 1, 1).expand(batch, -1, length, 1)
+        weights = torch.cat([scores, sinks], dim=-1).softmax(dim=-1)[..., :-1]
+        return self.join((weights @ v).transpose(1, 2).reshape(x.shape))
+"""
+
+
+def test_what_lay_in_the_memory_of_a_parameter_is_no_fault():
+    found = diagnosis(UNWRITTEN)
+    assert (found.verdict, found.faults) == ("sound", ()), str(found)

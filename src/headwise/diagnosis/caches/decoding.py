@@ -15,6 +15,7 @@ from headwise.diagnosis.following.marks import Marks
 from headwise.diagnosis.following.replacing import Replacing, Site
 from headwise.diagnosis.following.running import (
     Run,
+    Unset,
     arguments,
     declared,
     default_dtype,
@@ -150,7 +151,8 @@ class Decoder:
 
     def _ready(self, way: Way, seed: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         plan = way.plan
-        built = plan.build(self.sizes)
+        with Unset():
+            built = plan.build(self.sizes)
         if not isinstance(plan.target, type) and isinstance(built, nn.Module):
             built = copy.deepcopy(built)
         if way.prepare is not None:

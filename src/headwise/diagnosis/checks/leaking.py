@@ -19,36 +19,42 @@ __all__ = ["is_leaking", "sample_leaks"]
 def sample_leaks(done: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """Whether one sample changes another: the first operation in which it does."""
     known = _known(done)
-    samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
-    if done.output is None or done.output.ndim == 0 or not known or len(samples) < len(known):
+    found = _leak(done, rerun)
+    if found is None:
         return []
-    # what has no axis of samples is every sample's
-    samples = {name: own for name, own in samples.items() if bool(own.any())}
-    then = _disturbed(rerun, {name: own != 0 for name, own in samples.items()})
-    marks = done.output_marks
-    if then.output is None or then.output.shape != done.output.shape or not samples:
-        return []
-    own = _result(done, marks, sample_of)
-    if own is None or not bool((_differs(then.output, done.output) & (own == 0)).any()):
-        return []
-    place = _first(done, then)
-    entry = place or attentions(done)[-1].context
-    kind = "batch-length-confused" if _is_turned(done, rerun, known) else "sample-leak"
+    sample, then = found
+    entry = _first(done, then, sample) or attentions(done)[-1].context
+    kind = "batch-length-confused" if _is_turned(done, rerun, known, sample) else "sample-leak"
     return [Suspect(kind, entry.operation.span)]
 
 
 def is_leaking(done: Run, rerun: Callable[..., Run]) -> bool:
-    """Whether anything of the first sample's output changes with the other samples."""
+    """Whether anything of a sample's output changes with the other samples."""
+    return _leak(done, rerun) is not None
+
+
+def _leak(done: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
+    """The first or the last sample, where its output changes with the others, and the run in which it does."""
     known = _known(done)
     samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
-    samples = {name: own for name, own in samples.items() if bool(own.any())}
-    if done.output is None or not samples:
-        return False
-    then = _disturbed(rerun, {name: own != 0 for name, own in samples.items()})
+    if done.output is None or done.output.ndim == 0 or len(samples) < len(known):
+        return None
     own = _result(done, done.output_marks, sample_of)
-    if then.output is None or own is None or then.output.shape != done.output.shape:
-        return False
-    return bool((_differs(then.output, done.output) & (own == 0)).any())
+    if own is None:
+        return None
+    # what has no axis of samples, or not as many of them, is every sample's, as places said for all of them
+    last = int(own.max())
+    samples = {name: each for name, each in samples.items() if int(each.max()) == last > 0}
+    if not samples:
+        return None
+    # where tokens took the place of samples and see only those before them, it is the last that sees the others
+    for sample in (0, last):
+        then = _disturbed(rerun, {name: each != sample for name, each in samples.items()})
+        if then.output is None or then.output.shape != done.output.shape:
+            return None
+        if bool((_differs(then.output, done.output) & (own == sample)).any()):
+            return sample, then
+    return None
 
 
 def _known(done: Run) -> dict[str, Marks]:
@@ -90,27 +96,27 @@ def _differs(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).abs().nan_to_num() > TOLERANCE * max(1.0, float(b.detach().abs().nan_to_num(posinf=0.0).max()))
 
 
-def _first(done: Run, then: Run) -> Any:
-    """The first operation in which something of the first sample changes with the others."""
+def _first(done: Run, then: Run, sample: int) -> Any:
+    """The first operation in which something of one sample changes with the others."""
     for a, b in zip(done.seen, then.seen, strict=False):
         for x, y, m in zip(a.operation.outputs, b.operation.outputs, a.made, strict=False):
             if m is None or m.kind != "token" or x.value is None or y.value is None:
                 continue
             own = _numbers(m, sample_of)
-            if own is not None and bool((_differs(x.value, y.value) & (own == 0)).any()):
+            if own is not None and bool((_differs(x.value, y.value) & (own == sample)).any()):
                 return a
     return None
 
 
-def _is_turned(done: Run, rerun: Callable[..., Run], known: Mapping[str, Marks]) -> bool:
+def _is_turned(done: Run, rerun: Callable[..., Run], known: Mapping[str, Marks], which: int) -> bool:
     """Whether other tokens of its own sample change nothing for the last token, while other samples do."""
     places = {name: own for name, marks in known.items() if (own := _numbers(marks, place_of)) is not None}
     samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
     if done.output is None or set(places) != set(known):
         return False
-    then = _disturbed(rerun, {name: (samples[name] == 0) & (places[name] != places[name].max()) for name in places})
+    then = _disturbed(rerun, {name: (samples[name] == which) & (places[name] != places[name].max()) for name in places})
     place, sample = (_result(done, done.output_marks, each) for each in (place_of, sample_of))
     if then.output is None or place is None or sample is None or then.output.shape != done.output.shape:
         return False
-    own = (sample == 0) & (place == place.max())
+    own = (sample == which) & (place == place.max())
     return not bool((_differs(then.output, done.output) & own).any())

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headwise.diagnosis.copies import as_it_is
 from headwise.diagnosis.following.marks import Marks, tokens
@@ -20,13 +21,27 @@ from headwise.recording import Record, TensorSeen, record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
-__all__ = ["Manner", "Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
+__all__ = ["Manner", "Run", "StandIns", "Unset", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
 # no weight that anyone chose is beyond these
 LARGEST, SMALLEST = 1e6, 1e-30
+# what stands where memory was taken and not written; every dtype of 32 bits and more holds it as it is
+UNSET = 2.0**-120
 # meanings of symbols that count features, and those that count samples; all others count places
 FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width", "groups"})
+
+
+class Unset(TorchFunctionMode):
+    """A block in which new memory holds one number: what lay in it would be another in each instance."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        is_taken = func in (torch.empty, torch.empty_like, Tensor.new_empty)
+        if is_taken and made.is_floating_point() and made.layout == torch.strided:
+            with torch.no_grad():
+                made.fill_(UNSET)
+        return made
 
 
 @dataclass(frozen=True)
@@ -123,7 +138,8 @@ def run(
     sizes = dict(plan.sizes(0) if sizes is None else sizes)
     with default_dtype(manner.dtype):
         try:
-            target = plan.build(sizes, seed=manner.instance)
+            with Unset():
+                target = plan.build(sizes, seed=manner.instance)
         except Exception:  # noqa: BLE001  whatever it is, it is the person's, and is diagnosed
             failed = record(lambda: plan.build(sizes), own=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
@@ -211,6 +227,8 @@ def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 def _is_unset(t: Tensor) -> bool:
     """Whether a parameter holds what lay in memory, as torch.empty leaves it, and not a mask of two values."""
+    if bool((t == UNSET).any()):
+        return True
     is_odd = ~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))
     return bool(is_odd.any()) and t.unique().numel() > 2
 
