@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headwise.errors import AttentionError
+from headwise.errors import ArgumentError, AttentionError
 from headwise.masks import Mask
 from headwise.ops import reference
 
@@ -142,16 +143,29 @@ class SoundnessError(AttentionError, AssertionError):
     """The doctor finds a fault in an attention class."""
 
 
-def assert_sound(target: type[nn.Module] | nn.Module | Callable[..., object], **init: object) -> None:
+def assert_sound(
+    target: type[nn.Module] | nn.Module | Callable[..., object],
+    *,
+    call: Mapping[str, Any] | None = None,
+    **init: object,
+) -> None:
     """Raise SoundnessError unless the doctor finds no fault in a class, a function or a module that is built.
 
-    init: how the class is built, sizes as numbers or symbols ("H*d"), where the doctor is not to find that out. The
-    error is the doctor's report; that there is nothing it could examine is an error too.
+    init: how the class is built, sizes as numbers or symbols ("H*d"), where the doctor is not to find that out;
+    call: how it is called, as `hw.doctor` takes
+    it. The error is the doctor's report; that there is nothing it could examine is an error too.
 
     >>> assert_sound(lambda q, k, v: torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, dim=-1) @ v)
     """
     from headwise.diagnosis.diagnosed import doctor
 
-    found = doctor(target, init=init or None)
+    # pytest shows the line of the test, and not this one
+    __tracebackhide__ = True
+    if isinstance(init.get("init"), dict):
+        raise ArgumentError(
+            f"the arguments of the constructor must come by name, but init={init['init']!r} came: write "
+            f"assert_sound({getattr(target, '__name__', 'target')}, **{init['init']!r})"
+        )
+    found = doctor(target, init=init or None, call=call)
     if found.verdict != "sound":
         raise SoundnessError(str(found))

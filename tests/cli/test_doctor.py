@@ -106,7 +106,7 @@ def test_the_mended_copy_of_a_note_or_a_notebook_is_its_python(headwise, file):
 
 def test_it_speaks_chinese(headwise, file):
     done = headwise("doctor", f"{file(FAULTY)}:Attention", "--lang", "zh")
-    assert "用 / 代替 //" in done.stdout
+    assert "用 / 而不是 // 相除" in done.stdout
 
 
 def test_a_name_that_is_not_there_ends_with_2(headwise, file):
@@ -138,3 +138,19 @@ def test_help_tells_the_exit_statuses_and_the_file_that_is_written(headwise):
     assert said["zh"].startswith("用法：")
     assert "选项：" in said["zh"]
     assert not any(".fixed.md" in each for each in said.values())
+
+
+@pytest.mark.parametrize(("option", "said"), [("--init", '{"foo": "H"}'), ("--call", '{"foo": ["B"]}')])
+def test_a_name_that_is_no_parameter_is_bad_input_and_with_json_one_object(headwise, file, option, said):
+    target = f"{file(SOUND)}:Attention"
+    done = headwise("doctor", target, option, said, "--json")
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, set(answer), answer["target"]) == (2, {"schema", "target", "error"}, target)
+    assert f"{option} names foo" in answer["error"]
+
+
+def test_a_path_is_checked_before_a_child_is_started(headwise, tmp_path, monkeypatch):
+    monkeypatch.setattr("headwise.recording.child.in_child", None)
+    done = headwise("doctor", f"{tmp_path / 'none.py'}:X")
+    assert done.exit_code == 2
+    assert "none.py" in done.stderr

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.errors import InputError
 from headwise.wording import say
 
 
@@ -89,3 +90,10 @@ def test_of_torchs_own_layer_it_is_said_that_it_is_and_that_its_callers_are_exam
     assert (own.verdict, own.reason) == ("not examined", say("doctor.of_torch", lang="en"))
     assert calling.verdict == "sound", str(calling)
     assert calling.examined["ideal"] == f"no: {say('doctor.missed.torch_layer', lang='en')}"
+
+
+def test_what_is_no_code_and_a_name_that_is_no_parameter_are_refused_in_the_words_of_python():
+    with pytest.raises(InputError, match="3 came"):
+        hw.doctor(3)
+    with pytest.raises(InputError, match="call= names y"):
+        hw.doctor(Attention, call={"y": ["B"]})

@@ -7,6 +7,7 @@ import torch
 import torch.nn as nn
 
 from headwise.diagnosis.diagnosed import doctor
+from headwise.errors import ArgumentError
 from headwise.testing import SoundnessError, assert_sound
 from tests.diagnosis.correct.scores import T5, MuP, Plain
 
@@ -110,6 +111,11 @@ def test_a_change_in_place_that_breaks_the_backward_is_told_as_one():
     assert fault.kind == "gradient-cut"
     assert fault.what == "What is changed in place here is still needed for the gradient."
     assert fault.source.strip() == "weights += 0.0"
+
+
+def test_assert_sound_wants_the_arguments_of_the_constructor_by_name():
+    with pytest.raises(ArgumentError, match="by name"):
+        assert_sound(InPlace, init={"dim": 8})
 
 
 def test_assert_sound_says_what_the_doctor_says():

@@ -12,7 +12,8 @@ import click
 from headwise.cli.progress import told
 from headwise.cli.trace import as_object as json_object
 from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
-from headwise.wording import say
+from headwise.errors import AttentionError
+from headwise.wording import Refusal, say
 from headwise.wording.screen import visible
 from headwise.written import check_place, write_whole
 
@@ -37,6 +38,23 @@ def doctor(
 ) -> None:
     """Examine what a person names."""
     lang = language(ctx)
+    try:
+        status = _doctor(target, init, call, lang, as_json=as_json, fix=fix, force=force)
+    except AttentionError as error:
+        if as_json:
+            text = error.said(lang) if isinstance(error, Refusal) else str(error)
+            click.echo(json.dumps({"schema": 1, "target": target, "error": text}, indent=1))
+        raise
+    ctx.exit(status)
+
+
+def _doctor(
+    target: str, init: str | None, call: str | None, lang: str, *, as_json: bool, fix: bool, force: bool
+) -> int:
+    """The exit status of an examination that was said, and written where that was asked for."""
+    from headwise.recording.targets import parse
+
+    parse(target)
     said = {"init": json_object("--init", init), "call": json_object("--call", call)}
     request = {"target": target, **said, "lang": lang, "fix": fix}
     copy = _copy_of(target) if fix else None
@@ -56,7 +74,7 @@ def doctor(
         _show(found, lang)
     if copy is not None:
         _fix(target, copy, found, answer["texts"], lang=lang, force=force, quiet=as_json)
-    ctx.exit(STATUS[str(found["verdict"])])
+    return STATUS[str(found["verdict"])]
 
 
 def _copy_of(target: str) -> Path:

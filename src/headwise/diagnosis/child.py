@@ -13,6 +13,7 @@ from headwise.diagnosis.diagnosis import Diagnosis
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.patches.mending import Again, mended
 from headwise.diagnosis.patches.sources import Edit, applied
+from headwise.diagnosis.plans.saying import check_said
 from headwise.errors import InputError
 from headwise.recording.targets import Loaded, Source, Target, load, parse, read
 from headwise.wording import Refusal
@@ -30,6 +31,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         target = parse(str(request["target"]))
         source = read(target)
         loaded = load(target, source)
+        check_said(loaded.object, request.get("init"), request.get("call"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = _diagnosis(target, loaded, request, lang)

@@ -7,10 +7,13 @@ from typing import Any
 
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
+from headwise.diagnosis.plans.saying import check_said, in_python
 from headwise.diagnosis.surroundings import plain_torch
 from headwise.errors import InputError
 from headwise.recording.child import in_child
+from headwise.recording.targets import parse
 from headwise.tracing.traced import at_hand
+from headwise.wording import refusal
 
 __all__ = ["doctor"]
 
@@ -32,7 +35,7 @@ def doctor(
     is found out. lang: "en" or "zh".
 
     `print` shows the report; `verdict` is "sound", "faulty" or "not examined"; `findings` are data. An InputError says
-    what is missing where the target cannot be found.
+    what is missing where the target cannot be found, or what init or call names is not there.
 
     >>> import torch
     >>> def attention(q, k, v):
@@ -42,10 +45,17 @@ def doctor(
     ['scale-floor-division']
     """
     if isinstance(target, str):
+        parse(target)
         answer = in_child(ENTRY, {"target": target, "init": init, "call": call, "lang": lang})
         if "refused" in answer:
-            raise InputError(str(answer["refused"]))
+            raise InputError(in_python(InputError(answer["refused"]), lang))
         return Diagnosis.from_dict(answer["diagnosis"], lang=lang)
+    if not callable(target):
+        raise refusal("refuse.target_object", given=repr(target)[:100])
+    try:
+        check_said(target, init, call)
+    except InputError as error:
+        raise InputError(in_python(error, lang)) from error
     found = at_hand(target)
     with plain_torch():
         return diagnosed(

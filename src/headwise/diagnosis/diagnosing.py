@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import linecache
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,12 +19,13 @@ from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.owners import holds_layers, is_of_torch
 from headwise.diagnosis.patches.patching import candidates
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
+from headwise.diagnosis.plans.saying import no_mask, tip
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
-from headwise.diagnosis.tried import Missed, told
+from headwise.diagnosis.tried import Missed, told, unfollowed
 from headwise.diagnosis.wholes import Whole
-from headwise.recording.calls import Clock, Plan, call_role, callee, is_of_code
+from headwise.recording.calls import Clock, Plan, is_of_code
 from headwise.recording.libraries import is_installed
 from headwise.wording import said_in, say
 
@@ -38,7 +38,6 @@ LAYOUT = frozenset({
     "split-without-transpose", "merge-without-transpose", "heads-batch-swapped", "key-not-transposed", "input-ignored",
     "key-uses-query-length", "batch-length-confused",
 })  # fmt: skip
-NO_IDEAL = Missed("doctor.missed.no_ideal")
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -65,7 +64,7 @@ def diagnosed(
     exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)
     if not exams:
         key = "doctor.unknown_call" if held.is_whole else "doctor.not_whole"
-        why = say(key, lang=lang, **({"error": reason[:300]} if held.is_whole else {}))
+        why = say(key, lang=lang, **({"error": reason[:300].rstrip("."), **tip(target)} if held.is_whole else {}))
         return Diagnosis(title, "not examined", (), failures_of([held], lang), why, lang)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
@@ -78,6 +77,8 @@ def diagnosed(
     )
     verdict, reason = _verdict(target, findings, exams, lang)
     tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
+    if verdict == "not examined" and not any(exam.is_understood for exam in exams):
+        tried = unfollowed(tried, lang=lang)
     return Diagnosis(title, verdict, findings, tried, reason, lang)
 
 
@@ -274,27 +275,18 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     masks = [plan for plan in plans if plan.mask]
     means = dict.fromkeys(f"{plan.mask}: {said['means']}" for plan in masks if (said := plan.call.get("_mask")))
     settings_seen = {plan.setting for plan in plans}
+    ideals = [exam.examined.get("ideal", Missed("doctor.missed.no_ideal")) for exam in exams]
     tried: dict[str, Any] = {
         "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
         "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
-        "mask": "; ".join(means) if means else _no_mask(plans),
+        "mask": "; ".join(means) if means else no_mask(plans),
         # what was tried in one of them was tried
         **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
-        "ideal": next((said for exam in exams if (said := exam.examined.get("ideal", NO_IDEAL)) is not True), True),
+        "ideal": next((said for said in ideals if said is not True), True),
     }
     layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
     if layouts:
         tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)
     tried |= {"classes": ", ".join(each.__name__ for each in whole.classes)} if whole.classes else {}
     return {name: told(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}
-
-
-def _no_mask(plans: list[Plan]) -> Missed:
-    """Why there is no mask: there is no argument for one, or none was found that it takes."""
-    try:
-        names = list(inspect.signature(callee(plans[0].target)).parameters)
-    except (TypeError, ValueError):
-        names = []
-    name = next((each for each in names if call_role(each) == "mask"), "")
-    return Missed("doctor.missed.mask_unknown", {"name": name}) if name else Missed("doctor.missed.no_mask")

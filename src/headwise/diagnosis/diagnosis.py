@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from headwise.diagnosis.report import as_html, report
 __all__ = ["SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
 
 SCHEMA = 1
+SEVERITIES = ("fault", "warning", "note")
 VERDICTS = ("sound", "faulty", "not examined")
 
 
@@ -44,6 +46,10 @@ class Finding:
     edits: Edits = ()
     candidates: tuple[Edits, ...] = field(default=(), repr=False, compare=False)
 
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}  {self.severity}: {self.kind}. {self.what}"
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -61,6 +67,11 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return report(self)
+
+    def __repr__(self) -> str:
+        counts = Counter(each.severity for each in self.findings)
+        said = [f"{counts[name]} {name}{'s' * (counts[name] > 1)}" for name in SEVERITIES if counts[name]]
+        return f"<Diagnosis {self.target}: {', '.join([self.verdict, *said])}>"
 
     def _repr_html_(self) -> str:
         return as_html(self)

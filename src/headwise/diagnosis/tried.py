@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.wording import say
 
-__all__ = ["Missed", "Tried", "is_tried", "told"]
+__all__ = ["Missed", "Tried", "is_tried", "told", "unfollowed"]
 
 NOT = "no"
 
@@ -32,6 +32,12 @@ def told(value: Any, *, lang: str) -> Any:
     'no: they come with the queries'
     """
     return f"{NOT}: {say(value.reason, lang=lang, **value.values)}" if isinstance(value, Missed) else value
+
+
+def unfollowed(tried: Mapping[str, Any], *, lang: str) -> dict[str, Any]:
+    """What was tried of a target in which no attention was found: of attention nothing."""
+    missed = told(Missed("doctor.missed.not_followed"), lang=lang)
+    return {**tried, **{name: missed for name in ("self", "cross", "mask", "cache", "causal") if name in tried}}
 
 
 def is_tried(value: Any) -> bool:

@@ -120,6 +120,7 @@ CHINESE: dict[str, str] = {
     "trace.meaning.parameter": "参数",
     # targets and the child process
     "refuse.target_empty": "目标必须写出文件或模块，例如 attention.py:MultiHeadAttention，但什么也没给：请写一个。",
+    "refuse.target_object": "必须给出类、函数、模块或文本 FILE:CLASS，但给的是 {given}：请给其中之一。",
     "refuse.target_missing": "目标必须是已有的文件，或 package.module:Class，但没有 {path}：请检查路径。",
     "refuse.target_folder": "目标必须是文件，但 {path} 是文件夹：请加上其中的文件名。",
     "refuse.target_not_file": "目标必须是普通文件，但 {path} 是别的东西：请把代码存成文件。",

@@ -142,6 +142,8 @@ ENGLISH: dict[str, str] = {
     # targets and the child process
     "refuse.target_empty": "A target must name a file or a module, such as attention.py:MultiHeadAttention, but "
     "nothing came: write one.",
+    "refuse.target_object": "A class, a function, a module or the text FILE:CLASS must be given, but {given} came: "
+    "give one of these.",
     "refuse.target_missing": "A target must be an existing file, or package.module:Class, but there is no {path}: "
     "check the path.",
     "refuse.target_folder": "A target must be a file, but {path} is a folder: add the name of a file in it.",

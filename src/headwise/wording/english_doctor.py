@@ -227,7 +227,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.source": "The mended source was loaded and examined again: this is gone, and nothing new has "
     "come.",
     "doctor.unknown_call": "It is not known how to build or call it ({error}). Say so with --init and --call, as in "
-    '--init \'{{"d_model": "H*d", "heads": "H"}}\' --call \'{{"x": ["B", "L", "H*d"]}}\'; in Python init= and call=.',
+    "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
     "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "
     "over channels and scores that are made in another way are not examined.",
     "doctor.of_torch": "This is torch's own code, which runs as one step and is not examined. Name a class or a "

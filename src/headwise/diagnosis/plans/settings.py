@@ -107,7 +107,8 @@ def _found(
     try:
         found = find(target, namespace=namespace, init=init, call=call, own=own)
     except InputError as error:
-        out.reason, found = str(error), Found((), ())
+        # without what it advises, which is said after it
+        out.reason, found = str(error).partition(": ")[0], Found((), ())
     if found.plans or (found.failures and not found.has_nan):
         return found
     try:

@@ -1,0 +1,61 @@
+"""Saying: what a person says of a target with init and call, checked before anything is tried, and how to say it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from inspect import Parameter
+from typing import Any
+
+from headwise.diagnosis.tried import Missed
+from headwise.recording.calls import Plan, call_role, callee, init_role, parameters
+from headwise.recording.calls.given import checked_call, checked_init
+from headwise.wording import Refusal
+
+__all__ = ["check_said", "in_python", "no_mask", "tip"]
+
+SIZES = {"width": "H*d", "heads": "H", "head_width": "d"}
+INPUTS = ("", "query", "key", "value")
+
+
+def check_said(target: Any, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None) -> None:
+    """Refuse what a person says of a target that it cannot take, as a name that is no parameter of it."""
+    if isinstance(target, type) and not callable(getattr(target, "forward", None)):
+        # it may be called in another way, which is for the search to find
+        return
+    checked_init(init, _parameters(target) if isinstance(target, type) else [])
+    checked_call(call, _parameters(callee(target)))
+
+
+def in_python(error: Exception, lang: str) -> str:
+    """A refusal of the command line with the names that its options have in Python."""
+    text = error.said(lang) if isinstance(error, Refusal) else str(error)
+    return text.replace("--init", "init=").replace("--call", "call=")
+
+
+def tip(target: Any) -> dict[str, str]:
+    """How to say how a target is built and called, with its own parameters, as JSON: "init" and "call"."""
+    built = _parameters(target) if isinstance(target, type) else []
+    init = {each.name: SIZES.get(init_role(each.name), 1) for each in built if each.default is Parameter.empty}
+    try:
+        called = _parameters(callee(target))
+    except (TypeError, ValueError, AttributeError):
+        called = []
+    needed = [each.name for each in called if each.default is Parameter.empty and call_role(each.name) in INPUTS]
+    return {"init": json.dumps(init), "call": json.dumps({name: ["B", "L", "H*d"] for name in needed})}
+
+
+def _parameters(function: Any) -> list[Parameter]:
+    kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return [] if any(each.kind in kinds for each in parameters(function)) else list(parameters(function))
+
+
+def no_mask(plans: list[Plan]) -> Missed:
+    """Why there is no mask: there is no argument for one, or none was found that it takes."""
+    try:
+        names = list(inspect.signature(callee(plans[0].target)).parameters)
+    except (TypeError, ValueError):
+        names = []
+    name = next((each for each in names if call_role(each) == "mask"), "")
+    return Missed("doctor.missed.mask_unknown", {"name": name}) if name else Missed("doctor.missed.no_mask")
