@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["last", "orders", "places", "says_batch_first"]
+__all__ = ["asked", "last", "orders", "places", "says_batch_first"]
 
 # how documentation says a shape: its brackets, and the names of axes in them
 BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
@@ -25,6 +25,15 @@ DOCUMENT = ('"""', "'''", 'r"""')
 def last(node: ast.AST) -> str:
     """The last word of `d_model`, `self.d_model` or `config.d_model`."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def asked(tree: ast.AST) -> Iterator[str]:
+    """Names that stand alone as a question: `if shifted:`, `not self.shifted`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp):
+            yield last(node.test)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield last(node.operand)
 
 
 def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:

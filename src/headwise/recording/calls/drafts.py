@@ -104,6 +104,8 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
         return "place"
     if default is None and role not in ("key_heads", "heads", "dropout"):
         return "none"
+    if role == "" and default is EMPTY and parameter.name in reading.asked:
+        return "flag"
     if role in SINGLE[:2] and parameter.name in reading.bound:
         return "width"
     if role == "length" and parameter.name in ("n", "N", "L") and _is_count(default, reading):

@@ -42,8 +42,9 @@ class Reading:
     identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
     parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
-    of convolutions are made of. places: what single axes of an argument are called. says_batch_first: its words do.
-    parted: widths that are divided by a head width. step: what must divide every width.
+    of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
+    question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
+    every width.
     """
 
     bound: tuple[str, ...] = ()
@@ -58,6 +59,7 @@ class Reading:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernels: frozenset[str] = frozenset()
     places: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
     says_batch_first: bool = False
     parted: frozenset[str] = frozenset()
     step: int = 1
@@ -133,6 +135,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda each: len(each[1]))),
         frozenset(name for _, tree in trees for name in _kernels(tree)),
         places,
+        frozenset(name for _, tree in trees for name in axes.asked(tree)),
         axes.says_batch_first(target),
         frozenset(name for _, tree in trees for name in _bound(tree, by="head_width")),
         steps.step_of([tree for _, tree in trees]),

@@ -24,7 +24,7 @@ INIT_NAMES, CALL_NAMES = _table(INIT), _table(CALL)
 # what a name that is in no table most likely is, by what it holds
 INIT_PARTS = (
     (r"batch", "batch"),
-    (r"kernel_?(size|width)", "kernel"),
+    (r"kernel", "kernel"),
     (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),
     (r"drop", "dropout"),
     (r"(^|_)rank$", "rank"),

@@ -17,6 +17,7 @@ from headwise.recording.calls.configs import config_drafts, config_parameter
 from headwise.recording.calls.drafts import Draft, drafts, parameters
 from headwise.recording.calls.images import image_sizes
 from headwise.recording.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, Family
+from headwise.recording.calls.learning import learned
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
@@ -29,7 +30,8 @@ __all__ = ["Search"]
 
 # SPARE: masks that change nothing, of which one is looked for that runs in every probe
 # NARROW: drafts that are tried again with widths that many numbers divide; WANTING: a mask was missed
-DEEPEST, SPARE, NARROW = 4, 6, 4
+# LEARNING: seconds in which errors are learned from
+DEEPEST, SPARE, NARROW, LEARNING = 4, 6, 4, 2.0
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
 
 
@@ -65,6 +67,9 @@ class Search:
     def found(self) -> Found:
         """The plans and the failures."""
         base, missed = self._base()
+        if base is None:
+            base = learned(self.missed, self.wish, self.reading, self._ran, LEARNING, self._renamed)
+            self.clock = Clock(LEARNING)
         if base is None:
             return Found((), self._failures(), self._ran.has_nan)
         base = self._freed(base)

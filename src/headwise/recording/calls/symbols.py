@@ -50,7 +50,7 @@ MORE: dict[str, Named] = {
 def spoken(value: Any) -> Iterator[str]:
     """The identifiers in a value of `--init` or `--call`."""
     if isinstance(value, str):
-        yield from re.findall(r"[A-Za-z_]\w*", value)
+        yield from re.findall(r"[^\W\d]\w*", value)
     elif isinstance(value, Mapping):
         for name, each in value.items():
             if name not in ("argument", "means", "dtype"):

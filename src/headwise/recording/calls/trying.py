@@ -22,7 +22,7 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "is_of_code", "mended", "tried"]
+__all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "is_of_code", "mended", "quiet", "tried"]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
@@ -67,7 +67,7 @@ class Clock:
 def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
     """Build and call a plan with the sizes of one probe; -1: small ones. finite: whether NaN is a failure."""
     is_built = False
-    with _quiet():
+    with quiet():
         try:
             sizes = plan.sizes(probe)
             target = plan.build(sizes)
@@ -89,7 +89,7 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
 
 def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
     """The plan with its error and the place of it, and how many operations ran before; None: it ran."""
-    with _quiet():
+    with quiet():
         try:
             sizes = plan.sizes(0)
             target = plan.build(sizes)
@@ -161,7 +161,7 @@ def _place(plan: Plan, own: Collection[str]) -> Span | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     with ExitStack() as around:
         around.enter_context(redirect_stdout(io.StringIO()))
         around.enter_context(warnings.catch_warnings())
@@ -211,9 +211,7 @@ def mended(plan: Plan, error: Exception) -> list[Plan]:
         return []
     have, need = found
     sizes = plan.sizes(-1)
-    axis = -1
-    if CONVOLUTION.search(str(error)):
-        axis = 1
+    axis = 1 if CONVOLUTION.search(str(error)) else -1
     fitting = [
         name
         for name, value in plan.call.items()

@@ -1,0 +1,143 @@
+"""Learning: where no call that was thought of runs, the errors themselves tell what to change, one thing at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from headwise.recording.calls.asked import Wish
+from headwise.recording.calls.lessons import lessons, place
+from headwise.recording.calls.plan import Plan
+from headwise.recording.calls.reading import Reading
+from headwise.recording.calls.symbols import spoken
+from headwise.recording.calls.trying import PROBES, Attempts, Clock, mended, quiet
+
+__all__ = ["learned"]
+
+# how many things are changed of one call, and how many calls one error suggests at most
+DEEPEST, WIDEST = 5, 16
+# the calls that are begun with
+SEEDS = 6
+# seconds after which a call is not worth to be run as often as it has to be
+SLOW = 0.5
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A call that raised: with which sizes, what it was given, and after how many operations."""
+
+    error: Exception
+    sizes: Mapping[str, int]
+    options: Mapping[str, Any]
+    steps: int
+
+
+@dataclass(order=True)
+class _Waiting:
+    """A plan that is to be tried: few changes first, and of those what came far."""
+
+    rank: tuple[int, int, int]
+    plan: Plan = field(compare=False)
+    depth: int = field(compare=False)
+
+
+def learned(
+    missed: Sequence[Plan],
+    wish: Wish,
+    reading: Reading,
+    runs: Attempts,
+    seconds: float,
+    renamed: Callable[[Plan], Plan],
+) -> Plan | None:
+    """The first plan that runs, made of some that fail by what their errors tell; None: there is none."""
+    clock, order = Clock(seconds), count()
+    waiting: list[_Waiting] = []
+    seen: list[Plan] = []
+    met: Counter[tuple[str, int]] = Counter()
+    for number, plan in enumerate(_seeds(missed)):
+        heappush(waiting, _Waiting((number, 0, next(order)), plan, 0))
+    while waiting and not clock.is_over:
+        one = heappop(waiting)
+        if one.plan in seen:
+            continue
+        seen.append(one.plan)
+        failed = _failed(one.plan)
+        if failed is None:
+            found = _as_it_is(one.plan)
+            if wish.cross in (None, found.setting == "cross") and runs.all_run(found):
+                return found
+            continue
+        if one.depth == DEEPEST:
+            continue
+        at = place(failed.error, failed.options)
+        more = [*mended(one.plan, failed.error), *lessons(one.plan, failed.error, at, failed.sizes, reading)]
+        # of calls that fail alike, the second is changed later
+        met[str(failed.error), failed.steps] += 1
+        rank = one.rank[0] + met[str(failed.error), failed.steps]
+        for each in (renamed(one) for one in more[:WIDEST] if _stands(one, wish)):
+            heappush(waiting, _Waiting((rank, -failed.steps, next(order)), each, one.depth + 1))
+    return None
+
+
+def _seeds(missed: Sequence[Plan]) -> list[Plan]:
+    """The likeliest of the calls that failed, one of each layout and draft."""
+    found: dict[tuple[str, ...], Plan] = {}
+    for each in missed:
+        if each.call:
+            found.setdefault((str(each.init), str(each.call.get("_layout")), each.setting), each)
+    return list(found.values())[:SEEDS]
+
+
+def _stands(plan: Plan, wish: Wish) -> bool:
+    """Whether what the person said is as it was said."""
+    return all(plan.call.get(name) == value for name, value in wish.call.items()) and all(
+        plan.init.get(name) == value for name, value in wish.init.items()
+    )
+
+
+def _as_it_is(plan: Plan) -> Plan:
+    """A plan that says of itself whether keys have a length of their own."""
+    bound = {each.name for each in plan.symbols if each.equals}
+    is_cross = "S" in spoken(list(plan.call.values())) and "S" not in bound
+    return replace(plan, setting="cross" if is_cross else "self")
+
+
+def _failed(plan: Plan) -> _Failed | None:
+    """How a plan fails with the first sizes that it fails with; None: it runs."""
+    for probe in range(-1, PROBES):
+        options: dict[str, Any] = {}
+        sizes: Mapping[str, int] = {}
+        steps = _Counted()
+        with quiet(), steps:
+            try:
+                sizes = plan.sizes(probe)
+                target = plan.build(sizes)
+                args, options = plan.arguments(sizes)
+                begun = time.thread_time()
+                target(*args, **options)
+                if time.thread_time() - begun > SLOW:
+                    raise TimeoutError
+            except Exception as error:  # noqa: BLE001  whatever it is, it tells what to try next
+                return _Failed(error, sizes, options, steps.count)
+    return None
+
+
+class _Counted(TorchFunctionMode):
+    """A block whose operations are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,214 @@
+"""Lessons: what the error of a call, and the place of it, tell of how the call should have been."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType, TracebackType
+from typing import Any
+
+from torch import Tensor
+
+from headwise.recording.calls import layouts
+from headwise.recording.calls.axes import last
+from headwise.recording.calls.bindings import bound_to, free_of, grouped, multiples, reshaped, tied
+from headwise.recording.calls.layouts import Family
+from headwise.recording.calls.masks import masks
+from headwise.recording.calls.plan import Plan
+from headwise.recording.calls.reading import Reading
+from headwise.recording.calls.roles import call_role, init_role
+from headwise.recording.calls.symbols import spoken
+
+__all__ = ["Place", "lessons", "place"]
+
+FOREIGN = ("torch", "einops", "headwise", "numpy")
+# something else than a tensor came
+TYPE = re.compile(
+    r"'(int|float|bool|NoneType|str|tuple|dict)' object|must be Tensor, not|unsupported operand type|bad operand type"
+    r"|invalid combination of arguments|only be converted to Python scalars|got \(?(int|NoneType|float|bool|str)"
+)
+# how many axes were needed, and how many came
+RANKS = (
+    re.compile(r"expected (?P<need>\d+) dims\. Received (?P<have>\d+)-dim"),
+    re.compile(r"input\.dim\(\) = (?P<have>\d+) is not equal to len\(dims\) = (?P<need>\d+)"),
+    re.compile(r"expected (?P<need>\d)D input \(got (?P<have>\d)D"),
+    re.compile(r"or (?P<need>\d)D \(batched\) input to conv"),
+    re.compile(r"must be a (?P<need>\d)D tensor"),
+    re.compile(r"the equation \((?P<need>\d+)\) does not match the number of dimensions \((?P<have>\d+)\)"),
+    re.compile(r"but expected (?P<need>\d)-dim"),
+)
+FEWER = re.compile(r"too many indices for tensor of dimension (\d+)|Dimension out of range")
+UNPACKED = re.compile(r"(?:not enough|too many) values to unpack")
+IDS = re.compile(r"used as indices must be|arguments? .*indices.* (?:Long|scalar types)|indices must be long", re.I)
+KERNEL = re.compile(r"Kernel size: \((\d+) x (\d+)\)\. Kernel size can't be greater")
+SHAPE = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
+CHUNKS = re.compile(r"can't divide axis of length (\d+) in chunks of (\d+)")
+SIZES = re.compile(
+    r"must match|Expected size|should be the same|doesn't match|does not match|Wrong shape|Shape mismatch|not broadcast"
+    r"|size mismatch|cannot be multiplied|Incompatible"
+)
+# so many masks are tried for one argument
+MASKS = 14
+# axes that nothing is known of
+OTHERS = ("h", "w", "t", "N", "n", "M")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a person's own code a call failed: the statement, what its names hold, and what was handed over."""
+
+    statement: ast.AST
+    names: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of the call that the statement names, under whatever name."""
+        held = [self.names.get(each.id) for each in ast.walk(self.statement) if isinstance(each, ast.Name)]
+        return [name for name, value in self.options.items() if any(value is one for one in held)]
+
+
+def place(error: BaseException, options: Mapping[str, Any]) -> Place:
+    """Where an error came from, as far as code that no library wrote tells."""
+    found: tuple[FrameType, int] | None = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.split(".")[0] not in FOREIGN:
+            found = trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+    if found is None:
+        return Place(ast.Pass(), {}, options)
+    frame, line = found
+    return Place(_statement(frame, line), dict(frame.f_locals), options)
+
+
+def _statement(frame: FrameType, line: int) -> ast.AST:
+    """The smallest statement that a line is of."""
+    code = frame.f_code
+    lines = linecache.getlines(code.co_filename, frame.f_globals)
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (SyntaxError, ValueError):
+        return ast.Pass()
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return min(around, key=lambda node: (node.end_lineno or 0) - node.lineno, default=ast.Pass())
+
+
+def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int], reading: Reading) -> Iterator[Plan]:
+    """The plans that an error suggests, the likeliest first."""
+    text = str(error)
+    if TYPE.search(text):
+        yield from _as_tensors(plan, at, reading)
+    if IDS.search(text):
+        yield from _as_numbers(plan, at)
+    if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
+        yield from _of_rank(plan, text, at)
+    if found := KERNEL.search(text):
+        larger = {"h": f"n+{found[1]}", "w": f"t+{found[2]}"}
+        yield bound_to(plan, {name: each for name, each in larger.items() if name in free_of(plan)})
+    if found := CHUNKS.search(text):
+        yield from multiples(plan, int(found[1]), int(found[2]), sizes)
+    if found := SHAPE.search(text):
+        yield from reshaped(plan, [int(each) for each in found[1].split(",")], int(found[2]), sizes)
+    if SIZES.search(text):
+        numbers = [int(each) for each in re.findall(r"\d+", text)]
+        yield from tied(plan, numbers, sizes)
+        yield from grouped(plan)
+
+
+def _as_tensors(plan: Plan, at: Place, reading: Reading) -> Iterator[Plan]:
+    """An argument that was no tensor as a mask, lengths, or an input like the first."""
+    plain = [name for name, value in at.options.items() if not isinstance(value, Tensor)]
+    named = [name for name in at.arguments if name in plain]
+    first = next((value for value in plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
+    for name in named or plain:
+        rest = {key: value for key, value in plan.call.items() if key not in (name, "_mask")}
+        is_mask = call_role(name) in ("mask", "lengths", "bias")
+        if is_mask and not plan.mask:
+            among = [each for each, _ in zip(masks(name, reading, keys=_keys(plan)), range(MASKS), strict=False)]
+            yield from (replace(plan, call={**rest, "_mask": dict(each)}, mask=name) for each in among)
+        shapes = [[("S" if axis == "L" else axis) for axis in first], first, first[:-1], ["B"], ["L", "L"]]
+        yield from (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
+
+
+def _keys(plan: Plan) -> str:
+    return "S" if "S" in spoken(list(plan.call.values())) else "L"
+
+
+def _as_numbers(plan: Plan, at: Place) -> Iterator[Plan]:
+    """An argument that was looked up with as whole numbers."""
+    inputs = [name for name, value in plan.call.items() if isinstance(value, list)]
+    for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
+        shape = plan.call[name]
+        for own in (shape, shape[:-1]):
+            yield replace(plan, call={**plan.call, name: {"_ids": own, "below": "2"}})
+
+
+def _of_rank(plan: Plan, text: str, at: Place) -> Iterator[Plan]:
+    """Inputs with as many axes as were needed."""
+    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
+    named = [name for name in at.arguments if name in inputs]
+    need, have, order = _needed(text, at)
+    exact = [name for name, value in inputs.items() if not have or len(value) == have]
+    for name in named or exact or [*inputs]:
+        ranks = [need] if need else [len(inputs[name]) + 1, len(inputs[name]) - 1]
+        if have and name not in exact:
+            # what was made of it has axes more or fewer
+            ranks = [len(inputs[name]) + need - have]
+        for rank in (each for each in ranks if 0 < each <= len(OTHERS) and each != len(inputs[name])):
+            for family in _families(rank, order):
+                like = [each for each in inputs if len(inputs[each]) == len(inputs[name])]
+                yield _laid_out(plan, {name: family.query}, family)
+                if len(like) > 1:
+                    yield _laid_out(
+                        plan, {each: family.query if each == like[0] else family.key for each in like}, family
+                    )
+
+
+def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]], family: Family) -> Plan:
+    """A plan with inputs of other shapes; the width stays what it was called."""
+    call = dict(plan.call)
+    for name, shape in shapes.items():
+        width = str(plan.call[name][-1])
+        axes = [width if axis == "D" else axis for axis in shape]
+        call[name] = axes if plan.setting == "cross" else [("L" if axis == "S" else axis) for axis in axes]
+    return replace(plan, call={**call, "_layout": family.layout})
+
+
+def _needed(text: str, at: Place) -> tuple[int, int, Sequence[str]]:
+    """How many axes were needed and came, and what they are called where they are unpacked; 0: that is not known."""
+    for pattern in RANKS:
+        if found := pattern.search(text):
+            return int(found["need"]), int(found.groupdict().get("have") or 0), ()
+    statement = at.statement
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple) and UNPACKED.search(text):
+        names = [last(each) for each in statement.targets[0].elts]
+        # `*x.shape, self.heads`: what stands beside the shape is no axis
+        beside = len(statement.value.elts) - 1 if isinstance(statement.value, ast.Tuple) else 0
+        return len(names) - beside, 0, names[: len(names) - beside]
+    return 0, 0, ()
+
+
+def _families(rank: int, order: Sequence[str]) -> Iterator[Family]:
+    """The layouts with so many axes, the one first whose axes are called as those of the code."""
+    wide = next((at for at, each in enumerate(order) if init_role(each) == "width" and at), 0)
+    own = [each for each in (getattr(layouts, name) for name in layouts.__all__) if isinstance(each, Family)]
+    own = [each for each in own if len(each.query) == rank and "D" in each.query]
+    preferred = [layouts.PACKED, layouts.IMAGE, layouts.IMAGE_LAST, layouts.STACKED, layouts.ALONE]
+    own.sort(key=lambda each: preferred.index(each) if each in preferred else len(preferred))
+    rest = ["B", *OTHERS[: rank - 2]]
+    made = [
+        layouts.family("".join(axes), " ".join(axes))
+        for place in dict.fromkeys((wide or rank - 1, rank - 1, 1))
+        for axes in [[*rest[:place], "D", *rest[place:]]]
+    ]
+    yield from sorted([*own, *made], key=lambda each: bool(wide) and each.query[wide] != "D")

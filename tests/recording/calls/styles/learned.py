@@ -1,0 +1,88 @@
+"""Classes of strangers whose names tell nothing: what they need is told by how a call of them fails."""
+
+import torch
+import torch.nn as nn
+
+
+class SixAxes(nn.Module):
+    """Attention within windows that are axes of their own, unpacked with what is no axis beside them."""
+
+    def __init__(self, dim, window_size=5, dim_head=8):
+        super().__init__()
+        self.heads, self.window_size = dim // dim_head, window_size
+        self.norm = nn.LayerNorm(dim)
+        self.to_qkv = nn.Linear(dim, 3 * dim)
+        self.bias = nn.Parameter(torch.zeros(window_size**2, window_size**2))
+
+    def forward(self, x):
+        b, rows, columns, high, wide, _, heads = *x.shape, self.heads
+        q, k, v = self.to_qkv(self.norm(x)).chunk(3, -1)
+        q, k, v = (each.reshape(b * rows * columns, high * wide, heads, -1).transpose(1, 2) for each in (q, k, v))
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + self.bias
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
+
+
+class Untold(nn.Module):
+    """Words of another language."""
+
+    def __init__(self, anzahl, breite):
+        super().__init__()
+        self.anzahl = breite
+        self.ein, self.aus = nn.Linear(anzahl, 3 * anzahl), nn.Linear(anzahl, anzahl)
+
+    def forward(self, x):
+        b, length, _ = x.shape
+        q, k, v = (each.reshape(b, length, self.anzahl, -1).transpose(1, 2) for each in self.ein(x).chunk(3, -1))
+        weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1)
+        return self.aus((weights @ v).transpose(1, 2).reshape(b, length, -1))
+
+
+class NamedAsNumber(nn.Module):
+    """A second input under a name that mostly is a number of heads."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, e, h):
+        q, k, v = self.q(e), self.k(h), self.v(h)
+        return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+class OwnGroups(nn.Module):
+    """Two heads of keys, whatever the number of heads is."""
+
+    def __init__(self, hidden_size, num_heads):
+        super().__init__()
+        self.n, self.g, self.hn = num_heads, 2, hidden_size // num_heads
+        self.qkv = nn.Linear(hidden_size, hidden_size + 2 * self.g * self.hn)
+
+    def forward(self, x):
+        b, length, width = x.shape
+        q, k, v = self.qkv(x).split([self.n * self.hn, self.g * self.hn, self.g * self.hn], dim=-1)
+        q = q.view(b, length, self.n, self.hn).transpose(1, 2)
+        k, v = (
+            each.view(b, length, self.g, 1, self.hn)
+            .expand(-1, -1, -1, self.n // self.g, -1)
+            .reshape(b, length, self.g * (self.n // self.g), self.hn)
+            .view(b, length, self.n, self.hn)
+            .transpose(1, 2)
+            for each in (k, v)
+        )
+        weights = (q @ k.transpose(-2, -1) * self.hn**-0.5).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(b, length, width)
+
+
+class HeadsForLength(nn.Module):
+    """Wrong: it takes the heads for the queries, so that no call of it is right but by chance."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.bias = nn.Parameter(torch.zeros(num_heads, 1))
+
+    def forward(self, x):
+        _, _, width = x.shape
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.transpose(-2, -1) * width**-0.5 + self.bias).softmax(-1) @ v
