@@ -86,3 +86,17 @@ class HeadsForLength(nn.Module):
         _, _, width = x.shape
         q, k, v = self.qkv(x).chunk(3, -1)
         return (q @ k.transpose(-2, -1) * width**-0.5 + self.bias).softmax(-1) @ v
+
+
+class ViewedAcross(nn.Module):
+    """Wrong: a view of what it laid out otherwise itself, which runs where an axis is one."""
+
+    def __init__(self, d_model, n_vocab):
+        super().__init__()
+        self.words, self.qkv = nn.Embedding(n_vocab, d_model), nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, x):
+        b, length, width = x.shape
+        q, k, v = self.qkv(x).chunk(3, -1)
+        k = k.view(b * length, width).view(b, length, width).transpose(1, 2).view(b, length, width)
+        return (q @ k.transpose(-2, -1) * width**-0.5).softmax(-1) @ v
