@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
+from math import prod
 from typing import Any
 
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from headwise.recording.calls.asked import Wish
 from headwise.recording.calls.lessons import lessons, place
-from headwise.recording.calls.plan import Plan
+from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import spoken
 from headwise.recording.calls.trying import PROBES, Attempts, Clock, mended, quiet
@@ -25,8 +27,8 @@ __all__ = ["learned"]
 DEEPEST, WIDEST = 5, 16
 # the calls that are begun with
 SEEDS = 6
-# seconds after which a call is not worth to be run as often as it has to be
-SLOW = 0.5
+# seconds and numbers in a tensor after which a call is not worth to be run as often as it has to be
+SLOW, LARGEST = 1.0, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ def _failed(plan: Plan) -> _Failed | None:
         with quiet(), steps:
             try:
                 sizes = plan.sizes(probe)
+                if any(_count(value, sizes) > LARGEST // 10 for value in plan.call.values() if isinstance(value, list)):
+                    raise TimeoutError
                 target = plan.build(sizes)
                 args, options = plan.arguments(sizes)
                 begun = time.thread_time()
@@ -127,6 +131,10 @@ def _failed(plan: Plan) -> _Failed | None:
             except Exception as error:  # noqa: BLE001  whatever it is, it tells what to try next
                 return _Failed(error, sizes, options, steps.count)
     return None
+
+
+def _count(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
+    return prod(evaluated(str(each), sizes) for each in shape)
 
 
 class _Counted(TorchFunctionMode):
@@ -140,4 +148,7 @@ class _Counted(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self.count += 1
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.numel() > LARGEST:
+            raise TimeoutError
+        return out

@@ -29,8 +29,7 @@ from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, is
 __all__ = ["Search"]
 
 # SPARE: masks that change nothing, of which one is looked for that runs in every probe
-# NARROW: drafts that are tried again with widths that many numbers divide; WANTING: a mask was missed
-# LEARNING: seconds in which errors are learned from
+# NARROW: drafts tried again with widths that many numbers divide; LEARNING: seconds; WANTING: a mask was missed
 DEEPEST, SPARE, NARROW, LEARNING = 4, 6, 4, 2.0
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
 
@@ -55,8 +54,7 @@ class Search:
         masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
         self.called = [each for each in parameters(function) or starred(function) if each.name != masked]
         self.what = wanted(self.called)
-        self.missed, self.telling = list[Plan](), list[Plan]()
-        self.why = ""
+        self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         self.reached: Plan
         found = self._drafts()
         self.drafts = [each for each in found if self._is_built(each)]
@@ -67,7 +65,7 @@ class Search:
     def found(self) -> Found:
         """The plans and the failures."""
         base, missed = self._base()
-        # what is wrong however it is called is not to be made to run by chance
+        # what is wrong however it is called shall not run by chance
         if base is None and all(isinstance(self._ran(each).error, TypeError) for each in self.telling[:SPARE]):
             base = learned(self.missed, self.wish, self.reading, self._ran, LEARNING, self._renamed)
             self.clock = Clock(LEARNING)
@@ -86,10 +84,8 @@ class Search:
         if not isinstance(self.target, type):
             return kin.unbuilt_drafts(given, self.wish.lengths, has_heads="heads" in self.what.rest.values())
         own = parameters(self.target)
-        config = config_parameter(own, self.reading)
-        if config is None or config.name in self.wish.init:
-            found = drafts(own, self.reading, self.wish.init)
-        else:
+        config, found = config_parameter(own, self.reading), drafts(own, self.reading, self.wish.init)
+        if config is not None and config.name not in self.wish.init:
             others = [each for each in own if each is not config]
             found = config_drafts(config, others, self.target, self.reading, self.namespace, self.wish.init)
         found = [Draft(each.init, {**each.known, **kin.evened(given, each.known)}) for each in found]

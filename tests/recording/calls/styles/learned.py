@@ -4,22 +4,22 @@ import torch
 import torch.nn as nn
 
 
-class SixAxes(nn.Module):
+class FiveAxes(nn.Module):
     """Attention within windows that are axes of their own, unpacked with what is no axis beside them."""
 
-    def __init__(self, dim, window_size=5, dim_head=8):
+    def __init__(self, dim, window_size=5):
         super().__init__()
-        self.heads, self.window_size = dim // dim_head, window_size
+        self.window_size = window_size
         self.norm = nn.LayerNorm(dim)
         self.to_qkv = nn.Linear(dim, 3 * dim)
         self.bias = nn.Parameter(torch.zeros(window_size**2, window_size**2))
 
     def forward(self, x):
-        b, rows, columns, high, wide, _, heads = *x.shape, self.heads
+        b, rows, high, wide, _, device = *x.shape, x.device
         q, k, v = self.to_qkv(self.norm(x)).chunk(3, -1)
-        q, k, v = (each.reshape(b * rows * columns, high * wide, heads, -1).transpose(1, 2) for each in (q, k, v))
-        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + self.bias
-        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
+        q, k, v = (each.reshape(b * rows, high * wide, -1) for each in (q, k, v))
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + self.bias.to(device)
+        return (scores.softmax(-1) @ v).reshape(x.shape)
 
 
 class Untold(nn.Module):
