@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
-from headwise.diagnosis.following.replacing import Site
+from headwise.diagnosis.following.replacing import Recalled, Site
 from headwise.recording import Operation, Span
 
-__all__ = ["Change", "Hiding", "Scaled", "Suspect", "both", "together"]
+__all__ = ["Change", "Hiding", "Scaled", "Suspect", "Undropping", "both", "together"]
 
+# the place of its share among the arguments of torch's attention
+DROPPED = 4
 Change = Callable[[Any, dict[str, Any]], None]
 
 
@@ -47,6 +49,17 @@ class Hiding:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(args[0].masked_fill(~self.open, float("-inf")), *args[1:], **options)
+
+
+@dataclass(frozen=True)
+class Undropping:
+    """A stand-in for torch's attention that drops nothing."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        given = args if len(args) <= DROPPED else (*args[:DROPPED], 0.0, *args[DROPPED + 1 :])
+        return self.function(*given, **{name: 0.0 if name == "dropout_p" else each for name, each in options.items()})
 
 
 @dataclass(frozen=True)
@@ -90,10 +103,14 @@ def together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> 
             out[site] = each
         elif isinstance(each, Scaled):
             out[site] = Scaled(out[site], each.factor)
+        elif isinstance(each, Undropping) and isinstance(known := out[site], Recalled):
+            out[site] = replace(known, function=Undropping(known.function))
+        elif isinstance(each, Recalled) and isinstance(known := out[site], Undropping):
+            out[site] = replace(each, function=known)
         elif isinstance(each, Hiding):
-            known = out[site]
-            if isinstance(known, Hiding):
-                out[site] = Hiding(known.function, known.open & each.open)
+            before = out[site]
+            if isinstance(before, Hiding):
+                out[site] = Hiding(before.function, before.open & each.open)
             else:
-                out[site] = Hiding(known, each.open)
+                out[site] = Hiding(before, each.open)
     return out

@@ -91,6 +91,9 @@ DOCTOR: dict[str, str] = {
     "doctor.mask_nan.what": "A query all of whose keys are hidden becomes NaN here.",
     "doctor.mask_nan.why": "One such row, as padding makes it, turns the loss to NaN.",
     "doctor.mask_nan.fix": "Where rows may be empty, set their weights to 0 after the softmax.",
+    "doctor.causal_zeroed.what": "The scores of later keys are made one number, which hides nothing from the softmax.",
+    "doctor.causal_zeroed.why": "A score of 0 has its share of the weights: a query sees keys that come after it.",
+    "doctor.causal_zeroed.fix": "Fill the scores of later keys with -inf before the softmax; do not multiply by 0.",
     "doctor.causal_missing.what": "A query sees keys that come after it.",
     "doctor.causal_missing.why": "In training each token sees the one that it should predict; in generation that "
     "one is not there yet.",

@@ -15,7 +15,7 @@ from headwise.diagnosis.following.origins import made_at, option_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Suspect, Undropping
 from headwise.recording.calls import Plan, init_role
 from headwise.tracing.movement import is_movement
 
@@ -124,15 +124,9 @@ def undropped(entry: Seen) -> Suspect:
 
 def kept(entry: Seen) -> dict[Site, Callable[..., Any]]:
     """What stands in for an operation that drops, and drops nothing."""
-    function = entry.function
     if entry.last != "scaled_dot_product_attention":
         return {site_of(entry.operation): lambda *args, **_: args[0]}
-
-    def right(*args: Any, **options: Any) -> Any:
-        given = args if len(args) < 5 else (*args[:4], 0.0, *args[5:])
-        return function(*given, **{name: 0.0 if name == "dropout_p" else each for name, each in options.items()})
-
-    return {site_of(entry.operation): right}
+    return {site_of(entry.operation): Undropping(entry.function)}
 
 
 def random_operation(first: Run, again: Run) -> Seen | None:

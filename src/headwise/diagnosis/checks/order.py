@@ -12,7 +12,7 @@ from torch import Tensor
 from headwise.diagnosis.checks.direction import is_triangle, wants_causal
 from headwise.diagnosis.following.anatomy import Attention, attentions, makers
 from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
-from headwise.diagnosis.following.marks import place_of
+from headwise.diagnosis.following.marks import Marks, place_of
 from headwise.diagnosis.following.origins import is_left
 from headwise.diagnosis.following.replacing import Recalled, Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -24,6 +24,9 @@ from headwise.recording import Span
 
 __all__ = ["order_suspects", "pattern_of"]
 
+# a score that leaves next to nothing beside one of 0, and from how many scores a rule is read
+HIDES, FEW = -9.0, 3
+
 
 def order_suspects(run: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other, of a run without a mask."""
@@ -31,6 +34,10 @@ def order_suspects(run: Run) -> list[Suspect]:
         sight = sight_of(attention)
         if sight is None:
             continue
+        zeroed = _zeroed(attention)
+        if zeroed is not None:
+            stand_ins = _stand_ins(attention, zeroed)
+            return [Suspect("causal-missing", zeroed.operation.span, stand_ins, is_local=True, words="causal_zeroed")]
         seen = _pattern(sight)
         if seen is None:
             continue
@@ -74,6 +81,36 @@ def _hidden_late(attention: Attention, sight: Sight) -> Seen | None:
         return None
     after = [each for each in attention.path if each.at > softmax.at]
     return after[0] if after and bool(((total - 1).abs() > 1e-3).any()) else None
+
+
+def _zeroed(attention: Attention) -> Seen | None:
+    """What gives all scores of later keys one number that hides nothing, as 0 by which they are multiplied; None: none.
+
+    Beside large scores it takes little weight, beside those below it all: how much of it is seen does not count.
+    """
+    softmax = attention.softmax
+    for entry in attention.path:
+        if softmax is None or entry.at >= softmax.at:
+            return None
+        made = entry.operation.outputs
+        if made and _is_level(attention, entry.made[0], made[0].value):
+            given = softmax.operation.inputs[0].value
+            return entry if _is_level(attention, softmax.given[0], given) else None
+    return None
+
+
+def _is_level(attention: Attention, marks: Marks | None, value: Tensor | None) -> bool:
+    """Whether the scores of all later keys are one number, above what hides, and those of earlier keys are not."""
+    if marks is None or marks.kind != "pair" or value is None or not value.is_floating_point():
+        return False
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    if value.shape != x.shape:
+        return False
+    known = (x >= 0) & (y >= 0)
+    later, earlier = value[(y > x) & known], value[(y < x) & known]
+    if later.numel() < FEW or earlier.numel() < FEW or not bool(later.isfinite().all()):
+        return False
+    return bool((later == later[0]).all()) and bool(later[0] > HIDES) and not bool((earlier == earlier[0]).all())
 
 
 def _pattern(sight: Sight) -> Tensor | None:
@@ -206,7 +243,7 @@ def _is_usual(t: Tensor | None) -> bool:
     return bool(torch.equal(held, every.tril()) or torch.equal(held, every.triu(1)))
 
 
-def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+def _stand_ins(attention: Attention, closer: Seen | None = None) -> dict[Site, Callable[..., Any]]:
     softmax = attention.softmax
     if attention.fused:
         return _fused_stand_ins(attention)
@@ -216,7 +253,7 @@ def _stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
         return {}
     x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
     out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, y <= x)}
-    closer = _closer(attention)
+    closer = closer or _closer(attention)
     if closer is not softmax and closer is not scores:
         place = next((at for at, each in enumerate(closer.given) if each is not None and each.kind == "pair"), 0)
         out[site_of(closer.operation)] = lambda *args, **options: [

@@ -165,6 +165,10 @@ def _dropout_in_eval(code: Code, _: Suspect) -> Iterator[Edits]:
     for each in node.keywords:
         if each.arg == "training":
             yield (code.edit(each.value, "self.training"),)
+        if each.arg == "dropout_p":
+            yield (code.edit(each.value, f"{code.of(each.value)} if self.training else 0.0"),)
+    if called(node) == "scaled_dot_product_attention":
+        return
     if isinstance(node.func, ast.Call):
         chance = f", {code.of(node.func.args[0])}" if node.func.args else ""
         text = f"torch.nn.functional.dropout({code.of(node.args[0])}{chance}, training=self.training)"
