@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.diagnosis.checks.coming import arranged, home_of, reached_by, uses
 from headwise.diagnosis.checks.diagonal import adds_itself
+from headwise.diagnosis.checks.lateness import CLEAR, also_wrong
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
@@ -22,8 +23,6 @@ from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording.calls import call_role, callee, mask_arguments, parameters
 
 __all__ = ["is_reached", "masking_suspects"]
-
-CLEAR = 1e-4
 
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
@@ -61,21 +60,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             # beside a sink rows sum to less the more is masked
             continue
         if kind and not _is_flag(masked, a, with_mask, without):
-            also = _also(kind, with_mask, without, wanted) if is_late else ""
+            also = also_wrong(kind, with_mask, without, wanted) if is_late else ""
             return [_suspect(masked, a, each, wanted, with_mask) for each in (kind, also) if each]
     return []
-
-
-def _also(kind: str, masked: Sight, free: Sight, wanted: Tensor) -> str:
-    """What is wrong besides with a mask that comes too late, or is turned round: the other of the two; "": no."""
-    before, weights = free.weights.nan_to_num() > CLEAR, masked.weights.nan_to_num()
-    if kind == "mask-inverted":
-        is_lost = (weights.sum(dim=-1) - free.weights.nan_to_num().sum(dim=-1)).abs() > TOLERANCE
-        return "mask-after-softmax" if bool(is_lost.any()) else ""
-    mixed = (before & wanted).any(dim=-1, keepdim=True) & (before & ~wanted).any(dim=-1, keepdim=True)
-    hidden = before & (weights <= TOLERANCE)
-    is_turned = bool(((hidden == (before & wanted)) | ~mixed).all()) and bool(mixed.any())
-    return "mask-inverted" if kind == "mask-after-softmax" and is_turned else ""
 
 
 def _kind(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
