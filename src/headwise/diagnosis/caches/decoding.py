@@ -12,16 +12,15 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.caches.ways import Way
 from headwise.diagnosis.following.marks import Marks
+from headwise.diagnosis.following.readying import Unset, readied
 from headwise.diagnosis.following.replacing import Replacing, Site
 from headwise.diagnosis.following.running import (
     Run,
-    Unset,
     arguments,
     declared,
     default_dtype,
     first_of,
     named_tensors,
-    readied,
 )
 from headwise.diagnosis.following.shadow import Shadow
 from headwise.recording import Record, record

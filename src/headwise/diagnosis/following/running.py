@@ -11,37 +11,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from headwise.diagnosis.copies import as_it_is
 from headwise.diagnosis.following.marks import Marks, tokens
+from headwise.diagnosis.following.readying import Unset, readied
 from headwise.diagnosis.following.replacing import Replacing, Site
 from headwise.diagnosis.following.shadow import Seen, Shadow
 from headwise.recording import Record, TensorSeen, record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
-__all__ = ["Manner", "Run", "StandIns", "Unset", "arguments", "declared", "default_dtype", "first_of", "readied", "run"]
+__all__ = ["Manner", "Run", "StandIns", "arguments", "declared", "default_dtype", "first_of", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
-# no weight that anyone chose is beyond these
-LARGEST, SMALLEST = 1e6, 1e-30
-# what stands where memory was taken and not written; every dtype of 32 bits and more holds it as it is
-UNSET = 2.0**-120
 # meanings of symbols that count features, and those that count samples; all others count places
 FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width", "groups"})
-
-
-class Unset(TorchFunctionMode):
-    """A block in which new memory holds one number: what lay in it would be another in each instance."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        is_taken = func in (torch.empty, torch.empty_like, Tensor.new_empty)
-        if is_taken and made.is_floating_point() and made.layout == torch.strided:
-            with torch.no_grad():
-                made.fill_(UNSET)
-        return made
 
 
 @dataclass(frozen=True)
@@ -170,15 +154,7 @@ def run(
             replacing.within_layers(),
             torch.random.fork_rng(devices=()),
         ):
-            if model is not None and any(isinstance(each, nn.UninitializedParameter) for each in model.parameters()):
-                # weights that the first call draws are drawn alike in every run
-                torch.default_generator.manual_seed(0)
-                _called(plan, target, sizes, 0, manner.dtype)
-            if manner.earlier is not None:
-                forget = as_it_is(target) if manner.forgets and model is not None else None
-                _called(plan, target, sizes, manner.earlier, manner.dtype)
-                if forget is not None:
-                    forget()
+            _called_before(plan, target, sizes, manner)
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
             done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
     shadow.follow(done.operations)
@@ -187,6 +163,19 @@ def run(
         plan, sizes, done, tuple(shadow.seen), shadow.marks, target, named, sources, output,
         dict(stand_ins or {}), known, given,
     )  # fmt: skip
+
+
+def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Manner) -> None:
+    """The calls that come before the one that is recorded."""
+    if isinstance(target, nn.Module) and any(isinstance(p, nn.UninitializedParameter) for p in target.parameters()):
+        # weights that the first call draws are drawn alike in every run
+        torch.default_generator.manual_seed(0)
+        _called(plan, target, sizes, 0, manner.dtype)
+    if manner.earlier is not None:
+        forget = as_it_is(target) if manner.forgets and isinstance(target, nn.Module) else None
+        _called(plan, target, sizes, manner.earlier, manner.dtype)
+        if forget is not None:
+            forget()
 
 
 def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype: torch.dtype) -> None:
@@ -205,45 +194,6 @@ def arguments(
         torch.default_generator.manual_seed(seed)
         args, options = plan.arguments(sizes, seed=seed)
     return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
-
-
-def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
-    """A module in a dtype, with no weights that are zero."""
-    return _awake(_of(target, dtype).train(training))
-
-
-def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A module in a dtype; complex numbers stay complex."""
-    wide = torch.complex128 if dtype == torch.float64 else torch.complex64
-
-    def changed(t: Tensor) -> Tensor:
-        if t.is_complex():
-            return t.to(wide)
-        return t.to(dtype) if t.is_floating_point() else t
-
-    target._apply(changed)
-    return target
-
-
-def _is_unset(t: Tensor) -> bool:
-    """Whether a parameter holds what lay in memory, as torch.empty leaves it, and not a mask of two values."""
-    if bool((t == UNSET).any()):
-        return True
-    is_odd = ~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))
-    return bool(is_odd.any()) and t.unique().numel() > 2
-
-
-def _awake(target: nn.Module) -> nn.Module:
-    """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
-    with torch.no_grad(), torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(1)
-        for name, each in target.named_parameters():
-            if isinstance(each, nn.UninitializedParameter):
-                continue
-            is_zero = each.numel() > 0 and not bool(each.any()) and (each.ndim > 1 or "bias" not in name)
-            if each.is_floating_point() and (is_zero or _is_unset(each)):
-                each.normal_(std=0.3)
-    return target
 
 
 def first_of(result: Any) -> Any:

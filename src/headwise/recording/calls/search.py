@@ -13,6 +13,7 @@ from headwise.recording.calls import kin
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import calls, extras, families, is_narrow, wanted
+from headwise.recording.calls.complaints import told_widths
 from headwise.recording.calls.configs import config_drafts, config_parameter
 from headwise.recording.calls.drafts import Draft, drafts, parameters
 from headwise.recording.calls.images import image_sizes
@@ -225,8 +226,7 @@ class Search:
                     return each
             elif depth < DEEPEST:
                 more = mended(each, done.error)
-                if not more and self.reached is plan:
-                    # its widths fit, and it fails on something else
+                if not more and self.reached is plan and told_widths(str(done.error)) is None:
                     self.reached = each
                 waiting[:0] = [(self._renamed(one), depth + 1) for one in more]
         return None
