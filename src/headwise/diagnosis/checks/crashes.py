@@ -38,8 +38,9 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
         is_missing = is_optional(failure.span, name_of(error))
         return None if is_missing else name_suspect(error, failure.span, exam, said)
     if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
+        # what was called with a tensor may want something else
         is_other = is_of_another_kind(error, done.named.values())
-        return Suspect("raises", failure.span, said=said) if is_other else attribute_suspect(error, failure, said)
+        return None if is_other else attribute_suspect(error, failure, said)
     if failure.operation is not None:
         found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
         if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):

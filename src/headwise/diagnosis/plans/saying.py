@@ -9,8 +9,7 @@ from inspect import Parameter
 from typing import Any
 
 from headwise.diagnosis.tried import Missed
-from headwise.recording.calls import Plan, call_role, callee, init_role, parameters
-from headwise.recording.calls.given import checked_call, checked_init
+from headwise.recording.calls import Plan, call_role, callee, checked_call, checked_init, init_role, parameters
 from headwise.wording import Refusal
 
 __all__ = ["check_said", "in_python", "no_mask", "tip"]

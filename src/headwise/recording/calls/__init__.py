@@ -4,6 +4,7 @@ from headwise.recording.calls.asked import Found
 from headwise.recording.calls.callee import callee
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.finding import find
+from headwise.recording.calls.given import checked_call, checked_init
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.reading import Reading, read
@@ -21,6 +22,8 @@ __all__ = [
     "call_role",
     "callee",
     "check_lengths",
+    "checked_call",
+    "checked_init",
     "evaluated",
     "find",
     "init_role",
