@@ -20,21 +20,41 @@ SPLIT = "        scores = torch.matmul"
 # what is changed, the kind, a piece of its line, and words of what is said of just this case
 CASES = {
     "an attribute like no other": (
-        [("math.sqrt(self.size)", "self.zzz")], "wrong-attribute", "self.zzz", "Make zzz before it is read"),
+        [("math.sqrt(self.size)", "self.zzz")],
+        "wrong-attribute",
+        "self.zzz",
+        "Make zzz before it is read",
+    ),
     "an attribute like another": (
-        [("math.sqrt(self.size)", "math.sqrt(self.sized)")], "wrong-attribute", "self.sized", "Write size."),
+        [("math.sqrt(self.size)", "math.sqrt(self.sized)")],
+        "wrong-attribute",
+        "self.sized",
+        "Write size.",
+    ),
     "weights of no module": (
         [("return self.out(mixed)", "return self.out(mixed) @ nn.Parameter(torch.eye(mixed.shape[-1]))")],
-        "parameters-unregistered", "torch.eye", "the module does not hold"),
+        "parameters-unregistered",
+        "torch.eye",
+        "the module does not hold",
+    ),
     "weights scaled again": (
         [("self.drop(F.softmax(scores, dim=-1))", "self.drop(F.softmax(scores, dim=-1) / math.sqrt(self.size))")],
-        "scale-after-softmax", "F.softmax", "the scores were scaled before it"),
+        "scale-after-softmax",
+        "F.softmax",
+        "the scores were scaled before it",
+    ),
     "a softmax over queries and keys": (
         [("F.softmax(scores, dim=-1)", "F.softmax(scores.flatten(2), dim=-1).view_as(scores)")],
-        "softmax-axis", "F.softmax", "not the keys of one query alone"),
+        "softmax-axis",
+        "F.softmax",
+        "not the keys of one query alone",
+    ),
     "values that are rotated": (
         [(SPLIT, f"{ROTATE}        q, k, v = turned(q), turned(k), turned(v)\n{SPLIT}")],
-        "rotary-wrong", "turned(v)", "values are rotated"),
+        "rotary-wrong",
+        "turned(v)",
+        "values are rotated",
+    ),
 }
 
 

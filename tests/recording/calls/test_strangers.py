@@ -107,6 +107,8 @@ def test_a_mask_that_must_be_given_is_tried_with_as_many_queries_as_there_are():
     plan = best(strangers.MustBeMasked)
     assert (plan.call["query"], plan.mask) == (["B", "L", "D"], "key_pad")
     assert plan.init["n_local_heads"] == "Hkv"
+
+
 def test_channels_stand_before_tokens_and_are_divided_by_the_groups_of_a_norm():
     plan = best(strangers.ChannelsAndTokens)
     assert plan.call["x"] == ["B", "D", "L"]

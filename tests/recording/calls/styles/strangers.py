@@ -184,6 +184,8 @@ class MustBeMasked(nn.Module):
         s = torch.einsum("bikgd,bjkd->bkgij", q, k) * self.part**-0.5
         s = s.masked_fill((key_pad == 1).view(b, 1, 1, 1, -1), -torch.inf)
         return torch.einsum("bkgij,bjkd->bikgd", s.softmax(-1), v).reshape(b, n, -1)
+
+
 class ChannelsAndTokens(nn.Module):
     """A convolution over time, in groups of a norm."""
 
