@@ -12,6 +12,7 @@ from headwise.diagnosis.patches.mending import mended
 from headwise.diagnosis.patches.sources import Edit, applied
 from tests.diagnosis.mutants import HERE
 from tests.diagnosis.operators import HOSTS, mutants
+from tests.diagnosis.written import HEAD, attend, line_of
 
 PLAIN = next(each for each in HOSTS if each.file == "plain.py")
 SOURCE = (HERE / "hosts" / PLAIN.file).read_text(encoding="utf-8")
@@ -53,6 +54,38 @@ def test_a_patch_is_offered_only_where_the_fault_has_gone_and_none_has_come():
 
     assert [patched(each).patch for each in (found, other, None, Diagnosis("own.py:x", "not examined", ()))] == [""] * 4
     assert (patched(sound).patch, patched(sound).edits, patched(sound).proved) == ("x = 2", edits, True)
+
+
+ENDS = {
+    "a name": ("self.join(y.transpose", "self.joint(y.transpose", "wrong-attribute"),
+    "a view": (".reshape(n, long, width)", ".view(n, long, width)", "view-noncontiguous"),
+    "a name where a mask is": ("(mask[", "(msk[", "undefined-name"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_what_lies_behind_a_call_that_fails_is_told_with_it_and_mended(tmp_path, name):
+    body = """
+    s = q @ k.mT
+    if mask is not None:
+        hidden = (mask[:, None, None] == 0)
+        s = s.masked_fill(~hidden, float("-inf"))
+    y = s.softmax(-1) @ v
+    """
+    here, there, kind = ENDS[name]
+    source = HEAD + attend(body=body, given="mask=None").replace(here, there)
+    source = source.replace("x, mask=None):", 'x, mask=None):\n        """mask: [batch, length], 1 = may be seen"""')
+    (tmp_path / "own.py").write_text(source, encoding="utf-8")
+    said = answer({"target": f"{tmp_path / 'own.py'}:Attend"})
+    found = Diagnosis.from_dict(said["diagnosis"])
+    wanted = {(kind, line_of(source, there)), ("scale-missing", line_of(source, "k.mT"))}
+    wanted.add(("mask-inverted", line_of(source, "masked_fill")))
+    assert {(each.kind, each.line) for each in found.faults} == wanted
+    assert all(each.proved for each in found.faults)
+    assert "mask" in found.examined["mask"]
+    after = fixed(source, found.findings)
+    (tmp_path / "own.py").write_text(after, encoding="utf-8")
+    assert answer({"target": f"{tmp_path / 'own.py'}:Attend"})["diagnosis"]["verdict"] == "sound"
 
 
 def test_edits_keep_every_other_character_and_count_columns_in_characters():

@@ -13,6 +13,7 @@ from headwise.diagnosis.diagnosis import Diagnosis
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.patches.mending import Again, mended
 from headwise.diagnosis.patches.sources import Edit, applied
+from headwise.diagnosis.patches.uncovering import uncovered
 from headwise.diagnosis.plans.saying import check_said
 from headwise.errors import InputError
 from headwise.recording.targets import Loaded, Source, Target, load, parse, read
@@ -38,7 +39,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             again = _again(target, source, request, lang)
             seconds = LONGEST if request.get("fix") else SHORTEST
             held = Held()
-            found = held("patches", found, mended, found, loaded.source.texts, again, seconds=seconds, lang=lang)
+            for each in (mended, uncovered):
+                found = held("patches", found, each, found, loaded.source.texts, again, seconds=seconds, lang=lang)
             found = replace(found, examined={**found.examined, **failures_of([held], lang)})
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}

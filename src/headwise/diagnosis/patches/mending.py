@@ -12,7 +12,10 @@ from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.patches.sources import Edit, Edits, applied
 from headwise.wording import say
 
-__all__ = ["Again", "mended"]
+__all__ = ["ENDING", "Again", "mended"]
+
+# what ends a call before the rest of it is seen
+ENDING = frozenset({"undefined-name", "wrong-attribute", "view-noncontiguous", "raises", "mask-raises"})
 
 # examines a target again with edits in its files, by what these are called; None: it cannot be loaded so
 Again = Callable[[Mapping[str, Sequence[Edit]]], Diagnosis | None]
@@ -60,11 +63,14 @@ def _overlap(edits: Sequence[Edit]) -> bool:
 
 
 def _helps(found: Diagnosis, gone: Sequence[Finding], then: Diagnosis | None) -> bool:
-    """Whether findings are gone in a second diagnosis, and no other has come."""
+    """Whether findings are gone in a second diagnosis, and no other has come that could be seen before."""
     if then is None or then.verdict == "not examined":
         return False
     before, after = _counted(found.findings), _counted(then.findings)
-    return not after - (before - _counted(gone))
+    new = after - (before - _counted(gone))
+    if any(each.kind in ENDING for each in gone):
+        return not any(kind in ENDING or (kind, severity) in before for kind, severity in new)
+    return not new
 
 
 def _counted(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
@@ -78,7 +84,8 @@ def _patched(finding: Finding, edits: Edits, text: str, lang: str) -> Finding:
     lines = dict.fromkeys(each.line + at for each in sorted(edits, key=_place) for at in range(_height(each)))
     patch = "\n".join(after[line - 1].strip() for line in lines if line <= len(after))
     said = say("doctor.patch", lang=lang, fix=finding.fix, patch=patch)
-    evidence = finding.evidence if finding.proved else say("doctor.evidence.source", lang=lang)
+    how = "runs" if finding.kind in ENDING else "source"
+    evidence = finding.evidence if finding.proved else say(f"doctor.evidence.{how}", lang=lang)
     return replace(finding, patch=patch, edits=edits, fix=said, proved=True, evidence=evidence)
 
 
