@@ -80,11 +80,15 @@ def test_floor_division_and_the_length_of_keys_are_found_in_a_note_of_the_first_
         ("scale-floor-division", line_of(FLOORED, ") // math")),
     }
     assert all(each.proved for each in found.faults)
+    # though no call with more keys runs as it is written
+    assert (found.examined["order of keys"], found.examined["cross"]) == (True, True)
 
 
 def test_a_wrong_attribute_is_found_in_a_note_whose_names_are_supplied(tmp_path):
     note = tmp_path / "note.md"
     note.write_text(MISNAMED, encoding="utf-8")
-    (finding,) = doctor(f"{note}:MultiHeadedAttention").faults
+    found = doctor(f"{note}:MultiHeadedAttention")
+    (finding,) = found.faults
     assert (finding.kind, finding.line, finding.proved) == ("wrong-attribute", line_of(MISNAMED, "self.linear["), True)
     assert "self.linears[-1]" in finding.patch
+    assert found.examined["self"] is True and found.examined["mask"].startswith("mask: ")

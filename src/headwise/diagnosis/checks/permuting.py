@@ -14,8 +14,11 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
+from headwise.recording.calls import call_role
 
 __all__ = ["permuting_suspects"]
+
+KEYS = ("key", "value")
 
 
 def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
@@ -47,14 +50,13 @@ def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspec
 
 
 def _key_axes(run: Run) -> dict[str, int]:
-    """The arguments of keys, and the axis along which their tokens lie."""
-    if not any(each.name == "S" for each in run.plan.symbols):
-        return {}
-    out = {}
-    for name, said in run.plan.call.items():
-        if isinstance(said, list) and "S" in said:
-            out[name] = said.index("S")
-    return out
+    """The arguments of keys and values, and the axis along which their tokens lie."""
+    shapes = {name: said for name, said in run.plan.call.items() if isinstance(said, list)}
+    if any("S" in said for said in shapes.values()):
+        return {name: said.index("S") for name, said in shapes.items() if "S" in said}
+    # as many keys as queries, in arguments of their own
+    out = {name: said.index("L") for name, said in shapes.items() if call_role(name) in KEYS and "L" in said}
+    return out if len(out) < sum("L" in said for said in shapes.values()) else {}
 
 
 def _near(a: Tensor, b: Tensor) -> bool:
