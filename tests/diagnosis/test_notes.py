@@ -91,4 +91,5 @@ def test_a_wrong_attribute_is_found_in_a_note_whose_names_are_supplied(tmp_path)
     (finding,) = found.faults
     assert (finding.kind, finding.line, finding.proved) == ("wrong-attribute", line_of(MISNAMED, "self.linear["), True)
     assert "self.linears[-1]" in finding.patch
-    assert found.examined["self"] is True and found.examined["mask"].startswith("mask: ")
+    assert found.examined["self"] is True
+    assert found.examined["mask"].startswith("mask: ")
