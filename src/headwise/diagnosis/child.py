@@ -56,6 +56,7 @@ def _diagnosis(target: Target, loaded: Loaded, request: Mapping[str, Any], lang:
         init=request.get("init"),
         call=request.get("call"),
         lang=lang,
+        loaded=loaded,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,28 +10,28 @@ from torch import nn
 
 from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
+from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.owners import holds_layers, is_of_torch
-from headwise.diagnosis.patches.patching import candidates
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
 from headwise.diagnosis.plans.saying import no_mask, tip
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.telling import findings_of
 from headwise.diagnosis.tried import Missed, told, unfollowed
 from headwise.diagnosis.wholes import Whole
 from headwise.recording.calls import Clock, Plan, is_of_code
 from headwise.recording.libraries import is_installed
-from headwise.wording import said_in, say
+from headwise.recording.targets import Loaded
+from headwise.wording import say
 
 __all__ = ["diagnosed"]
 
-# faults first, notes last
-SEVERITIES = ("fault", "warning", "note")
 # kinds of what is wrong with the layout
 LAYOUT = frozenset({
     "split-without-transpose", "merge-without-transpose", "heads-batch-swapped", "key-not-transposed", "input-ignored",
@@ -50,8 +49,12 @@ def diagnosed(
     init: Mapping[str, Any] | None = None,
     call: Mapping[str, Any] | None = None,
     lang: str = "en",
+    loaded: Loaded | None = None,
 ) -> Diagnosis:
-    """The diagnosis of an object that is at hand. files: which are the person's own, and what to call each."""
+    """The diagnosis of an object that is at hand. files: which are the person's own, and what to call each.
+
+    loaded: how it came to be, where headwise loaded it.
+    """
     # headwise's own files are no one else's, even where they lie beside the target
     own = tuple(each for each in files if not each.startswith(HEADWISE))
     if isinstance(target, nn.Module):
@@ -62,19 +65,18 @@ def diagnosed(
     is_published = bool(own) and all(is_installed(each) for each in own)
     held = Held()
     exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)
+    missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
     if not exams:
         key = "doctor.unknown_call" if held.is_whole else "doctor.not_whole"
         why = say(key, lang=lang, **({"error": reason[:300].rstrip("."), **tip(target)} if held.is_whole else {}))
-        return Diagnosis(title, "not examined", (), failures_of([held], lang), why, lang)
+        findings = findings_of(missed, files, held, lang)
+        verdict, reason = _verdict(target, findings, exams, lang)
+        return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         there = [each for each in exams if each not in whole.exams] or exams
         suspects += held.all("documentation", _documented, there, own, files)
-    findings = tuple(
-        sorted(
-            (_finding(each, files, held, lang) for each in suspects), key=lambda each: SEVERITIES.index(each.severity)
-        )
-    )
+    findings = findings_of([*suspects, *missed], files, held, lang)
     verdict, reason = _verdict(target, findings, exams, lang)
     tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
     if verdict == "not examined" and not any(exam.is_understood for exam in exams):
@@ -233,41 +235,6 @@ def _plain(suspects: list[Suspect]) -> list[Suspect]:
         )
 
     return [each for each in suspects if not is_sign(each)]
-
-
-def _finding(suspect: Suspect, files: Mapping[str, str], held: Held, lang: str) -> Finding:
-    span = suspect.span if suspect.home is None else suspect.home
-    said = dict(suspect.said)
-    words = {
-        each: _said(f"doctor.{suspect.words or suspect.kind.replace('-', '_')}.{each}", lang, said)
-        for each in ("what", "why", "fix")
-    }
-    evidence = suspect.evidence
-    is_number = evidence[:1].isdigit() or evidence == "inf"
-    if evidence == "inf":
-        evidence = say("doctor.evidence.endless", lang=lang)
-    if evidence and suspect.proved:
-        how = said.get("how") or ("replaced" if is_number else "raised_laws")
-        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence.rstrip("."), after=said.get("after", ""))
-    elif is_number:
-        evidence = say("doctor.evidence.apart", lang=lang, error=evidence)
-    if said.get("error") and not evidence:
-        evidence = str(said["error"])
-    source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
-    return Finding(
-        kind=suspect.kind, severity=suspect.severity, line=None if span is None else span.line,
-        end_line=None if span is None else span.end_line or span.line, column=None if span is None else span.column,
-        source=source, proved=bool(suspect.proved), evidence=evidence,
-        file="" if span is None else files.get(span.file, span.file),
-        end_column=None if span is None else span.end_column, code="" if span is None else span.source,
-        what=words["what"], why=words["why"], fix=words["fix"], candidates=held("patches", (), candidates, suspect),
-    )  # fmt: skip
-
-
-def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
-    names = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what", "segment")
-    filled = {name: said_in(value, lang) for name, value in values.items()}
-    return say(key, lang=lang, **{**dict.fromkeys(names, ""), **filled})
 
 
 def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:

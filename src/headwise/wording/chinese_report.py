@@ -43,6 +43,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.rotation": "按位置的旋转",
     "doctor.tried.laws": "对任何注意力都成立的规律",
     "doctor.tried.notes": "不寻常之处",
+    "doctor.tried.names": "没有定义的名字",
     "doctor.tried.documentation": "文档里的说法",
     "doctor.tried.proof": "对发现的证明",
     "doctor.tried.patches": "源码补丁",

@@ -191,6 +191,13 @@ DOCTOR: dict[str, str] = {
     "doctor.name_meant.what": "The name {name} is not defined; {near} is.",
     "doctor.name_meant.why": "Every call that reaches this line fails.",
     "doctor.name_meant.fix": "Write {near} in its place.",
+    "doctor.name_supplied.what": "The name {name} is not defined in this file.",
+    "doctor.name_supplied.why": "As the file stands, Python raises a NameError here; it was examined with "
+    "{near} there.",
+    "doctor.name_supplied.fix": "Import or define it at the top of the file.",
+    "doctor.names_supplied.what": "What is shown here does not import all that it reads: {name}.",
+    "doctor.names_supplied.why": "Each was read as what it most likely means.",
+    "doctor.names_supplied.fix": "Show the imports as well.",
     "doctor.view_noncontiguous.what": "view needs entries that lie in order in memory; here, as after a "
     "transpose, they do not.",
     "doctor.view_noncontiguous.why": "Every call that reaches this line fails.",
@@ -226,6 +233,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.forgotten": "Second output off by {error} → 0 when what the first call left in the module is "
     "taken away.",
     "doctor.evidence.replaced": "Output error {error} → 0 when this is put right.",
+    "doctor.evidence.supplied": "{error} → it runs when the name is supplied.",
     "doctor.evidence.endless": "∞ (NaN or another shape)",
     "doctor.evidence.source": "The mended source was loaded and examined again: this is gone, and nothing new has "
     "come.",

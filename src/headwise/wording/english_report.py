@@ -43,6 +43,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.rotation": "rotations by place",
     "doctor.tried.laws": "what holds of any attention",
     "doctor.tried.notes": "what is unusual",
+    "doctor.tried.names": "names that nothing defines",
     "doctor.tried.documentation": "what its documentation says",
     "doctor.tried.proof": "what proves a finding",
     "doctor.tried.patches": "patches of the source",

@@ -9,13 +9,9 @@ from headwise.diagnosis.checks.naming import meanings
 from headwise.diagnosis.patches.rewriting import called
 from headwise.diagnosis.patches.sources import Code, Edit, Edits
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording.targets import import_of
 
 __all__ = ["RENAMED"]
-
-KNOWN = {
-    "math": "import math", "torch": "import torch", "nn": "import torch.nn as nn", "copy": "import copy",
-    "F": "import torch.nn.functional as F", "np": "import numpy as np", "einops": "import einops",
-}  # fmt: skip
 
 
 def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
@@ -33,10 +29,10 @@ def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
     name = str(suspect.said.get("name", ""))
     function = next((each for each in code.around(code.node) if isinstance(each, ast.FunctionDef)), code.tree)
     used = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
-    if name in KNOWN:
+    if written := import_of(name):
         first = next((each for each in getattr(code.tree, "body", []) if not _is_opening(each)), None)
-        line = getattr(first, "lineno", 1)
-        yield (Edit(line, 0, line, 0, f"{KNOWN[name]}\n"),)
+        line = min([each.lineno for each in getattr(first, "decorator_list", [])] + [getattr(first, "lineno", 1)])
+        yield (Edit(line, 0, line, 0, f"{written}\n"),)
     for meant in meanings(code.tree, function, name):
         yield tuple(code.edit(each, meant) for each in used)
 

@@ -4,7 +4,9 @@ from headwise.recording.targets.loaded import Loaded
 from headwise.recording.targets.loading import load
 from headwise.recording.targets.reading import python_of, read
 from headwise.recording.targets.source import Cell, Definition, Source
+from headwise.recording.targets.stand_ins import import_of, meant
 from headwise.recording.targets.target import Target, parse
 from headwise.recording.targets.texts import bytes_like
 
-__all__ = ["Cell", "Definition", "Loaded", "Source", "Target", "bytes_like", "load", "parse", "python_of", "read"]
+__all__ = ["Cell", "Definition", "Loaded", "Source", "Target", "bytes_like", "import_of", "load", "meant", "parse",
+           "python_of", "read"]  # fmt: skip

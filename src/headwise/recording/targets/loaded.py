@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,8 @@ class Loaded:
     """What was loaded. namespace: of its file; files: what its code objects call the person's own files.
 
     spoken: what the person calls each of these; supplied: names that the code uses and that headwise gave; source:
-    what was read, with the texts of own files that were imported.
+    what was read, with the texts of own files that were imported. early: where names that were given are read as it is
+    loaded; form: "file", "open" or "fragment", as `form_of` says.
     """
 
     object: Any
@@ -31,6 +33,8 @@ class Loaded:
     spoken: dict[str, str]
     supplied: tuple[str, ...]
     source: Source
+    early: Mapping[str, tuple[str, ast.Name]] = field(default_factory=dict)
+    form: str = "open"
 
 
 def attribute(namespace: Mapping[str, Any], target: Target, source: Source) -> Any:

@@ -20,6 +20,7 @@ from headwise.recording.targets.source import Source, no_python
 from headwise.recording.targets.stand_ins import Missing, d2l_modules, supplied
 from headwise.recording.targets.statements import Statement, flags_of, statements
 from headwise.recording.targets.target import Target
+from headwise.recording.targets.unbound import early_reads, form_of
 from headwise.wording import Refusal, refusal
 
 __all__ = ["load"]
@@ -58,7 +59,10 @@ def load(target: Target, source: Source) -> Loaded:
         value()
     runner.run_beside(found)
     spoken, texts = place.own_files(source)
-    return Loaded(value, namespace, tuple(spoken), spoken, given, replace(source, texts=source.texts | texts))
+    return Loaded(
+        value, namespace, tuple(spoken), spoken, given, replace(source, texts=source.texts | texts),
+        early=early_reads(own, found, given), form=form_of(target, own),
+    )  # fmt: skip
 
 
 def _supply(found: Needs, root: str, namespace: dict[str, Any]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from headwise.wording import Refusal, refusal
 
-__all__ = ["Missing", "d2l_modules", "supplied"]
+__all__ = ["Missing", "d2l_modules", "import_of", "meant", "supplied"]
 
 # what a name that was never imported most often means: a module, or module:attribute
 MEANT = {
@@ -58,6 +58,30 @@ def supplied(name: str) -> Any:
     except ImportError as error:
         raise LookupError(name) from error
     return getattr(found, attribute) if attribute else found
+
+
+def meant(name: str) -> str:
+    """What stands in for a name, as it is called in full; "": it is not known."""
+    return "d2l.torch" if name == "d2l" else MEANT.get(name, "").replace(":", ".")
+
+
+def import_of(name: str) -> str:
+    """The import by which a file may give a name what it most likely means; "": none is known, or it is no library's.
+
+    >>> import_of("F"), import_of("Optional"), import_of("math")
+    ('import torch.nn.functional as F', 'from typing import Optional', 'import math')
+    """
+    if name == "d2l":
+        return "from d2l import torch as d2l"
+    module, _, attribute = MEANT.get(name, "").partition(":")
+    if not module or module.startswith("headwise."):
+        return ""
+    if attribute:
+        return f"from {module} import {attribute}"
+    parent, _, leaf = module.rpartition(".")
+    if leaf == name:
+        return f"from {parent} import {name}" if parent else f"import {name}"
+    return f"import {module} as {name}"
 
 
 def d2l_modules() -> dict[str, types.ModuleType]:

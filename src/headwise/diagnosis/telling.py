@@ -1,0 +1,59 @@
+"""Telling: a suspect as a finding: its line, its sentences in a language, and what was measured."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+
+from headwise.diagnosis.diagnosis import Finding
+from headwise.diagnosis.holding import Held
+from headwise.diagnosis.patches.patching import candidates
+from headwise.diagnosis.suspects import Suspect
+from headwise.wording import said_in, say
+
+__all__ = ["findings_of"]
+
+# faults first, notes last
+SEVERITIES = ("fault", "warning", "note")
+# what a sentence may speak of; what is not known of it is left empty
+NAMES = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what", "segment")
+
+
+def findings_of(suspects: Sequence[Suspect], files: Mapping[str, str], held: Held, lang: str) -> tuple[Finding, ...]:
+    """All that was found in words, faults first. files: what to call each of the person's own."""
+    found = [_finding(each, files, held, lang) for each in suspects]
+    return tuple(sorted(found, key=lambda each: SEVERITIES.index(each.severity)))
+
+
+def _finding(suspect: Suspect, files: Mapping[str, str], held: Held, lang: str) -> Finding:
+    span = suspect.span if suspect.home is None else suspect.home
+    said = dict(suspect.said)
+    words = {
+        each: _said(f"doctor.{suspect.words or suspect.kind.replace('-', '_')}.{each}", lang, said)
+        for each in ("what", "why", "fix")
+    }
+    evidence = suspect.evidence
+    is_number = evidence[:1].isdigit() or evidence == "inf"
+    if evidence == "inf":
+        evidence = say("doctor.evidence.endless", lang=lang)
+    if evidence and suspect.proved:
+        how = said.get("how") or ("replaced" if is_number else "raised_laws")
+        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence.rstrip("."), after=said.get("after", ""))
+    elif is_number:
+        evidence = say("doctor.evidence.apart", lang=lang, error=evidence)
+    if said.get("error") and not evidence:
+        evidence = str(said["error"])
+    source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
+    return Finding(
+        kind=suspect.kind, severity=suspect.severity, line=None if span is None else span.line,
+        end_line=None if span is None else span.end_line or span.line, column=None if span is None else span.column,
+        source=source, proved=bool(suspect.proved), evidence=evidence,
+        file="" if span is None else files.get(span.file, span.file),
+        end_column=None if span is None else span.end_column, code="" if span is None else span.source,
+        what=words["what"], why=words["why"], fix=words["fix"], candidates=held("patches", (), candidates, suspect),
+    )  # fmt: skip
+
+
+def _said(key: str, lang: str, values: Mapping[str, object]) -> str:
+    filled = {name: said_in(value, lang) for name, value in values.items()}
+    return say(key, lang=lang, **{**dict.fromkeys(NAMES, ""), **filled})
