@@ -34,4 +34,4 @@ if __name__ == "__main__":
     out = FirstAttention(d_model=12, heads=3)(torch.randn(2, 5, 12), torch.randn(2, 7, 12))
     print(f"the shape is right: {tuple(out.shape)}")
     for finding in hw.doctor(FirstAttention).faults:
-        print(f"line {finding.line}: {finding.kind}: {finding.source}")
+        print(f"line {finding.line}: {finding.kind}: {finding.source.strip()}")

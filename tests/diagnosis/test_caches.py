@@ -1,6 +1,7 @@
 """A cache: found by its form, driven in parts, and held against all tokens at once."""
 
 import importlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.diagnosis.decoding import USES
 from tests.diagnosis.mutants import Oracle, diagnosis, judged
 from tests.diagnosis.operators import HOSTS, mutants
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CACHED = [host for host in HOSTS if host.file in USES]
 DECODERS = (
     "llama:LlamaAttention", "gpt2:GPT2Attention", "gpt_neox:GPTNeoXAttention", "qwen2:Qwen2Attention",
@@ -235,4 +237,10 @@ def test_an_attention_without_a_cache_says_so():
         def forward(self, x):
             return super().forward(x)[0]
 
-    assert str(doctor(Plain).examined["cache"]).startswith("no: ")
+    assert doctor(Plain).examined["cache"] == "no: it takes none"
+
+
+def test_an_attention_without_a_cache_says_so_whatever_else_is_wrong():
+    found = doctor(f"{EXAMPLES / 'first_attention.py'}:FirstAttention")
+    assert found.verdict == "faulty"
+    assert found.examined["cache"] == "no: it takes none"

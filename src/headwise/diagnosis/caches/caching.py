@@ -16,7 +16,7 @@ from headwise.diagnosis.caches.ways import Way, seen_names, ways
 from headwise.recording.calls import EMPTY, Plan, callee, parameters
 from headwise.recording.identity import tensors
 
-__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "rows_of"]
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep", "rows_of"]
 
 # one after the other; a prompt, then one after the other; in two parts
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
@@ -95,6 +95,15 @@ def kept(decoder: Decoder) -> Kept:
         return Kept(way, tuple(breaches), names, chunks)
     raising.sort(key=lambda each: each.error is not None)
     return Kept(None, tuple(raising[:1]), names)
+
+
+def may_keep(decoder: Decoder) -> bool:
+    """Whether anything of a target speaks of a cache: an argument, or what it holds."""
+    try:
+        plan = _placed(decoder)
+        return bool(seen_names(plan)) or next(ways(plan, decoder.sizes, decoder.dtype), None) is not None
+    except (TypeError, ValueError, OSError, KeyError):
+        return False
 
 
 def looking_back(plan: Plan) -> Plan | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from headwise.diagnosis.caches.breaking import in_call, joins, raised_suspects
-from headwise.diagnosis.caches.caching import TOKENS, Breach, Kept, breach_of, kept, looking_back
+from headwise.diagnosis.caches.caching import TOKENS, Breach, Kept, breach_of, kept, looking_back, may_keep
 from headwise.diagnosis.caches.covering import hides, is_mask_alone, is_rectangle, unmasked_suspects
 from headwise.diagnosis.caches.decoding import Decoded, Decoder, Place
 from headwise.diagnosis.caches.losing import lost_suspects
@@ -24,7 +24,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed
-from headwise.recording.calls import init_role
+from headwise.recording.calls import Plan, init_role
 
 __all__ = ["remember"]
 
@@ -49,14 +49,18 @@ def remember(exams: Sequence[Examination]) -> None:
     is_free = symbol is not None and not symbol.equals and symbol.fixed is None
     if not is_free or not any("L" in shape for shape in plan.call.values() if isinstance(shape, list)):
         return
+    decoder = _decoder(exam, plan)
+    if not may_keep(decoder):
+        return
     if any(each.is_local for each in exam.suspects):
         # what puts them right is made for one length, and what they are wrong in is wrong with a cache too
         exam.examined["cache"] = Missed("doctor.missed.faults_first")
         return
+    exam.examined["cache"] = Missed("doctor.missed.cache_unseen")
     for each in (plan, looking_back(plan)):
         if each is None:
             continue
-        decoder = Decoder(each, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
+        decoder = _decoder(exam, each)
         found = kept(decoder)
         suspects = cache_suspects(decoder, found, is_published=exam.is_published)
         exam.suspects += suspects
@@ -68,6 +72,10 @@ def remember(exams: Sequence[Examination]) -> None:
             # what is wrong without a flag is wrong with it
             return
         exam.suspects += _with_windows(decoder, exam)
+
+
+def _decoder(exam: Examination, plan: Plan) -> Decoder:
+    return Decoder(plan, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
 
 
 def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
