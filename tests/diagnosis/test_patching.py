@@ -8,7 +8,7 @@ import pytest
 from headwise.diagnosis.child import answer
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.patches.fixing import difference, fixed
-from headwise.diagnosis.patches.mending import mended
+from headwise.diagnosis.patches.mending import LONG, SHORT, Effort, mended
 from headwise.diagnosis.patches.sources import Edit, applied
 from tests.diagnosis.mutants import HERE
 from tests.diagnosis.operators import HOSTS, mutants
@@ -50,7 +50,7 @@ def test_a_patch_is_offered_only_where_the_fault_has_gone_and_none_has_come():
     sound = Diagnosis("own.py:x", "sound", ())
 
     def patched(then):
-        return mended(found, {"own.py": "x = 1\n"}, lambda _: then, seconds=1.0, lang="en").findings[0]
+        return mended(found, {"own.py": "x = 1\n"}, lambda _: then, effort=SHORT, lang="en").findings[0]
 
     assert [patched(each).patch for each in (found, other, None, Diagnosis("own.py:x", "not examined", ()))] == [""] * 4
     assert (patched(sound).patch, patched(sound).edits, patched(sound).proved) == ("x = 2", edits, True)
@@ -86,6 +86,41 @@ def test_what_lies_behind_a_call_that_fails_is_told_with_it_and_mended(tmp_path,
     after = fixed(source, found.findings)
     (tmp_path / "own.py").write_text(after, encoding="utf-8")
     assert answer({"target": f"{tmp_path / 'own.py'}:Attend"})["diagnosis"]["verdict"] == "sound"
+
+
+def test_so_many_patches_are_tried_the_likeliest_of_each_first_and_the_rest_is_told():
+    def at(line, count):
+        every = tuple((Edit(line, 4, line, 5, str(each)),) for each in range(count))
+        return Finding("unknown", "fault", line, line, 4, "x = 1", "", "", "", False, "", "own.py", candidates=every)
+
+    found = Diagnosis("own.py:x", "faulty", (at(1, 3), at(2, 3), at(3, 1)))
+    tried = []
+
+    def again(edits):
+        tried.append([(each.line, each.text) for each in edits["own.py"]])
+
+    told = mended(found, {"own.py": "x = 1\n" * 3}, again, effort=Effort(6, 60.0), lang="en")
+    firsts = [[(1, "0")], [(2, "0")], [(3, "0")]]
+    assert tried == [[(1, "0"), (2, "0"), (3, "0")], *firsts, [(1, "1")], [(2, "1")]]
+    assert told.examined["patches"] == "no: of line 1, 2 not all were tried; --fix tries more of them"
+    assert "patches" not in mended(found, {"own.py": "x = 1\n" * 3}, again, effort=LONG, lang="en").examined
+
+
+def test_a_patch_that_takes_a_line_away_says_so_and_counts_the_lines_after_it():
+    edits = (Edit(1, 0, 2, 0, ""), Edit(3, 4, 3, 5, "3"))
+    fault = Finding(
+        "scale-twice", "fault", 1, 1, 4, "x = 1", "What.", "", "Fix.", False, "", "own.py", candidates=(edits,)
+    )
+    sound = Diagnosis("own.py:x", "sound", ())
+
+    def patched(edits):
+        found = Diagnosis("own.py:x", "faulty", (replace(fault, candidates=(edits,)),))
+        return mended(found, {"own.py": "x = 1\ny = 1\nz = 1\n"}, lambda _: sound, effort=SHORT, lang="en")
+
+    assert patched(edits).findings[0].patch == "z = 3"
+    gone = patched(edits[:1])
+    assert (gone.findings[0].patch, gone.findings[0].fix) == ("- x = 1", "Fix. Take out: - x = 1")
+    assert "Fix: Fix.\n        - x = 1" in str(gone)
 
 
 def test_edits_keep_every_other_character_and_count_columns_in_characters():

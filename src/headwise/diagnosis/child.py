@@ -11,7 +11,7 @@ from typing import Any
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
 from headwise.diagnosis.holding import Held, failures_of
-from headwise.diagnosis.patches.mending import Again, mended
+from headwise.diagnosis.patches.mending import LONG, SHORT, Again, mended
 from headwise.diagnosis.patches.sources import Edit, applied
 from headwise.diagnosis.patches.uncovering import uncovered
 from headwise.diagnosis.plans.saying import check_said
@@ -20,9 +20,6 @@ from headwise.recording.targets import Loaded, Source, Target, load, parse, read
 from headwise.wording import Refusal
 
 __all__ = ["answer"]
-
-# after so many seconds of trying no more patches are tried; where the mended file is asked for
-SHORTEST, LONGEST = 2.0, 30.0
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -37,10 +34,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             found = _diagnosis(target, loaded, request, lang)
             again = _again(target, source, request, lang)
-            seconds = LONGEST if request.get("fix") else SHORTEST
+            effort = LONG if request.get("fix") else SHORT
             held = Held()
             for each in (mended, uncovered):
-                found = held("patches", found, each, found, loaded.source.texts, again, seconds=seconds, lang=lang)
+                found = held("patches", found, each, found, loaded.source.texts, again, effort=effort, lang=lang)
             found = replace(found, examined={**found.examined, **failures_of([held], lang)})
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}

@@ -104,8 +104,11 @@ def _brief(finding: Finding, lang: str) -> list[str]:
 
 def _advice(finding: Finding, lang: str) -> str:
     """What mends a finding, without the lines of its patch."""
-    written = say("doctor.patch", lang=lang, fix="", patch=finding.patch) if finding.patch else ""
-    return finding.fix.removesuffix(written).rstrip() if written else finding.fix
+    for key in ("doctor.patch", "doctor.patch_gone") if finding.patch else ():
+        written = say(key, lang=lang, fix="", patch=finding.patch)
+        if finding.fix.endswith(written):
+            return finding.fix.removesuffix(written).rstrip()
+    return finding.fix
 
 
 def _labelled(name: str, text: str, lang: str) -> Iterator[str]:

@@ -203,6 +203,7 @@ DOCTOR: dict[str, str] = {
     "doctor.verdict.not_examined": "{target}：未检查",
     "doctor.proved": "已证明",
     "doctor.suspected": "疑似",
+    "doctor.patch_gone": "{fix}删去：{patch}",
     "doctor.patch": "{fix}写成：{patch}",
     "doctor.evidence.ideal": "改正此处后，输出误差 {error} → {after}。",
     "doctor.evidence.laws": "改正此处后输出改变 {error}，检查重新通过；这样的输出没有公式可以对照。",

@@ -222,6 +222,7 @@ DOCTOR: dict[str, str] = {
     "doctor.verdict.not_examined": "{target}: not examined",
     "doctor.proved": "proved",
     "doctor.suspected": "suspected",
+    "doctor.patch_gone": "{fix} Take out: {patch}",
     "doctor.patch": "{fix} Write: {patch}",
     "doctor.evidence.ideal": "Output error {error} → {after} when this is put right.",
     "doctor.evidence.laws": "The output changes by {error} when this is put right, and the check passes again; "

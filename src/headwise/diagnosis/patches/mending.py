@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.patches.sources import Edit, Edits, applied
+from headwise.diagnosis.tried import Missed, told
+from headwise.recording.calls import Clock
 from headwise.wording import say
 
-__all__ = ["ENDING", "Again", "mended"]
+__all__ = ["ENDING", "LONG", "SHORT", "Again", "Effort", "mended"]
 
 # what ends a call before the rest of it is seen
 ENDING = frozenset({"undefined-name", "wrong-attribute", "view-noncontiguous", "raises", "mask-raises"})
@@ -21,40 +22,67 @@ ENDING = frozenset({"undefined-name", "wrong-attribute", "view-noncontiguous", "
 Again = Callable[[Mapping[str, Sequence[Edit]]], Diagnosis | None]
 
 
-def mended(found: Diagnosis, texts: Mapping[str, str], again: Again, *, seconds: float, lang: str) -> Diagnosis:
-    """A diagnosis whose findings have the patches that help. seconds: after so many no more are tried."""
-    end = time.process_time() + seconds
-    chosen = _together(found, texts, again)
-    if not chosen:
-        for at, each in enumerate(found.findings):
-            for edits in each.candidates if each.file in texts else ():
-                if time.process_time() > end:
-                    break
-                if _helps(found, [each], again({each.file: edits})):
-                    chosen[at] = edits
-                    break
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried. tries: of the source with patches in it; seconds: of own work, after which none is begun."""
+
+    tries: int
+    seconds: float
+
+
+# a report does not wait long for patches; a mended file is worth it
+SHORT, LONG = Effort(4, 3.0), Effort(40, 30.0)
+
+
+def mended(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str) -> Diagnosis:
+    """A diagnosis whose findings have the patches that help, and which says for which lines not all were tried."""
+    clock, tries, chosen = Clock(effort.seconds), 0, {}
+    every = {at: list(each.candidates) for at, each in enumerate(found.findings) if each.file in texts}
+    every = {at: each for at, each in every.items() if each}
+    together = {at: each[0] for at, each in every.items()}
+    if together and not _overlaps(found, together):
+        tries += 1
+        is_all = _helps(found, [found.findings[at] for at in together], again(_by_file(found, together)))
+        chosen = together if is_all else {}
+        if not is_all and len(together) == 1:
+            # just this has been tried
+            every = {at: each[1:] for at, each in every.items()}
+    left: set[int] = set()
+    # the likeliest of each finding comes before the second of any
+    for _, at, edits in sorted((place, at, each) for at, own in every.items() for place, each in enumerate(own)):
+        if at in chosen:
+            continue
+        if tries >= effort.tries or clock.is_over:
+            left.add(at)
+            continue
+        tries += 1
+        if _helps(found, [found.findings[at]], again(_by_file(found, {at: edits}))):
+            chosen[at] = edits
     findings = [
         _patched(each, chosen[at], texts[each.file], lang) if at in chosen else each
         for at, each in enumerate(found.findings)
     ]
-    return replace(found, findings=tuple(findings))
+    return replace(found, findings=tuple(findings), examined={**found.examined, **_untried(found, left, effort, lang)})
 
 
-def _together(found: Diagnosis, texts: Mapping[str, str], again: Again) -> dict[int, Edits]:
-    """The likeliest patch of every finding, where all of them at once help; {}: they do not."""
-    chosen: dict[int, Edits] = {}
-    for at, each in enumerate(found.findings):
-        if each.candidates and each.file in texts:
-            chosen[at] = each.candidates[0]
-    if not chosen:
-        return {}
-    edits: dict[str, list[Edit]] = {}
+def _untried(found: Diagnosis, left: Collection[int], effort: Effort, lang: str) -> dict[str, str]:
+    """For which lines not all patches were tried, as a part of what was not examined."""
+    lines = ", ".join(map(str, sorted({found.findings[at].line or 0 for at in left})))
+    key = "doctor.missed.patches_left" if effort.tries < LONG.tries else "doctor.missed.patches_left_at_last"
+    return {"patches": told(Missed(key, {"lines": lines}), lang=lang)} if left else {}
+
+
+def _by_file(found: Diagnosis, chosen: Mapping[int, Edits]) -> dict[str, list[Edit]]:
+    """The edits of findings by the files that they are of, each once."""
+    out: dict[str, list[Edit]] = {}
     for at, own in chosen.items():
-        known = edits.setdefault(found.findings[at].file, [])
+        known = out.setdefault(found.findings[at].file, [])
         known += [each for each in own if each not in known]
-    if any(_overlap(own) for own in edits.values()):
-        return {}
-    return chosen if _helps(found, [found.findings[at] for at in chosen], again(edits)) else {}
+    return out
+
+
+def _overlaps(found: Diagnosis, chosen: Mapping[int, Edits]) -> bool:
+    return any(_overlap(own) for own in _by_file(found, chosen).values())
 
 
 def _overlap(edits: Sequence[Edit]) -> bool:
@@ -79,11 +107,19 @@ def _counted(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
 
 
 def _patched(finding: Finding, edits: Edits, text: str, lang: str) -> Finding:
-    """A finding with the lines that its patch writes; what a run could not prove, its mended source does."""
-    after = applied(text, edits).split("\n")
-    lines = dict.fromkeys(each.line + at for each in sorted(edits, key=_place) for at in range(_height(each)))
-    patch = "\n".join(after[line - 1].strip() for line in lines if line <= len(after))
-    said = say("doctor.patch", lang=lang, fix=finding.fix, patch=patch)
+    """A finding with the lines that its patch writes, or takes away where it writes none; what a run could not prove,
+    its mended source does.
+    """
+    before, after = text.split("\n"), applied(text, edits).split("\n")
+    lines: list[int] = []
+    moved = 0
+    for each in sorted(edits, key=_place):
+        lines += [each.line + moved + at for at in range(_height(each))]
+        moved += each.text.count("\n") - (each.end_line - each.line)
+    written = [after[line - 1].strip() for line in dict.fromkeys(lines) if line <= len(after)]
+    gone = [line.strip() for each in edits if not each.text for line in before[each.line - 1 : each.end_line - 1]]
+    patch = "\n".join(written or [f"- {line}" for line in gone])
+    said = say("doctor.patch" if written else "doctor.patch_gone", lang=lang, fix=finding.fix, patch=patch)
     how = "runs" if finding.kind in ENDING else "source"
     evidence = finding.evidence if finding.proved else say(f"doctor.evidence.{how}", lang=lang)
     return replace(finding, patch=patch, edits=edits, fix=said, proved=True, evidence=evidence)
@@ -94,4 +130,6 @@ def _place(edit: Edit) -> tuple[int, int]:
 
 
 def _height(edit: Edit) -> int:
-    return edit.text.rstrip("\n").count("\n") + 1
+    """Over how many lines an edit writes; 0: it takes whole lines away."""
+    is_gone = not edit.text and edit.column == edit.end_column == 0
+    return 0 if is_gone else edit.text.rstrip("\n").count("\n") + 1

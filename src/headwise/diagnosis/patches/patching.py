@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from headwise.diagnosis.patches.idling import without_idle
 from headwise.diagnosis.patches.remasking import REMASKED
 from headwise.diagnosis.patches.renaming import RENAMED
 from headwise.diagnosis.patches.rewriting import called, queries_of, rearranged, receiver
@@ -25,8 +26,9 @@ def candidates(suspect: Suspect) -> tuple[Edits, ...]:
         return ()
     out: list[Edits] = []
     for each in written(code, suspect):
-        if each and each not in out:
-            out.append(each)
+        edits = without_idle(code, each)
+        if edits and edits not in out:
+            out.append(edits)
     return tuple(out[:MOST])
 
 

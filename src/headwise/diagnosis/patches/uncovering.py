@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.patches.mending import ENDING, Again, mended
+from headwise.diagnosis.patches.mending import ENDING, Again, Effort, mended
 from headwise.diagnosis.patches.sources import Edit, applied
 
 __all__ = ["uncovered"]
 
 
-def uncovered(found: Diagnosis, texts: Mapping[str, str], again: Again, *, seconds: float, lang: str) -> Diagnosis:
-    """A diagnosis with what its target does wrong once the calls that fail are mended; seconds: of trying patches."""
+def uncovered(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str) -> Diagnosis:
+    """A diagnosis with what its target does wrong once the calls that fail are mended. effort: of trying patches."""
     ends = [each for each in found.faults if each.kind in ENDING and each.edits]
     edits = _by_file(ends)
     after = {file: applied(text, edits.get(file, ())) for file, text in texts.items()}
@@ -29,7 +29,7 @@ def uncovered(found: Diagnosis, texts: Mapping[str, str], again: Again, *, secon
         files = {*edits, *more}
         return again({file: (*edits.get(file, ()), *more.get(file, ())) for file in files})
 
-    then = mended(then, after, further, seconds=seconds, lang=lang)
+    then = mended(then, after, further, effort=effort, lang=lang)
     new = tuple(each for each in then.findings if not _is_among(each, ends))
     return replace(found, findings=(*ends, *new), examined=then.examined)
 
