@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise.diagnosis.caches.decoding import Decoded, Decoder
 from headwise.diagnosis.caches.ways import Way, seen_names, ways
-from headwise.recording.calls import EMPTY, Plan, callee, parameters
+from headwise.recording.calls import EMPTY, Plan, call_role, callee, parameters
 from headwise.recording.identity import tensors
 
 __all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep", "rows_of"]
@@ -26,6 +26,8 @@ NEAR = 1e-6
 LONGEST = 3.0
 # and on another way, once one does not give what it should
 LONGEST_AFTER = 0.7
+# what may be said of distances, or of all tokens, as well as of the new ones
+BESIDE = frozenset({"encoding", "cosine_sine", "pairs", "bias"})
 PLACES = ("layer_idx", "layer_id", "layer_index", "layer_number")
 
 
@@ -90,6 +92,8 @@ def kept(decoder: Decoder) -> Kept:
             return Kept(way, (), names, chunks)
         working.append((way, breaches, chunks))
         end = min(end, time.thread_time() + LONGEST_AFTER)
+    if _is_guessed(plan):
+        return Kept(None, (), names)
     if working:
         way, breaches, chunks = min(working, key=lambda each: (len(each[1]), not each[0].is_own))
         return Kept(way, tuple(breaches), names, chunks)
@@ -135,6 +139,11 @@ def _is_handed_on(way: Way, step: Decoded) -> bool:
     if way.names and way.pick is not None and not all(_holds_tokens(each) for each in step.held.values()):
         return False
     return bool(way.names or way.options or way.starts)
+
+
+def _is_guessed(plan: Plan) -> bool:
+    """Whether something beside the tokens is handed over for each place, and nobody says for which in a step."""
+    return any(isinstance(each, list) and "L" in each for name, each in plan.call.items() if call_role(name) in BESIDE)
 
 
 def _holds_tokens(value: Any) -> bool:

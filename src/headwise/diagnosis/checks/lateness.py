@@ -7,7 +7,7 @@ from torch import Tensor
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.seeing import Sight
 
-__all__ = ["CLEAR", "also_wrong"]
+__all__ = ["CLEAR", "also_wrong", "is_shared_out"]
 
 CLEAR = 1e-4
 
@@ -22,3 +22,8 @@ def also_wrong(kind: str, masked: Sight, free: Sight, wanted: Tensor) -> str:
     hidden = before & (weights <= TOLERANCE)
     is_turned = bool(((hidden == (before & wanted)) | ~mixed).all()) and bool(mixed.any())
     return "mask-inverted" if kind == "mask-after-softmax" and is_turned else ""
+
+
+def is_shared_out(free: Sight) -> bool:
+    """Whether each query shares itself out among its keys, whatever did it: the weights sum to 1."""
+    return bool(((free.weights.nan_to_num().sum(dim=-1) - 1).abs() <= TOLERANCE).all())

@@ -103,7 +103,7 @@ def breaches(attention: Attention) -> list[Breach]:
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
             out.append(Breach("k", "unequal samples"))
     if "v" in known and not attention.fused:
-        out += _unequal_tokens(attention, known["v"])
+        out += _unequal_tokens(attention, known["v"], known.get("k"))
     elif "v" in known and "k" in known and known["v"].t.shape[:2] == known["k"].t.shape[:2]:
         a, b = (own_of(known[name].t[:, :, 0]) for name in "vk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
@@ -111,15 +111,23 @@ def breaches(attention: Attention) -> list[Breach]:
     return out
 
 
-def _unequal_tokens(attention: Attention, v: Side) -> list[Breach]:
+def _unequal_tokens(attention: Attention, v: Side, k: Side | None) -> list[Breach]:
     """Whether the weights of a key meet the value of another."""
     joint = attention.context.joint
     pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
     if joint is None or pair is None:
         return []
     left = operand_marks(attention.context)[0] is pair
-    keys, mine = own_of(joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :]), own_of(v.t[:, :, 0])
-    if keys.shape == mine.shape and bool(((keys != mine) & (keys >= 0) & (mine >= 0)).any()):
+    looked_at = joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :]
+    if k is not None and set(torch.unique(source_of(looked_at)).tolist()).isdisjoint(
+        torch.unique(source_of(k.t)).tolist()
+    ):
+        # scores to which those of something else were added first
+        return []
+    keys, mine = own_of(looked_at), own_of(v.t[:, :, 0])
+    # values that alone have what no token gave among them are those of other places on purpose
+    is_moved = bool((mine < 0).any()) and not bool((keys < 0).any())
+    if not is_moved and keys.shape == mine.shape and bool(((keys != mine) & (keys >= 0) & (mine >= 0)).any()):
         return [Breach("v", "unequal tokens")]
     return []
 
@@ -127,7 +135,7 @@ def _unequal_tokens(attention: Attention, v: Side) -> list[Breach]:
 def breach_of(t: Tensor, f: Tensor) -> str:
     """What is wrong with one operand (problems, rows, channels); "": nothing."""
     if not is_constant(t, 2):
-        return "mixed"
+        return "" if _is_shifted(t) else "mixed"
     if bool((t < 0).any()):
         # compressed, learned or padded tokens are among them
         return ""
@@ -141,6 +149,12 @@ def breach_of(t: Tensor, f: Tensor) -> str:
         if not is_constant(f, 1):
             return "features mixed"
     return ""
+
+
+def _is_shifted(t: Tensor) -> bool:
+    """Whether each channel goes from token to token, so that some of them are of tokens before the others."""
+    steps, known = t.diff(dim=1), (t[:, 1:] >= 0) & (t[:, :-1] >= 0)
+    return bool(known.any()) and bool((steps[known] == 1).all())
 
 
 def _one(samples: Tensor) -> Tensor:

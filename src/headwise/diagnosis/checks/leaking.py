@@ -12,8 +12,12 @@ from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.marks import Marks, place_of, sample_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import call_role
 
 __all__ = ["is_leaking", "sample_leaks"]
+
+# what may be said once for all samples, however it was handed over
+SHARED = frozenset({"encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions", "bias", "pairs"})
 
 
 def sample_leaks(done: Run, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -58,7 +62,10 @@ def _leak(done: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
 
 
 def _known(done: Run) -> dict[str, Marks]:
-    return {name: marks for name, marks in done.known.items() if done.named[name].is_floating_point()}
+    return {
+        name: marks for name, marks in done.known.items()
+        if done.named[name].is_floating_point() and call_role(name) not in SHARED
+    }  # fmt: skip
 
 
 def _numbers(marks: Marks, number: Callable[[Tensor], Tensor]) -> Tensor | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwise.diagnosis.checks.coming import arranged, home_of, reached_by, uses
 from headwise.diagnosis.checks.diagonal import adds_itself
-from headwise.diagnosis.checks.lateness import CLEAR, also_wrong
+from headwise.diagnosis.checks.lateness import CLEAR, also_wrong, is_shared_out
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
@@ -56,8 +56,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
         if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
-        if kind == "mask-after-softmax" and not is_late:
-            # beside a sink rows sum to less the more is masked
+        if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
+            # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
             continue
         if kind and not _is_flag(masked, a, with_mask, without):
             also = also_wrong(kind, with_mask, without, wanted) if is_late else ""

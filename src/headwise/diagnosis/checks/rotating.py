@@ -154,9 +154,11 @@ def _by_distance(attention: Attention) -> bool | None:
         return None
     product, far = (each.movedim((row, column), (-2, -1)) for each in (product, x - y))
     flat, spans = product.reshape(-1, *product.shape[-2:]), far.reshape(-1, *far.shape[-2:])
-    for head, span in zip(flat[:8], spans[:8], strict=True):
-        for distance in span.unique():
-            own = head[span == distance]
+    # what fills up a window is at no place
+    placed = ((x >= 0) & (y >= 0)).movedim((row, column), (-2, -1)).reshape(spans.shape)
+    for head, span, there in zip(flat[:8], spans[:8], placed[:8], strict=True):
+        for distance in span[there].unique():
+            own = head[there & (span == distance)]
             if float((own - own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
                 return False
     return True

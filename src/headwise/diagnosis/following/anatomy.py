@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from headwise.diagnosis.following.marks import Marks
+from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.products import looking
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, LAYERS, Seen
@@ -56,7 +58,8 @@ def attentions(run: Run) -> list[Attention]:
         left = kinds[0] == "pair"
         weights = entry.joint.a if left else entry.joint.b
         path = _pair_path(run, entry, _number(entry, weights))
-        scores = next((each for each in path if is_scores(each)), None)
+        values = operand_marks(entry)[1 if left else 0]
+        scores = _scores(path, values)
         marks = operand_marks(entry)[0 if left else 1]
         if marks is None:
             continue
@@ -75,6 +78,20 @@ def operand_marks(entry: Seen) -> tuple[Marks | None, Marks | None]:
         place = next((at for at, each in enumerate(entry.tensors) if each is operand), None)
         found.append(None if place is None else entry.given[place])
     return found[0], found[1]
+
+
+def _scores(path: Sequence[Seen], values: Marks | None) -> Seen | None:
+    """Of the products of tokens that are added up to scores the one made of the tokens that gave the values."""
+    found = [each for each in path if is_scores(each)]
+    if len(found) < 2 or values is None or values.kind != "token":
+        return next(iter(found), None)
+    own = set(torch.unique(source_of(values.arrays["t"])).tolist()) - {-1}
+
+    def shared(entry: Seen) -> int:
+        sides = [torch.unique(source_of(m.arrays["t"])) for m in operand_marks(entry) if m is not None]
+        return sum(not own.isdisjoint(side.tolist()) for side in sides)
+
+    return max(found, key=shared)
 
 
 def _number(entry: Seen, tensor: Tensor) -> int:

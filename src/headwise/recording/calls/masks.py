@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwise.recording.calls.reading import Reading
-from headwise.recording.calls.roles import call_role
+from headwise.recording.calls.roles import call_role, is_mapping
 
 __all__ = ["is_switch", "mask_arguments", "masks"]
 
@@ -26,7 +26,11 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
     keys: the argument that holds keys of their own; what is called as it is comes before the others.
     """
     order = ("mask", "lengths", "bias", "adjacency")
-    found = [each.name for each in own if call_role(each.name) in order and not is_switch(each)]
+    found = [
+        each.name
+        for each in own
+        if call_role(each.name) in order and not (is_switch(each) or is_mapping(each.annotation))
+    ]
     found = [name for name in found if call_role(name) != "adjacency" or name.lower().startswith("adj")]
     side = keys.partition("_")[0] if call_role(keys) == "key" else None
     return sorted(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import UserDict
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from headwise.recording.calls.names import CALL, INIT
 
@@ -74,12 +75,15 @@ def call_role(name: str) -> str:
 
 
 def is_mapping(annotation: Any) -> bool:
-    """Whether an argument is said to be a dictionary, which several layers may share.
+    """Whether an argument is said to be a dictionary, or nothing, which several layers may share.
 
-    >>> is_mapping(dict), is_mapping("dict"), is_mapping(int)
-    (True, False, False)
+    >>> is_mapping(dict), is_mapping(dict[str, int] | None), is_mapping("dict"), is_mapping(dict | int)
+    (True, True, False, False)
     """
-    return isinstance(annotation, type) and issubclass(annotation, dict | UserDict)
+    if get_origin(annotation) in (Union, UnionType):
+        return all(is_mapping(each) for each in get_args(annotation) if each is not type(None))
+    kind = get_origin(annotation) or annotation
+    return isinstance(kind, type) and issubclass(kind, dict | UserDict)
 
 
 def _role(name: str, table: dict[str, str], parts: tuple[tuple[str, str], ...]) -> str:

@@ -1,0 +1,97 @@
+"""What correct layers for sound and long texts do: windows that are filled up, places beside tokens, tokens before."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.diagnosis.correct.strangers import Split
+
+
+class ValuesOfBefore(Split):
+    """Half of what a token gives is of the token before it."""
+
+    def __init__(self, dim, heads):
+        super().__init__(2 * dim, heads)
+        self.q, self.k = nn.Linear(dim, 2 * dim), nn.Linear(dim, 2 * dim)
+        self.v, self.before, self.o = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(2 * dim, dim)
+
+    def forward(self, x):
+        earlier = torch.cat([x.new_zeros(len(x), 1, x.shape[-1]), x[:, :-1]], dim=1)
+        v = self.split(torch.cat([self.v(x), self.before(earlier)], dim=-1))
+        q, k = self.split(self.q(x)), self.split(self.k(x))
+        return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class TurnedInWindows(Split):
+    """Windows are filled up, and places are counted within each."""
+
+    def __init__(self, dim, heads, window):
+        super().__init__(dim, heads)
+        self.window = window
+
+    def turned(self, x):
+        angles = torch.arange(self.window)[:, None] * 0.3 ** torch.arange(x.shape[-1] // 2)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], dim=-1)
+
+    def forward(self, x):
+        length = x.shape[1]
+        x = F.pad(x, (0, 0, 0, -length % self.window))
+        q, k, v = (each.unflatten(2, (-1, self.window)) for each in self.sides(x, x))
+        scores = self.turned(q) @ self.turned(k).transpose(-2, -1) / q.shape[-1] ** 0.5
+        is_there = (torch.arange(x.shape[1]) < length).view(-1, 1, self.window)
+        out = scores.masked_fill(~is_there, -1e9).softmax(-1) @ v
+        return self.merge(out.flatten(2, 3))[:, :length]
+
+
+class PlacesFirst(Split):
+    """The product with places is made first, and tokens' own is added to it; the places are all samples'."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.places = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x, pos_emb):
+        q, k, v = self.sides(x, x)
+        at = self.places(pos_emb).reshape(-1, self.heads, q.shape[-1])[: x.shape[1]]
+        scores = q @ at.permute(1, 2, 0) + q @ k.transpose(-2, -1)
+        return self.merge((scores / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class NothingSharedOut(Split):
+    """No softmax: weights fall with the distance, and tokens that the mask closes are nothing."""
+
+    def forward(self, x, mask=None):
+        sides = [F.silu(each) for each in (self.q(x), self.k(x), self.v(x))]
+        if mask is not None:
+            sides = [each * mask[:, :, None] for each in sides]
+        q, k, v = (self.split(each) for each in sides)
+        places = torch.arange(x.shape[1])
+        falling = (0.5 ** (places[:, None] - places)).tril()
+        return self.merge((q @ k.transpose(-2, -1)) / q.shape[-1] ** 0.5 * falling @ v)
+
+
+class MasksByName(Split):
+    """One argument holds several masks, each under its name."""
+
+    def forward(self, x, attention_mask: dict[str, torch.Tensor] | None = None):
+        hides = (attention_mask or {}).get("keys")
+        q, k, v = self.sides(x, x)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        if hides is not None:
+            scores = scores.masked_fill(hides[:, None, None], -1e9)
+        return self.merge(scores.softmax(-1) @ v)
+
+
+class PlacesOfAllKeys(Split):
+    """With a cache the places are those of all keys, not of the new tokens alone."""
+
+    def forward(self, x, pos_emb, cache=None):
+        q, k, v = self.sides(x, x)
+        if cache is not None:
+            k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        lately = torch.ones(x.shape[1], k.shape[2], dtype=torch.bool).tril(k.shape[2] - x.shape[1])
+        near = (q @ self.split(pos_emb).transpose(-2, -1))[..., : k.shape[2]]
+        scores = torch.cat([near, near.new_zeros(*near.shape[:-1], k.shape[2] - near.shape[-1])], dim=-1) + scores
+        return self.merge(scores.masked_fill(~lately, -1e9).softmax(-1) @ v), (k, v)
