@@ -9,40 +9,19 @@ import torch
 
 from headwise.diagnosis.caches.caching import Breach, breach_of
 from headwise.diagnosis.caches.decoding import Decoded, Decoder
+from headwise.diagnosis.caches.parts import drops, in_call, joins
 from headwise.diagnosis.caches.transplanting import Transplants
 from headwise.diagnosis.following.anatomy import chain_of
-from headwise.diagnosis.following.marks import Marks, place_of
 from headwise.diagnosis.following.replacing import Site, site_of
-from headwise.diagnosis.following.shadow import JOINS, Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 
-__all__ = ["in_call", "joins", "raised_suspects"]
+__all__ = ["raised_suspects"]
 
 CATS = ("cat", "concat", "concatenate")
-WRITES = ("__setitem__", "copy_", "index_copy_", "index_put_", "scatter_")
 # joins that are put right one after the other
 MOST = 4
 AXES = (-2, -3, -1, -4)
-
-
-def in_call(done: Decoded, at: int) -> list[Seen]:
-    """The operations of one call of a sequence."""
-    stop = done.bounds[at + 1] if at + 1 < len(done.bounds) else None
-    return [] if done.run is None else list(done.run.seen[done.bounds[at] : stop])
-
-
-def joins(entry: Seen) -> bool:
-    """Whether an operation puts tokens to others, or where none were; to put parts of one token together is no such."""
-    if entry.last not in JOINS and entry.last not in WRITES:
-        return False
-    held = [None if marks is None or marks.kind != "token" else _places(marks) for marks in entry.given]
-    known = [each for each in held if each is not None]
-    return bool(known) and (None in held or any(each != known[0] for each in known) or -1 in known[0])
-
-
-def _places(marks: Marks) -> frozenset[int]:
-    return frozenset(torch.unique(place_of(marks.arrays["t"])).tolist())
 
 
 def raised_suspects(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:
@@ -122,15 +101,17 @@ def _values(decoder: Decoder, breach: Breach, done: Decoded, failed: Operation, 
     joined = [each for each in own if joins(each)]
     for seen in failed.inputs:
         marks = done.run.marks_at(seen)
-        if marks is None or marks.kind != "token":
+        if marks is None or marks.kind not in ("token", "pair"):
             continue
         for entry in reversed(chain_of(done.run, len(done.run.seen), seen.number)):
             if entry.at < done.bounds[-1]:
                 break
+            if all(each is None or each.kind != "token" for each in entry.made):
+                continue
             stand_ins = transplants.widened(entry, own)
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                span = joined[0].operation.span if joined else entry.operation.span
-                said = {"error": error}
+                wrong = [*(each for each in own if drops(each, sum(breach.cuts[: breach.at + 1]))), *joined, entry]
+                span, said = wrong[0].operation.span, {"error": error}
                 return [
                     Suspect(
                         "causal-cache", span, stand_ins, words="cache_values", said=said, proved=True, evidence=error

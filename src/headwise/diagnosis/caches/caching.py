@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.caches.decoding import Decoded, Decoder
+from headwise.diagnosis.caches.parts import attention_of, is_left_behind
 from headwise.diagnosis.caches.ways import Way, seen_names, ways
 from headwise.recording.calls import EMPTY, Plan, call_role, callee, parameters
 from headwise.recording.identity import tensors
@@ -84,7 +85,7 @@ def kept(decoder: Decoder) -> Kept:
                 raising.append(Breach(way, (3, 1), 1, step.error))
             continue
         if not _depends(decoder, way, step):
-            breach = breach_of(decoder, way, (3, 1)) if _keeps(way, step) else None
+            breach = breach_of(decoder, way, (3, 1)) if _keeps(decoder, way, step) else None
             raising += [breach] if breach is not None and breach.at > 0 else []
             continue
         breaches, chunks = _breaches(decoder, way)
@@ -154,10 +155,15 @@ def _holds_tokens(value: Any) -> bool:
     return all(3 in each.shape and tuple(each.shape[-2:]) != (3, 3) for each in held)
 
 
-def _keeps(way: Way, step: Decoded) -> bool:
-    """Whether what was handed on holds the tokens of the first call, so that a step should look at them."""
-    if not way.names or not way.is_own:
+def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
+    """Whether what was handed on or kept holds the tokens of the first call, so that a step should look at them."""
+    if not way.is_own:
         return False
+    if not way.names:
+        # where a step is told its place, or asked to keep
+        done = decoder.parts(way, (3, 1), recorded=True) if way.starts or way.options else None
+        attention = None if done is None else attention_of(done, 1)
+        return done is not None and attention is not None and is_left_behind(done, 1, attention)
     if way.pick is not None:
         return all(_holds_tokens(each) for each in step.held.values())
     kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.held.values()]

@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 
-from headwise.diagnosis.caches.breaking import in_call, joins, raised_suspects
+from headwise.diagnosis.caches.breaking import raised_suspects
 from headwise.diagnosis.caches.caching import TOKENS, Breach, Kept, breach_of, kept, looking_back, may_keep
 from headwise.diagnosis.caches.covering import hides, is_mask_alone, is_rectangle, unmasked_suspects
 from headwise.diagnosis.caches.decoding import Decoded, Decoder, Place
 from headwise.diagnosis.caches.losing import lost_suspects
+from headwise.diagnosis.caches.parts import attention_of, in_call, joins
 from headwise.diagnosis.caches.transplanting import Transplants
 from headwise.diagnosis.checks.rotating import called
 from headwise.diagnosis.examining import Examination
-from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.anatomy import Attention, chain_of
 from headwise.diagnosis.following.marks import Marks, place_of, sample_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -125,7 +126,7 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
         return []
     if breach.error is not None:
         return raised_suspects(decoder, breach, done)
-    attention = _attention(done, breach.at)
+    attention = attention_of(done, breach.at)
     if attention is None:
         return []
     return (
@@ -139,16 +140,6 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
 
 def _far(breach: Breach) -> str:
     return f"{breach.distance:.4g}"
-
-
-def _attention(done: Decoded, at: int) -> Attention | None:
-    """The last attention of one call."""
-    run = done.run
-    if run is None:
-        return None
-    stop = done.bounds[at + 1] if at + 1 < len(done.bounds) else len(run.record.operations)
-    found = [each for each in attentions(run) if done.bounds[at] <= each.context.at < stop]
-    return found[-1] if found else None
 
 
 def _disordered(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:

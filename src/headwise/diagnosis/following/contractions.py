@@ -131,5 +131,7 @@ def _einsum(given: list[Any]) -> Contraction | None:
 
 def is_constant(marks: Tensor, axis: int) -> bool:
     """Whether marks do not change along an axis, but for those that are not known."""
+    if not marks.numel():
+        return True
     first = marks.select(axis, 0).unsqueeze(axis)
     return bool(((marks == first) | (marks < 0) | (first < 0)).all())
