@@ -4,7 +4,9 @@ import pytest
 
 from tests.diagnosis.written import HEAD, found_in, line_of
 
-ROOM = HEAD + """
+ROOM = (
+    HEAD
+    + """
 class Attend(nn.Module):
     def __init__(self, dim, heads, most=32):
         super().__init__()
@@ -26,6 +28,7 @@ class Attend(nn.Module):
         y = (q @ k.transpose(2, 3) / math.sqrt(self.part)).softmax(-1) @ v
         return self.o(y.transpose(1, 2).reshape(b, n, d))
 """
+)
 # what is written in place of what, and the line that tells it
 WRONG = {
     "the new tokens alone are read": (

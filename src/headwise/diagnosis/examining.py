@@ -16,6 +16,7 @@ from headwise.diagnosis.checks.dropping import drawn_suspects
 from headwise.diagnosis.checks.groups import groups_suspects
 from headwise.diagnosis.checks.masking import masking_suspects
 from headwise.diagnosis.checks.order import order_suspects
+from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.rearranging import layout_suspects
 from headwise.diagnosis.checks.scaling import scales_suspects
 from headwise.diagnosis.checks.sharing import sharing_suspects
@@ -217,6 +218,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
         if not found and not exam.is_published:
             found = held.all("weights", value_suspects, free)
         found = found or held.all("scale", _wide_heads, exam, free)
+        if not found and not exam.plan.mask and not exam.is_published:
+            found = held.all("mask", padding_suspects, exam, free)
         if not found and exam.plan.mask:
             # what stands on the path with a mask only
             found = held.all("mask", _late_sharing, done, free)

@@ -69,9 +69,16 @@ class Whole:
                     self._keep(each, exams)
 
     def cleared(self, exams: Sequence[Examination]) -> list[Examination]:
-        """Examinations of the whole without what is only suspected there of a class that was examined by itself."""
+        """Examinations of the whole without what is only suspected there of a class that was examined by itself, and
+        without what comes of masks where such a class has a fault of its own with them.
+        """
+        inner = [each for exam in self.exams for each in exam.suspects if each.severity == "fault"]
+        is_masked = any(each.kind.startswith("mask") for each in inner)
         for exam in exams:
-            exam.suspects = [each for each in exam.suspects if each.proved or not self._is_inside(each)]
+            exam.suspects = [
+                each for each in exam.suspects
+                if (each.proved or not self._is_inside(each)) and not (is_masked and "_tokens" in each.said)
+            ]  # fmt: skip
         return list(exams)
 
     def _is_inside(self, suspect: Suspect) -> bool:

@@ -1,0 +1,168 @@
+"""Padding: whether the mask that a model makes of its own tokens hides padding from the other tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.checks.sharing import TOLERANCE
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.marks import source_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.seeing import Sight, sight_of
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.tracing.movement import is_movement
+
+__all__ = ["padding_suspects"]
+
+COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The number that tokens are compared with. name: of the argument; other: of a token; entry: the comparison."""
+
+    name: str
+    number: int
+    other: int
+    entry: Seen
+
+
+def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
+    """What is wrong with a mask made of tokens, where some of these are padding. free: the run in which none is."""
+    for padding in _paddings(free):
+        if bool((free.given[padding.name] == padding.number).any()):
+            free = exam.run(change=_changed(exam, padding, lambda tokens: tokens))
+        done: Run = exam.run(change=_changed(exam, padding, _padded(padding)))
+        if done.record.failure is not None or len(attentions(done)) != len(attentions(free)):
+            continue
+        tokens = done.given.get(padding.name)
+        if tokens is None:
+            continue
+        pads = tokens == padding.number
+        for a, b in zip(attentions(done), attentions(free), strict=True):
+            masked, plain = sight_of(a), sight_of(b)
+            if masked is None or plain is None or masked.weights.shape != plain.weights.shape:
+                continue
+            if bool((masked.source != done.sources[padding.name]).any()):
+                continue
+            kind = _kind(masked, plain, pads)
+            if kind:
+                return [_suspect(exam, kind, padding, done, pads)]
+    return []
+
+
+def _paddings(run: Run) -> list[Padding]:
+    """What the tokens of each argument are compared with."""
+    names = [name for name, said in run.plan.call.items() if isinstance(said, Mapping) and "_ids" in said]
+    out = []
+    for entry in run.seen:
+        if entry.operation.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
+            continue
+        marks, number = entry.given[0], _whole(entry.args[1])
+        if marks.kind != "token" or number is None or entry.tensors[0].is_floating_point():
+            continue
+        for name in names:
+            own = run.named.get(name)
+            is_it = own is not None and bool((source_of(marks.arrays["t"]) == run.sources[name]).all())
+            if own is None or not is_it or own.ndim != 2 or number < 0:
+                continue
+            others = own[own != number]
+            if others.numel():
+                out.append(Padding(name, number, int(others.min()), entry))
+    return out
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_floating_point():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _changed(exam: Any, padding: Padding, way: Callable[[Tensor], Tensor]) -> Change:
+    """The tokens with no padding among them, in another way."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        tokens = options.get(padding.name)
+        if isinstance(tokens, Tensor):
+            options[padding.name] = way(tokens.masked_fill(tokens == padding.number, padding.other))
+
+    return change if exam.change is None else both(exam.change, change)
+
+
+def _padded(padding: Padding) -> Callable[[Tensor], Tensor]:
+    """The last tokens of each sample are padding, of each another number."""
+
+    def padded(tokens: Tensor) -> Tensor:
+        for sample, count in enumerate(_counts(*tokens.shape)):
+            tokens[sample, count:] = padding.number
+        return tokens
+
+    return padded
+
+
+def _counts(samples: int, length: int) -> list[int]:
+    """How many tokens of each sample are no padding."""
+    return [max(1, length - 1 - sample % max(1, length - 1)) for sample in range(samples)]
+
+
+def _kind(masked: Sight, free: Sight, pads: Tensor) -> str:
+    samples, length = pads.shape
+    if int(masked.column.max()) >= length or int(masked.sample.max()) >= samples:
+        return ""
+    hidden = pads[masked.sample, masked.column]
+    own = torch.zeros_like(hidden[..., :1])
+    if int(masked.row.max()) == int(masked.column.max()):
+        own = pads[masked.sample, masked.row][..., :1]
+    # where nothing is padding a mask the wrong way round hides all
+    before = free.visible if bool(free.visible.any()) else torch.ones_like(free.visible)
+    seen, right, wrong = masked.visible & before, before & ~hidden, before & hidden
+    real = ~own & right.any(dim=-1, keepdim=True) & wrong.any(dim=-1, keepdim=True)
+    if not bool(real.any()) or bool(((seen == right) | ~real).all()):
+        return ""
+    if bool(((seen == wrong) | ~real).all()):
+        return "mask-inverted"
+    # whole queries, those that are padding, see nothing, or all alike
+    level = masked.weights.nan_to_num()
+    share = (level * before).sum(dim=-1, keepdim=True) / before.sum(dim=-1, keepdim=True).clamp(min=1)
+    is_level = (((level - share).abs() < TOLERANCE) | ~before).all(dim=-1, keepdim=True)
+    is_turned = bool(own.any()) and bool((is_level | ~own).all()) and bool(((seen == before) | ~real).all())
+    return "mask-axis" if is_turned else ""
+
+
+def _suspect(exam: Any, kind: str, padding: Padding, done: Run, pads: Tensor) -> Suspect:
+    made = next(each for each in done.seen if each.operation.span == padding.entry.operation.span)
+    span = made.operation.span
+    numbers = {each.number for each in made.operation.outputs}
+    for each in done.seen[made.at + 1 :]:
+        if numbers & {one.number for one in each.operation.inputs}:
+            if any(marks is not None and marks.kind == "pair" for marks in (*each.given, *each.made)):
+                break
+            numbers |= {one.number for one in each.operation.outputs}
+            is_moved = is_movement(each.operation.function) or each.operation.name == "index"
+            span = each.operation.span if kind == "mask-axis" and is_moved else span
+    distance = _apart(exam, padding, done, pads)
+    return Suspect(
+        kind, span, said={"leak": "100%", "how": "padded", "_tokens": padding.name}, proved=distance > TOLERANCE,
+        evidence=f"{distance:.4g}" if distance > TOLERANCE else "",
+    )  # fmt: skip
+
+
+def _apart(exam: Any, padding: Padding, done: Run, pads: Tensor) -> float:
+    """By how much the output of a sample's tokens differs from what they give without the padding; 0: not known."""
+    samples, length = pads.shape
+    counts = _counts(samples, length)
+    output = done.output
+    if output is None or output.ndim < 2 or tuple(output.shape[:2]) != (samples, length):
+        return 0.0
+    alone: Run = exam.run(change=_changed(exam, padding, lambda tokens: tokens[:, : counts[-1]].contiguous()))
+    if alone.record.failure is not None or alone.output is None or alone.output.shape[1] != counts[-1]:
+        return 0.0
+    padded, bare = output[-1, : counts[-1]], alone.output[-1]
+    apart = (padded - bare).abs().masked_fill(padded.isnan() & bare.isnan(), 0.0)
+    return float(apart.nan_to_num(nan=float("inf")).max())
