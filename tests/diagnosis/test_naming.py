@@ -40,3 +40,29 @@ def test_names_that_were_meant_are_told_and_proved_and_so_is_what_is_wrong_behin
 def test_a_name_that_is_like_no_other_stays_undefined():
     (finding,) = diagnosis(HOST, SOURCE.replace("softmaxx", "zzzz").replace("scroes", "scores")).faults[1:]
     assert (finding.kind, finding.proved) == ("undefined-name", False)
+
+
+def written(*changes):
+    """The class with no name that is not defined, and changes."""
+    source = SOURCE.replace("(num_heads,", "(self.num_heads,").replace("scroes, dim=-2", "scores, dim=-1")
+    source = source.partition(" + softmaxx")[0]
+    for here, there in changes:
+        source = source.replace(here, there)
+    return source
+
+
+def test_an_attribute_is_read_as_one_somewhat_like_it_only_if_that_has_no_use_of_its_own():
+    changes = [("self.ask", "self.wq"), ("self.match", "self.wk"), ("self.hold", "self.wv")]
+    made = diagnosis(HOST, written(*changes, (", self.join =", ", self.wj ="), ("return self.join", "return self.wo")))
+    unmade = diagnosis(HOST, written(*changes, (", self.join =", ", _ ="), ("return self.join", "return self.wo")))
+    assert [[each.kind for each in found.faults] for found in (made, unmade)] == [["wrong-attribute"]] * 2
+    assert "Write wj." in made.faults[0].fix
+    assert "Make wo before it is read" in unmade.faults[0].fix
+
+
+def test_keys_that_were_turned_along_other_axes_are_not_transposed():
+    cut = ("t.unflatten(-1, (self.num_heads, -1))", "t.view(t.shape[0], -1, self.num_heads, self.part)")
+    found = diagnosis(HOST, written(cut, ("k.mT", "k.transpose(1, 2)"))).faults
+    assert [(each.kind, each.proved, "k.transpose(1, 2)" in each.source) for each in found] == [
+        ("key-not-transposed", True, True)
+    ]

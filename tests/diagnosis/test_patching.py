@@ -10,6 +10,7 @@ from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.patches.fixing import difference, fixed
 from headwise.diagnosis.patches.mending import LONG, SHORT, Effort, mended
 from headwise.diagnosis.patches.sources import Edit, applied
+from headwise.diagnosis.patches.uncovering import uncovered
 from tests.diagnosis.mutants import HERE
 from tests.diagnosis.operators import HOSTS, mutants
 from tests.diagnosis.written import HEAD, attend, line_of
@@ -58,8 +59,10 @@ def test_a_patch_is_offered_only_where_the_fault_has_gone_and_none_has_come():
 
 ENDS = {
     "a name": ("self.join(y.transpose", "self.joint(y.transpose", "wrong-attribute"),
-    "a view": (".reshape(n, long, width)", ".view(n, long, width)", "view-noncontiguous"),
     "a name where a mask is": ("(mask[", "(msk[", "undefined-name"),
+    "a function's name": ("s.softmax(-1)", "F.sotfmax(s, -1)", "wrong-attribute"),
+    "no return": ("return self.join(y", "self.join(y", "unknown"),
+    "no module yet": ("        super().__init__()\n", "        # ready\n", "raises"),
 }
 
 
@@ -78,7 +81,8 @@ def test_what_lies_behind_a_call_that_fails_is_told_with_it_and_mended(tmp_path,
     (tmp_path / "own.py").write_text(source, encoding="utf-8")
     said = answer({"target": f"{tmp_path / 'own.py'}:Attend"})
     found = Diagnosis.from_dict(said["diagnosis"])
-    wanted = {(kind, line_of(source, there)), ("scale-missing", line_of(source, "k.mT"))}
+    place = {"raises": "self.ask,"}.get(kind, there)
+    wanted = {(kind, line_of(source, place)), ("scale-missing", line_of(source, "k.mT"))}
     wanted.add(("mask-inverted", line_of(source, "masked_fill")))
     assert {(each.kind, each.line) for each in found.faults} == wanted
     assert all(each.proved for each in found.faults)
@@ -121,6 +125,26 @@ def test_a_patch_that_takes_a_line_away_says_so_and_counts_the_lines_after_it():
     gone = patched(edits[:1])
     assert (gone.findings[0].patch, gone.findings[0].fix) == ("- x = 1", "Fix. Take out: - x = 1")
     assert "Fix: Fix.\n        - x = 1" in str(gone)
+
+
+def test_lines_that_a_patch_adds_do_not_move_what_is_found_after_them():
+    first = Finding(
+        "raises", "fault", 1, 1, 0, "x()", "", "", "", True, "", "own.py", edits=(Edit(1, 0, 1, 0, "y\nz\n"),)
+    )
+    second = replace(first, kind="scale-wrong", line=4, end_line=5, candidates=((Edit(4, 2, 5, 1, "w"),),), edits=())
+    found, asked = Diagnosis("own.py:x", "faulty", (first,)), []
+
+    def again(edits):
+        asked.append(edits["own.py"])
+        return replace(found, findings=(second,) if len(asked) == 1 else (), verdict="faulty")
+
+    then = uncovered(found, {"own.py": "x()\ntwo\nthree\n"}, again, effort=SHORT, lang="en")
+    assert [(each.kind, each.line, each.end_line) for each in then.findings] == [
+        ("raises", 1, 1),
+        ("scale-wrong", 2, 3),
+    ]
+    assert then.findings[1].edits == (Edit(2, 2, 3, 1, "w"),)
+    assert asked == [list(first.edits), (*first.edits, Edit(2, 2, 3, 1, "w"))]
 
 
 def test_edits_keep_every_other_character_and_count_columns_in_characters():

@@ -18,6 +18,7 @@ from headwise.diagnosis.checks.masking import masking_suspects
 from headwise.diagnosis.checks.order import order_suspects
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.rearranging import layout_suspects
+from headwise.diagnosis.checks.returning import silent_suspects
 from headwise.diagnosis.checks.scaling import scales_suspects
 from headwise.diagnosis.checks.sharing import sharing_suspects
 from headwise.diagnosis.checks.splitting import unsplit_heads
@@ -204,7 +205,7 @@ def _suspects(exam: Examination) -> list[Suspect]:
     if done.record.failure is not None:
         suspect = held("call", None, crash_suspect, done, exam)
         return [] if suspect is None else [suspect]
-    found = held.all("heads", layout_suspects, done, exam.run)
+    found = held.all("call", silent_suspects, done) or held.all("heads", layout_suspects, done, exam.run)
     if found:
         return found
     exam.is_understood = bool(attentions(done))

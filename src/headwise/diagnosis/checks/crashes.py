@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -19,7 +20,7 @@ from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
-from headwise.recording.calls import call_role, is_of_code
+from headwise.recording.calls import call_role, is_kept, is_of_code
 
 __all__ = ["crash_suspect"]
 
@@ -37,7 +38,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if isinstance(error, NameError):
         is_missing = is_optional(failure.span, name_of(error))
         return None if is_missing else name_suspect(error, failure.span, exam, said)
-    if isinstance(error, AttributeError) and isinstance(error.obj, nn.Module | Tensor):
+    if isinstance(error, AttributeError) and (isinstance(error.obj, nn.Module | Tensor) or is_kept(error.obj)):
         # what was called with a tensor may want something else
         is_other = is_of_another_kind(error, done.named.values())
         return None if is_other else attribute_suspect(error, failure, said)
@@ -57,7 +58,8 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
         return Suspect("mask-raises", failure.span, said=said)
     if exam.is_published or not _is_certain(done, failure.operation):
         return None
-    return Suspect("raises", failure.span, said=said)
+    words = "unready" if "before Module.__init__()" in str(error) else ""
+    return Suspect("raises", failure.span, said=said, words=words)
 
 
 def _is_certain(done: Run, operation: Operation | None) -> bool:
@@ -215,14 +217,29 @@ def _product(done: Run, operation: Operation, exam: Any, said: dict[str, object]
     if len(operation.inputs) < 2 or any(done.marks.get(each.number) is None for each in operation.inputs[:2]):
         return None
     function = torch.matmul
+    for order in _orders(operation):
 
-    def turned(*args: Any, **_: Any) -> Any:
-        return function(args[0], args[1].transpose(-1, -2))
+        def turned(*args: Any, order: tuple[int, ...] = order, **_: Any) -> Any:
+            return function(args[0], args[1].permute(order))
 
-    then = exam.run({site_of(operation): turned})
-    if then.record.failure is not None and then.record.failure.span == operation.span:
-        return None
-    return Suspect("key-not-transposed", operation.span, {site_of(operation): turned}, said={**said, "_product": True})
+        stand_ins = {site_of(operation): turned}
+        then = exam.run(stand_ins)
+        if then.record.failure is None or then.record.failure.span != operation.span:
+            return Suspect("key-not-transposed", operation.span, stand_ins, said={**said, "_product": True})
+    return None
+
+
+def _orders(operation: Operation) -> Iterator[tuple[int, ...]]:
+    """The orders of the axes of a product's right side that let it run: its last two turned, or else any that fits."""
+    left, right = (each.shape for each in operation.inputs[:2])
+    rank = len(right)
+    last = (*range(rank - 2), rank - 1, rank - 2)
+    yield last
+    if len(left) == rank:
+        for order in permutations(range(rank)):
+            shape = tuple(right[each] for each in order)
+            if order != last and shape[:-2] == left[:-2] and shape[-2] == left[-1]:
+                yield order
 
 
 def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:

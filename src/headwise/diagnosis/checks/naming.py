@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.checks.refusing import name_of
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.recording import Span
+from headwise.recording.calls import is_kept
 
 __all__ = ["attribute_suspect", "meanings", "name_suspect"]
 
@@ -36,11 +37,20 @@ def attribute_suspect(error: AttributeError, failure: Any, said: dict[str, objec
         words = "" if near else "attribute_unmade"
         said = {**said, "name": name, "near": near[0] if near else ""}
         return Suspect("wrong-attribute", failure.span, said=said, words=words)
+    if is_kept(module):
+        near = difflib.get_close_matches(name, [each for each in dir(module) if each[0] != "_"], n=1, cutoff=TORCH)
+        words = "" if near else "attribute_unmade"
+        said = {**said, "name": name, "near": near[0] if near else ""}
+        return Suspect("wrong-attribute", failure.span, said=said, words=words)
     if not isinstance(module, nn.Module):
         return Suspect("wrong-attribute", failure.span, said={**said, "name": name}, words="attribute_unmade")
     own = [*module._modules, *module._parameters, *module._buffers]
     own += [each for each in vars(module) if not each.startswith("_") and each != "training"]
-    near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, own, n=len(own) or 1, cutoff=0.5)
+    # what is read elsewhere already is less likely what is meant here
+    near = [
+        each for each in near if difflib.SequenceMatcher(None, name, each).ratio() > OWN or not _is_read(failure, each)
+    ]
     if not near:
         return Suspect("wrong-attribute", failure.span, said={**said, "name": name}, words="attribute_unmade")
     kind, right = type(module), near[0]
@@ -51,6 +61,14 @@ def attribute_suspect(error: AttributeError, failure: Any, said: dict[str, objec
                 each.__dict__[name] = getattr(each, right)
 
     return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": right}, change=change)
+
+
+def _is_read(failure: Any, name: str) -> bool:
+    """Whether the file of a failure reads an attribute of this name of itself."""
+    tree = None if failure.span is None else _tree(failure.span.file)
+    nodes = () if tree is None else ast.walk(tree)
+    read = (each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load))
+    return any(each.attr == name and _is_self(each.value) for each in read)
 
 
 def name_suspect(error: NameError, span: Span | None, exam: Any, said: dict[str, object]) -> Suspect:

@@ -15,8 +15,8 @@ from headwise.wording import say
 
 __all__ = ["ENDING", "LONG", "SHORT", "Again", "Effort", "mended"]
 
-# what ends a call before the rest of it is seen
-ENDING = frozenset({"undefined-name", "wrong-attribute", "view-noncontiguous", "raises", "mask-raises"})
+# what ends a call before the rest of it is seen; one without a name that has a patch gives nothing back
+ENDING = frozenset({"unknown", "undefined-name", "wrong-attribute", "view-noncontiguous", "raises", "mask-raises"})
 
 # examines a target again with edits in its files, by what these are called; None: it cannot be loaded so
 Again = Callable[[Mapping[str, Sequence[Edit]]], Diagnosis | None]
@@ -132,4 +132,4 @@ def _place(edit: Edit) -> tuple[int, int]:
 def _height(edit: Edit) -> int:
     """Over how many lines an edit writes; 0: it takes whole lines away."""
     is_gone = not edit.text and edit.column == edit.end_column == 0
-    return 0 if is_gone else edit.text.rstrip("\n").count("\n") + 1
+    return 0 if is_gone else edit.text.rstrip().count("\n") + 1

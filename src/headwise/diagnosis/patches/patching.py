@@ -16,13 +16,16 @@ from headwise.recording import Span
 __all__ = ["candidates"]
 
 MOST = 4
+# kinds that only these words of them tell how to mend
+WORDED = {"raises": "unready", "unknown": "no_return"}
 
 
 def candidates(suspect: Suspect) -> tuple[Edits, ...]:
     """Edits of the person's file, each a whole of its own."""
     code = code_at(suspect.span)
     written = WRITTEN.get(suspect.kind)
-    if written is None or code is None:
+    is_other = suspect.kind in WORDED and suspect.words != WORDED[suspect.kind]
+    if written is None or code is None or is_other:
         return ()
     out: list[Edits] = []
     for each in written(code, suspect):
@@ -157,6 +160,10 @@ def _moved(code: Code, suspect: Suspect) -> Iterator[Edits]:
         yield (code.edit(code.node, f"{code.bracketed(code.node)}.permute({', '.join(map(str, order))})"),)
     if suspect.said.get("_product") and isinstance(code.node, ast.BinOp | ast.Call):
         second = code.node.right if isinstance(code.node, ast.BinOp) else code.node.args[-1]
+        if called(second) in ("transpose", "permute", "swapaxes") and isinstance(second, ast.Call):
+            # a transposition of the wrong axes
+            whose = receiver(second) or second.args[0]
+            yield (code.edit(second, f"{code.bracketed(whose)}.transpose(-2, -1)"),)
         yield (code.edit(second, f"{code.bracketed(second)}.transpose(-2, -1)"),)
 
 

@@ -16,13 +16,14 @@ __all__ = ["RENAMED"]
 
 def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
     name, near = str(suspect.said.get("name", "")), str(suspect.said.get("near", ""))
-    own = [
-        each for each in ast.walk(code.tree)
-        if isinstance(each, ast.Attribute) and each.attr == name and code.of(each.value) == "self"
-        and isinstance(each.ctx, ast.Load)
-    ]  # fmt: skip
-    if name and near and own:
-        yield tuple(code.edit(each, f"self.{near}") for each in own)
+    read = [each for each in ast.walk(code.tree) if isinstance(each, ast.Attribute) and each.attr == name]
+    read = [each for each in read if isinstance(each.ctx, ast.Load)]
+    own = [each for each in read if code.of(each.value) == "self"]
+    # of a tensor or of a library: where it was met
+    there = [each for each in read if each in list(ast.walk(code.node))]
+    for nodes in (own, there):
+        if name and near and nodes:
+            yield tuple(code.edit(each, f"{code.of(each.value)}.{near}") for each in nodes)
 
 
 def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
@@ -35,6 +36,26 @@ def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
         yield (Edit(line, 0, line, 0, f"{written}\n"),)
     for meant in meanings(code.tree, function, name):
         yield tuple(code.edit(each, meant) for each in used)
+
+
+def _silent(code: Code, _: Suspect) -> Iterator[Edits]:
+    """The last statement's value, returned."""
+    node = code.node
+    if isinstance(node, ast.Expr):
+        yield (code.edit(node, f"return {code.of(node.value)}"),)
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        indent = " " * node.col_offset
+        yield (code.edit(node, f"{code.of(node)}\n{indent}return {code.of(target)}"),)
+
+
+def _raising(code: Code, _: Suspect) -> Iterator[Edits]:
+    """A constructor that makes its module ready first."""
+    for function in code.around(code.node):
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+            start = code.edit(function.body[0], "")
+            text = "super().__init__()\n" + " " * function.body[0].col_offset
+            yield (Edit(start.line, start.column, start.line, start.column, text),)
 
 
 def _is_opening(node: ast.AST) -> bool:
@@ -112,6 +133,7 @@ def _causal(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 RENAMED = {
     "wrong-attribute": _attribute, "undefined-name": _undefined, "parameters-unregistered": _unregistered,
+    "raises": _raising, "unknown": _silent,
     "projection-unused": _unused, "projection-shared": _shared, "input-ignored": _ignored,
     "causal-offset": _causal, "causal-inverted": _causal,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role
-from headwise.recording.calls.trying import Clock, Tried, check_lengths, is_of_code
+from headwise.recording.calls.trying import Clock, Tried, check_lengths, is_kept, is_of_code
 
 __all__ = [
     "EMPTY",
@@ -27,6 +27,7 @@ __all__ = [
     "evaluated",
     "find",
     "init_role",
+    "is_kept",
     "is_of_code",
     "mask_arguments",
     "masks",

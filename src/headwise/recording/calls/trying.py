@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +24,19 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "is_of_code", "mended", "quiet", "tried"]
+__all__ = [
+    "Attempt",
+    "Clock",
+    "Silent",
+    "Tried",
+    "check_lengths",
+    "furthest",
+    "is_kept",
+    "is_of_code",
+    "mended",
+    "quiet",
+    "tried",
+]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
@@ -31,6 +45,13 @@ LONGEST_LOOK = 1.0
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
+
+
+class Silent(TypeError):
+    """A call that ran to its end and gave nothing back."""
+
+    def __init__(self) -> None:
+        super().__init__("the call gave None back")
 
 
 @dataclass(frozen=True)
@@ -76,6 +97,8 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
             out = target(*args, **options)
         except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and tells what to try next
             return Attempt(error, is_built=is_built)
+    if out is None:
+        return Attempt(Silent())
     tensors = list(_tensors(out))
     shapes = tuple(tuple(each.shape) for each in tensors)
     if not any(each.is_floating_point() or each.is_complex() for each in tensors):
@@ -98,6 +121,8 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
             return Tried(plan, error, _place(plan, own)), -1
         model = target if isinstance(target, nn.Module) else None
         done: Record = record(lambda: target(*args, **options), model=model, own=own)
+    if done.failure is None and done.result is None:
+        return Tried(plan, Silent(), None), len(done.operations)
     if done.failure is None or not isinstance(done.failure.error, Exception):
         return None, len(done.operations)
     return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
@@ -121,13 +146,15 @@ class Attempts:
 
 def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     """Whether code that raised this would raise it however it is called: a name or an attribute that is nowhere, parts
-    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise; by a plan also a
-    fraction as a size.
+    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise, nothing that is
+    returned; by a plan also a fraction as a size.
     """
-    if isinstance(error, NameError) or "view size is not compatible" in str(error):
+    if isinstance(error, NameError | Silent) or "view size is not compatible" in str(error):
         return True
     if isinstance(error, AttributeError):
-        return isinstance(error.obj, nn.Module | Tensor) or "before Module.__init__()" in str(error)
+        return (
+            isinstance(error.obj, nn.Module | Tensor) or is_kept(error.obj) or "before Module.__init__()" in str(error)
+        )
     if isinstance(error, TypeError) and WHOLE.search(str(error)):
         return plan is not None and not any(
             isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
@@ -136,6 +163,14 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     given = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
     is_given = any(isinstance(each, str | int | float) for each in given.values())
     return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None and not is_given
+
+
+def is_kept(value: object) -> bool:
+    """Whether a value is a module of torch or of Python itself, whose names are known."""
+    if not isinstance(value, ModuleType):
+        return False
+    root = value.__name__.partition(".")[0]
+    return root == "torch" or root in sys.stdlib_module_names
 
 
 def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:

@@ -1,0 +1,57 @@
+"""Returning: a call that gives nothing back, since no line of it returns what was computed."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Iterator
+
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Span
+from headwise.recording.calls import callee
+
+__all__ = ["silent_suspects"]
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def silent_suspects(done: Run) -> list[Suspect]:
+    """A call that ran to its end and gave None, where nothing that it is written as returns a value."""
+    if done.record.failure is not None or done.record.result is not None or not done.record.operations:
+        return []
+    kind = type(done.target)
+    function = inspect.unwrap(kind.forward if hasattr(kind, "forward") else callee(done.plan.target))
+    code = getattr(function, "__code__", None)
+    written = None if code is None else _function(code.co_filename, code.co_firstlineno, code.co_name)
+    if code is None or written is None or any(each.value is not None for each in _returns(written)):
+        return []
+    last = written.body[-1]
+    span = Span(code.co_filename, code.co_name, last.lineno)
+    return [Suspect("unknown", span, words="no_return")]
+
+
+def _function(file: str, line: int, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """A function by its name and its first line, which is that of its first decorator."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS) and node.name == name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if first <= line <= node.lineno:
+                return node
+    return None
+
+
+def _returns(node: ast.AST) -> Iterator[ast.Return]:
+    """The return statements of a function itself; what yields counts as one that returns."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.Return):
+            yield each
+        elif isinstance(each, ast.Yield | ast.YieldFrom):
+            yield ast.Return(value=each)
+        elif not isinstance(each, FUNCTIONS | ast.Lambda | ast.ClassDef):
+            yield from _returns(each)
