@@ -2,6 +2,7 @@
 
 from headwise.recording.calls.asked import Found
 from headwise.recording.calls.callee import callee
+from headwise.recording.calls.certain import is_kept, is_of_code
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.finding import find
 from headwise.recording.calls.given import checked_call, checked_init
@@ -9,7 +10,7 @@ from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role
-from headwise.recording.calls.trying import Clock, Tried, check_lengths, is_kept, is_of_code
+from headwise.recording.calls.trying import Clock, Tried, check_lengths
 
 __all__ = [
     "EMPTY",

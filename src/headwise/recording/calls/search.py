@@ -13,6 +13,7 @@ from headwise.recording.calls import kin
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import calls, extras, families, is_narrow, wanted
+from headwise.recording.calls.certain import is_of_code
 from headwise.recording.calls.complaints import told_widths
 from headwise.recording.calls.configs import config_drafts, config_parameter
 from headwise.recording.calls.drafts import Draft, drafts, parameters
@@ -25,7 +26,7 @@ from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS, alike, named, spoken
 from headwise.recording.calls.tables import vocabularies
-from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, is_of_code, mended, tried
+from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, mended, tried
 
 __all__ = ["Search"]
 

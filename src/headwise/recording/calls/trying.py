@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.recording.calls.certain import Silent
 from headwise.recording.calls.complaints import CONVOLUTION, told_widths
 from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.symbols import spoken
@@ -27,12 +26,9 @@ from headwise.recording.spans import Span
 __all__ = [
     "Attempt",
     "Clock",
-    "Silent",
     "Tried",
     "check_lengths",
     "furthest",
-    "is_kept",
-    "is_of_code",
     "mended",
     "quiet",
     "tried",
@@ -42,16 +38,7 @@ __all__ = [
 LOOKED_AT = 8
 PROBES = 4
 LONGEST_LOOK = 1.0
-NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
-WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
-
-
-class Silent(TypeError):
-    """A call that ran to its end and gave nothing back."""
-
-    def __init__(self) -> None:
-        super().__init__("the call gave None back")
 
 
 @dataclass(frozen=True)
@@ -142,35 +129,6 @@ class Attempts:
     def all_run(self, plan: Plan) -> bool:
         """Whether a plan runs with the sizes of every probe."""
         return all(self(plan, probe).error is None for probe in range(PROBES))
-
-
-def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
-    """Whether code that raised this would raise it however it is called: a name or an attribute that is nowhere, parts
-    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise, nothing that is
-    returned; by a plan also a fraction as a size.
-    """
-    if isinstance(error, NameError | Silent) or "view size is not compatible" in str(error):
-        return True
-    if isinstance(error, AttributeError):
-        return (
-            isinstance(error.obj, nn.Module | Tensor) or is_kept(error.obj) or "before Module.__init__()" in str(error)
-        )
-    if isinstance(error, TypeError) and WHOLE.search(str(error)):
-        return plan is not None and not any(
-            isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
-        )
-    # the number may be one that it was called with
-    given = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
-    is_given = any(isinstance(each, str | int | float) for each in given.values())
-    return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None and not is_given
-
-
-def is_kept(value: object) -> bool:
-    """Whether a value is a module of torch or of Python itself, whose names are known."""
-    if not isinstance(value, ModuleType):
-        return False
-    root = value.__name__.partition(".")[0]
-    return root == "torch" or root in sys.stdlib_module_names
 
 
 def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
