@@ -74,9 +74,8 @@ class Search:
         if base is None:
             return Found((), self._failures(), self._ran.has_nan)
         base = self._freed(base)
-        plans = []
-        for plan in self._settings(base):
-            plans += [each for each in (self._masked(plan), plan) if each is not None]
+        ways = ((self._masked(plan), plan) for plan in self._settings(base))
+        plans = [each for pair in ways for each in pair if each is not None]
         is_new = not any(missed and each.setting == missed.setting and kin.has_queries(each) for each in plans)
         failed = tried(missed, self.own)[0] if missed is not None and is_new else None
         return Found(tuple(plans), () if failed is None else (failed,))
