@@ -108,7 +108,7 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
             return Tried(plan, error, _place(plan, own)), -1
         model = target if isinstance(target, nn.Module) else None
         done: Record = record(lambda: target(*args, **options), model=model, own=own)
-    if done.failure is None and done.result is None:
+    if done.failure is None and done.result is None and done.operations:
         return Tried(plan, Silent(), None), len(done.operations)
     if done.failure is None or not isinstance(done.failure.error, Exception):
         return None, len(done.operations)
