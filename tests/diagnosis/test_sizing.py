@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from headwise.diagnosis.diagnosed import doctor
 from headwise.diagnosis.examining import HELD, Examination
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording import record
@@ -60,3 +61,48 @@ def test_what_a_tensor_holds_is_copied_once_while_it_stays_the_same():
     assert second.inputs[1].value.tolist() == [6.0, 6.0, 6.0]
     done = record(lambda: torch.ones(3) * 2 + 1, values=True).operations
     assert done[1].inputs[0].value is done[0].outputs[0].value
+
+
+WIDE = """import math
+import torch
+from torch import nn
+
+
+class Wide(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        assert dim % heads == 0
+        self.h = heads
+        self.scale = 1 / math.sqrt(dim // heads if dim < 60 else dim)
+        self.qkv, self.o = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
+        w = torch.softmax(q @ k.transpose(-2, -1) * self.scale, dim=-1)
+        return self.o((w @ v).transpose(1, 2).reshape(b, n, d))
+"""
+
+
+def test_what_shows_at_the_sizes_alone_that_the_person_gave_is_told(tmp_path):
+    (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
+
+    def told(**init):
+        return doctor(f"{tmp_path / 'wide.py'}:Wide", init=init or None)
+
+    assert (told().faults, told(dim=48, heads=4).faults) == ((), ())
+    found = told(dim=64, heads=4)
+    assert [(each.kind, each.line, each.proved) for each in found.faults] == [("scale-wrong", 11, True)]
+    assert "D=64" in found.examined["sizes"]
+    assert told(dim=9999, heads=9).examined["sizes"] == "no: they are wider than what is tried"
+
+
+def test_where_what_the_person_says_fails_that_failure_and_its_line_are_the_reason(tmp_path):
+    (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
+    target = f"{tmp_path / 'wide.py'}:Wide"
+    found = doctor(target, init={"dim": 65, "heads": 4})
+    assert found.verdict == "not examined"
+    assert found.reason.startswith("With --init as given it cannot be built or called (AssertionError [9: assert dim %")
+    found = doctor(target, call={"x": ["B", "L"]})
+    assert "With --call as given" in found.reason
+    assert "(ValueError: not enough values to unpack (expected 3, got 2) [15: b, n, d = x.shape])" in found.reason

@@ -14,12 +14,14 @@ from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.examining import Examination, broken, examined
+from headwise.diagnosis.following.running import run
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.owners import holds_layers, is_of_torch
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
-from headwise.diagnosis.plans.saying import no_mask, tip
+from headwise.diagnosis.plans.saying import no_mask, unbuilt
 from headwise.diagnosis.plans.settings import Settings, settings
+from headwise.diagnosis.plans.sizing import as_given
 from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.telling import findings_of
@@ -37,6 +39,8 @@ LAYOUT = frozenset({
     "split-without-transpose", "merge-without-transpose", "heads-batch-swapped", "key-not-transposed", "input-ignored",
     "key-uses-query-length", "batch-length-confused",
 })  # fmt: skip
+# so many ways to call a target are examined at the sizes that the person gave too
+MOST_SIZED = 2
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -67,8 +71,7 @@ def diagnosed(
     exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)
     missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
     if not exams:
-        key = "doctor.unknown_call" if held.is_whole else "doctor.not_whole"
-        why = say(key, lang=lang, **({"error": reason[:300].rstrip("."), **tip(target)} if held.is_whole else {}))
+        why = unbuilt(target, reason, init, call, lang) if held.is_whole else say("doctor.not_whole", lang=lang)
         findings = findings_of(missed, files, held, lang)
         verdict, reason = _verdict(target, findings, exams, lang)
         return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
@@ -181,6 +184,29 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
         if not is_shown:
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
+        out += last.held.all("sizes", _at_own_sizes, found, out, own, clock)
+    return out
+
+
+def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], clock: Clock) -> list[Examination]:
+    """The examinations at the sizes that the person gave, which could be others, of what shows there alone."""
+    out: list[Examination] = []
+    known = {(each.kind, each.span) for exam in exams for each in exam.suspects}
+    for one in [exam for exam in exams if found.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
+        sizes = as_given(one.plan)
+        if sizes is None or clock.is_over:
+            one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_time'}")
+            continue
+        sure, held = found.is_sure(one.plan), Held(clock=clock)
+        exam = examined(
+            one.plan, own=own, is_published=one.is_published, is_mask_sure=sure, held=held, sizes=sizes
+        )  # fmt: skip
+        is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
+        exam.held("proof", None, _prove, exam, [])
+        new = [each for each in exam.suspects if (each.kind, each.span) not in known]
+        exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
+        exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in one.plan.real)
+        out.append(exam)
     return out
 
 

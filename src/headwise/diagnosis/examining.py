@@ -165,13 +165,17 @@ def examined(
     is_mask_sure: bool = False,
     before: Examination | None = None,
     held: Held | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Examination:
-    """What is wrong with one plan. before: of another plan of the same target, whose repairs are taken over.
+    """What is wrong with one plan. before: of another plan of the same target, whose repairs are taken over. sizes:
+    None: small ones.
 
     is_published: what is unusual is so on purpose. is_mask_sure: the person said what the mask means. A check that
     raises is held: what it examines is told as not examined, and the others go on.
     """
     exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure, held=held or Held())
+    if sizes is not None:
+        exam.__dict__["sizes"] = dict(sizes)
     if before is not None:
         local = {site for each in before.suspects if each.is_local for site in each.stand_ins}
         exam.inherited = {site: each for site, each in before.stand_ins.items() if site not in local}

@@ -62,7 +62,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
 
     done, held = free(), exam.held
     if done.record.failure is not None or not attentions(done):
-        exam.examined |= dict.fromkeys(LAWS, Missed("doctor.missed.not_followed"))
+        why = "faults_first" if exam.suspects else "not_followed"
+        exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
         return []
     exam.examined["causal"] = wants_causal(done) or Missed("doctor.missed.not_causal")
     out = held.all("inputs", ignored_inputs, done, free)

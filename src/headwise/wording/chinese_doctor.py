@@ -224,6 +224,8 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.endless": "∞（NaN 或形状不同）",
     "doctor.evidence.source": "改好的源码重新载入并检查过：此问题消失，也没有出现新问题。",
     "doctor.evidence.runs": "改好的源码重新载入并检查过：调用可以跑通。",
+    "doctor.said_call": "按所给的 {said} 无法构造或调用它（{error}）。大小可以写成符号，例如 "
+    "--init '{init}' --call '{call}'（H 个头，每头宽度 d）；Python 里是 init= 和 call=。",
     "doctor.unknown_call": "不知道怎样构造或调用它（{error}）。请用 --init 和 --call 说明，例如 "
     "--init '{init}' --call '{call}'（H 个头，每头宽度 d）；Python 里是 init= 和 call=。",
     "doctor.no_attention": "没有找到 token 之间的 softmax 注意力。线性注意力、通道注意力以及用别的方式算得分的代码不"

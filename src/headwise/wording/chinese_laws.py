@@ -75,6 +75,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_time": "没有时间再检查它",
     "doctor.missed.patches_left": "第 {lines} 行的没有全部试过；加 --fix 会多试一些",
     "doctor.missed.patches_left_at_last": "第 {lines} 行的没有全部试过",
+    "doctor.missed.too_wide": "比能试的还宽",
     "doctor.missed.failed": "检查本身在 {where} 处失败：{error}",
     "doctor.missed.class_unknown": "不知道怎样单独构造或调用它",
     "doctor.missed.no_class": "给出的是一个对象，无法再造一个同样的实例",

@@ -31,6 +31,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.half": "float16 半精度",
     "doctor.tried.divisibility": "头数除不尽的宽度",
     "doctor.tried.causal": "只看前面的位置",
+    "doctor.tried.sizes": "所给的大小",
     "doctor.tried.classes": "每个含注意力的类单独",
     "doctor.tried.layout": "第二个轴是批次的输入",
     "doctor.tried.cache": "用缓存逐步解码",

@@ -246,6 +246,8 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.source": "The mended source was loaded and examined again: this is gone, and nothing new has "
     "come.",
     "doctor.evidence.runs": "The mended source was loaded and examined again: the call runs.",
+    "doctor.said_call": "With {said} as given it cannot be built or called ({error}). Sizes may be symbols, as in "
+    "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
     "doctor.unknown_call": "It is not known how to build or call it ({error}). Say so with --init and --call, as in "
     "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
     "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "

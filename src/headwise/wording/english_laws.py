@@ -80,6 +80,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_time": "there was no time left for it",
     "doctor.missed.patches_left": "of line {lines} not all were tried; --fix tries more of them",
     "doctor.missed.patches_left_at_last": "of line {lines} not all were tried",
+    "doctor.missed.too_wide": "they are wider than what is tried",
     "doctor.missed.failed": "the check itself failed: {error}, at {where}",
     "doctor.missed.class_unknown": "it is not known how to build or call it by itself",
     "doctor.missed.no_class": "an object was given, of which no second instance can be built",

@@ -31,6 +31,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.half": "float16",
     "doctor.tried.divisibility": "a width that the heads do not divide",
     "doctor.tried.causal": "seeing only what came before",
+    "doctor.tried.sizes": "the sizes that were given",
     "doctor.tried.classes": "each class with attention by itself",
     "doctor.tried.layout": "inputs whose second axis is the batch",
     "doctor.tried.cache": "decoding with a cache",

@@ -41,8 +41,9 @@ def remember(exams: Sequence[Examination]) -> None:
     """Examine the cache of a target that was examined without one, and note what is wrong with it."""
     exam = next((each for each in exams if each.plan.setting == "self" and each.is_understood), None)
     if exam is None:
-        is_known = any(each.is_understood for each in exams)
-        exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{'no_self' if is_known else 'not_followed'}"))
+        is_known, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
+        why = "no_self" if is_known else "faults_first" if is_wrong else "not_followed"
+        exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
         return
     exam.examined["cache"] = Missed("doctor.missed.no_cache")
     plan = exam.free

@@ -10,11 +10,13 @@ from typing import Any
 
 from headwise.diagnosis.tried import Missed
 from headwise.recording.calls import Plan, call_role, callee, checked_call, checked_init, init_role, parameters
-from headwise.wording import Refusal
+from headwise.wording import Refusal, say
 
-__all__ = ["check_said", "in_python", "no_mask", "tip"]
+__all__ = ["check_said", "in_python", "no_mask", "tip", "unbuilt"]
 
 SIZES = {"width": "H*d", "heads": "H", "head_width": "d"}
+# signs of an error that are told
+LONGEST = 300
 INPUTS = ("", "query", "key", "value")
 
 
@@ -43,6 +45,15 @@ def tip(target: Any) -> dict[str, str]:
         called = []
     needed = [each.name for each in called if each.default is Parameter.empty and call_role(each.name) in INPUTS]
     return {"init": json.dumps(init), "call": json.dumps({name: ["B", "L", "H*d"] for name in needed})}
+
+
+def unbuilt(
+    target: Any, error: str, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, lang: str
+) -> str:
+    """That no way to build or call a target was found, or that the one that the person said fails; and what to say."""
+    said = [name for name, each in (("--init", init), ("--call", call)) if each is not None]
+    key = "doctor.said_call" if said else "doctor.unknown_call"
+    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(said), **tip(target))
 
 
 def _parameters(function: Any) -> list[Parameter]:

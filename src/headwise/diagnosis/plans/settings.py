@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from headwise.diagnosis.following.running import Run, run
@@ -12,6 +14,7 @@ from headwise.diagnosis.plans.intent import meaning_of
 from headwise.diagnosis.plans.sizing import small
 from headwise.errors import InputError
 from headwise.recording.calls import Found, Plan, call_role, callee, find, mask_arguments, masks, parameters, read
+from headwise.recording.calls.trying import Tried
 from headwise.recording.libraries import is_installed
 
 __all__ = ["Settings", "settings"]
@@ -24,7 +27,8 @@ TORCH = ["embed_dim", "num_heads"]
 
 class Settings:
     """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the person said what the
-    mask means. told: the arguments whose meaning the code's words tell. reason: why there is none.
+    mask means. told: the arguments whose meaning the code's words tell. reason: why there is none. is_sized: the
+    person gave sizes as numbers.
     """
 
     def __init__(self) -> None:
@@ -33,6 +37,7 @@ class Settings:
         self.sure = False
         self.told: set[str] = set()
         self.reason = ""
+        self.is_sized = False
 
     def is_sure(self, plan: Plan) -> bool:
         """Whether it is known what the mask of a plan means."""
@@ -50,12 +55,14 @@ def settings(
 ) -> Settings:
     """How a target is called. is_inner: as its owner builds it, who asks for what is to be asked for."""
     out = Settings()
+    shapes = [each for each in (call or {}).values() if isinstance(each, list)]
+    out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
     said = None if call is None else call.get("_mask")
     bare = None if call is None else {name: each for name, each in call.items() if name != "_mask"} or None
     found = _found(target, namespace, init, bare, own, out)
     out.plans = list(found.plans)
     out.failures = [each.plan for each in found.failures]
-    out.reason = out.reason or "; ".join(dict.fromkeys(_told(each.error) for each in found.failures))
+    out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
     if isinstance(said, Mapping):
         out.sure = True
         free = [plan for plan in out.plans if not plan.mask]
@@ -73,10 +80,12 @@ def settings(
     return out
 
 
-def _told(error: Exception) -> str:
-    """An error in one line; what its first line only announces stands in the second."""
-    first, *rest = f"{type(error).__name__}: {error}".splitlines()
-    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
+def _told(failed: Tried) -> str:
+    """An error in one line, with its place; what its first line only announces stands in the second."""
+    first, *rest = f"{type(failed.error).__name__}: {failed.error}".splitlines()
+    text = f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
+    source = "" if failed.span is None else linecache.getline(failed.span.file, failed.span.line).strip()
+    return f"{text.strip().rstrip(':.')} [{failed.span.line}: {source}]" if failed.span and source else text.rstrip(": ")
 
 
 def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from headwise.diagnosis.following.running import FEATURES
 from headwise.recording.calls import Plan, evaluated
 
-__all__ = ["small"]
+__all__ = ["as_given", "small"]
 
 # for sizes that bear the name of a parameter of the person's
 PARAMETERS = (6, 8, 9, 10, 12, 14, 15, 16)
+# a model that is wider is not built as wide as it was given
+WIDEST = 2048
 # what must have room gets so much, or so many times the largest count
 LEAST, ROOM = 27, 3
 WANTED = {
@@ -44,6 +46,14 @@ def small(plan: Plan) -> dict[str, int]:
         if each.equals:
             out[each.name] = evaluated(each.equals, out)
     return {**out, **_rooms(plan, out)}
+
+
+def as_given(plan: Plan) -> dict[str, int] | None:
+    """The sizes that the person gave, and small ones of what they left open; None: they are too large to be tried."""
+    out = {**small(plan), **plan.real}
+    if max(out.values(), default=0) > WIDEST:
+        return None
+    return {**out, **{each.name: evaluated(each.equals, out) for each in plan.symbols if each.equals}}
 
 
 def _rooms(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
