@@ -5,21 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from headwise.diagnosis.diagnosis import Diagnosis, Finding
+from headwise.diagnosis.diagnosis import KINDS, Diagnosis, Finding
 from headwise.wording import LANGUAGES
 from headwise.wording.screen import columns
-
-KINDS = [
-    "scale-missing", "scale-wrong", "scale-inverted", "scale-floor-division", "scale-after-softmax", "scale-twice",
-    "softmax-axis", "softmax-missing", "split-without-transpose", "merge-without-transpose", "heads-batch-swapped",
-    "heads-not-split", "key-not-transposed", "key-uses-query-length", "mask-inverted", "mask-after-softmax",
-    "mask-weak-fill", "mask-ignored", "mask-broadcast", "mask-repeat-order", "mask-axis", "mask-raises", "mask-nan",
-    "causal-missing", "causal-offset", "causal-inverted", "causal-cache", "projection-shared", "projection-missing",
-    "projection-unused", "parameters-unregistered", "input-ignored", "dropout-in-eval", "dropout-before-softmax",
-    "rotary-wrong", "groups-tiled", "gradient-cut", "batch-length-confused", "sample-leak", "wrong-attribute",
-    "undefined-name", "view-noncontiguous", "raises", "unknown",
-]  # fmt: skip
-
 
 def finding(source, part, line=7, severity="fault", **options):
     """A finding at a part of a line."""

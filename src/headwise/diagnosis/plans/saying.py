@@ -47,9 +47,7 @@ def tip(target: Any) -> dict[str, str]:
     return {"init": json.dumps(init), "call": json.dumps({name: ["B", "L", "H*d"] for name in needed})}
 
 
-def unbuilt(
-    target: Any, error: str, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, lang: str
-) -> str:
+def unbuilt(target: Any, error: str, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, lang: str) -> str:
     """That no way to build or call a target was found, or that the one that the person said fails; and what to say."""
     said = [name for name, each in (("--init", init), ("--call", call)) if each is not None]
     key = "doctor.said_call" if said else "doctor.unknown_call"

@@ -85,7 +85,9 @@ def _told(failed: Tried) -> str:
     first, *rest = f"{type(failed.error).__name__}: {failed.error}".splitlines()
     text = f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
     source = "" if failed.span is None else linecache.getline(failed.span.file, failed.span.line).strip()
-    return f"{text.strip().rstrip(':.')} [{failed.span.line}: {source}]" if failed.span and source else text.rstrip(": ")
+    return (
+        f"{text.strip().rstrip(':.')} [{failed.span.line}: {source}]" if failed.span and source else text.rstrip(": ")
+    )
 
 
 def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
