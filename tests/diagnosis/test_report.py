@@ -9,6 +9,7 @@ from headwise.diagnosis.diagnosis import KINDS, Diagnosis, Finding
 from headwise.wording import LANGUAGES
 from headwise.wording.screen import columns
 
+
 def finding(source, part, line=7, severity="fault", **options):
     """A finding at a part of a line."""
     start = source.index(part)
