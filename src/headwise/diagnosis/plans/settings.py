@@ -13,8 +13,18 @@ from headwise.diagnosis.plans.further import further_masks
 from headwise.diagnosis.plans.intent import meaning_of
 from headwise.diagnosis.plans.sizing import small
 from headwise.errors import InputError
-from headwise.recording.calls import Found, Plan, call_role, callee, find, mask_arguments, masks, parameters, read
-from headwise.recording.calls.trying import Tried
+from headwise.recording.calls import (
+    Found,
+    Plan,
+    Tried,
+    call_role,
+    callee,
+    find,
+    mask_arguments,
+    masks,
+    parameters,
+    read,
+)
 from headwise.recording.libraries import is_installed
 
 __all__ = ["Settings", "settings"]
