@@ -24,6 +24,7 @@ from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.sizing import as_given
 from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.switching import switched
 from headwise.diagnosis.telling import findings_of
 from headwise.diagnosis.tried import Missed, told, unfollowed
 from headwise.diagnosis.wholes import Whole
@@ -141,6 +142,7 @@ def _as_called(
     whole = Whole(namespace, own, inside, held)
     found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
     exams = _examinations(found, own, None if is_inner else whole, held.clock)
+    exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
         held("classes", None, whole.seek, target, [*found.plans, *found.failures])
     return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason)

@@ -118,6 +118,7 @@ LAWS: dict[str, str] = {
     "doctor.factor.queries": "1/√（查询的个数）",
     "doctor.factor.keys": "1/√（键的个数）",
     "doctor.factor.width": "1/(模型宽度)",
+    "doctor.factor.head": "1/（每头宽度）",
     "doctor.factor.constant": "一个固定的数",
     "doctor.evidence.apart": "输出误差 {error}；没有试过怎样改正。",
     "doctor.missed.no_ideal": "无法由这段代码算出应有的输出",

@@ -16,6 +16,14 @@ DOCTOR: dict[str, str] = {
     "doctor.scale_floor_division.what": "Only whole numbers are left of the scores.",
     "doctor.scale_floor_division.why": "Scores that differ become equal, and there is no derivative to train by.",
     "doctor.scale_floor_division.fix": "Divide with / and not with //, and do not round the scores.",
+    "doctor.scale_rounded.what": "The number by which the scores are multiplied is rounded down by //: it is {factor}, "
+    "and not {wanted} = 1/√(head width).",
+    "doctor.scale_rounded.why": "The softmax is flatter or sharper than it should be; a number that becomes 0 gives "
+    "all keys the same weight.",
+    "doctor.scale_rounded.fix": "Divide with / and not with //.",
+    "doctor.scale_erased.what": "The scores are multiplied by 0, and not by {wanted} = 1/√(head width).",
+    "doctor.scale_erased.why": "All keys get the same weight, whatever they hold.",
+    "doctor.scale_erased.fix": "Divide by the square root of the head width.",
     "doctor.scale_after_softmax.what": "The scale comes after the softmax.",
     "doctor.scale_after_softmax.why": "The weights no longer sum to 1, and the softmax sees scores that are too large.",
     "doctor.scale_after_softmax.fix": "Scale the scores before the softmax.",

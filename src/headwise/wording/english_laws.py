@@ -124,6 +124,7 @@ LAWS: dict[str, str] = {
     "doctor.factor.queries": "1/√(number of queries)",
     "doctor.factor.keys": "1/√(number of keys)",
     "doctor.factor.width": "1/(model width)",
+    "doctor.factor.head": "1/(head width)",
     "doctor.factor.constant": "a fixed number",
     "doctor.evidence.apart": "Output error {error}; what mends it was not tried.",
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",

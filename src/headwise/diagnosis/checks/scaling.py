@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.layout import sides
-from headwise.diagnosis.following.anatomy import chain_of
+from headwise.diagnosis.checks.rounding import as_rounded, erased, says_root
+from headwise.diagnosis.following.anatomy import chain_of, makers
 from headwise.diagnosis.following.factors import Factor, Scale, scales
 from headwise.diagnosis.following.origins import own_number
+from headwise.diagnosis.following.relations import terms_of
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import FRESH, Seen
@@ -27,50 +29,49 @@ __all__ = ["is_bucketed", "scales_suspects"]
 
 NEAR = 1e-3
 # what a factor is made of, as the words of the doctor call it
-FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width"}
+FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width", "mup": "head"}
 
 
 def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
     """What is wrong with the scale of one attention; a note where it is unusual on purpose."""
     if scale.floored is not None:
         return [_floored(scale.floored)]
-    if scale.bent or scale.normed or is_learned or not scale.total or not isfinite(scale.total):
+    is_bent = scale.bent and not scale.is_related
+    if is_bent or scale.normed or is_learned or not isfinite(scale.total):
         return []
     wanted, total = 1 / sqrt(scale.width), scale.total
+    if not total:
+        return erased(run, scale, wanted, _about(run, scale))
     late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
     if isclose(prod(each.value for each in late), 1, rel_tol=NEAR):
         # what one takes another gives back
         late = []
     if isclose(total, wanted, rel_tol=NEAR):
         return [_after(each, wanted) for each in late[:1]]
-    named = _named(total, scale.width, run.sizes)
-    about = _about(run, scale)
-    given = _given(run)
-    if is_published or any(
-        isclose(total, each, rel_tol=NEAR) for value in given if value > 0 for each in (value, 1 / value, value**-0.5)
-    ):
+    if any(isclose(total, wanted / sqrt(each), rel_tol=NEAR) for each in terms_of(scale.attention)):
+        # each term has its share
         return []
-    twice = _twice(scale, wanted)
-    if twice is not None:
+    named, about = _named(total, scale.width, run.sizes), _about(run, scale)
+    known = [each for value in _given(run) if value > 0 for each in (value, 1 / value, value**-0.5)]
+    if is_published or any(isclose(total, each, rel_tol=NEAR) for each in known):
+        return []
+    if (twice := _twice(scale, wanted)) is not None:
         return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
+    if scale.is_related and named in ("none", "constant"):
+        # it may be a part of the weights that mix, or of what is added
+        return []
     if named == "none":
         return _without(run, scale, wanted)
-    if named == "mup":
+    if named == "mup" and not says_root(run, scale):
         return []
     if not scale.factors or (named == "√D" and _adds_queries(run, scale)):
         return []
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
-    suspect = _wrong(
-        kind,
-        most,
-        wanted / total,
-        total,
-        wanted,
-        said={"what": Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}"), **about},
-    )
-    return [replace(suspect, home=_home(run, most, kind))]
+    what = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
+    suspect = _wrong(kind, most, wanted / total, total, wanted, said={"what": what, **about})
+    return [as_rounded(replace(suspect, home=_home(run, most, kind, scale.width)), total, scale.width)]
 
 
 def _about(run: Run, scale: Scale) -> dict[str, object]:
@@ -79,13 +80,14 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
     name = (scores or scale.attention.context).operation.module
     owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
-    widths = (
-        [each for each, value in vars(owner).items() if type(value) is int and value == scale.width] if owner else []
-    )
-    return {**out, "_widths": tuple(widths)}
+    kept = {} if owner is None else vars(owner)
+    return {
+        **out,
+        "_widths": tuple(each for each, value in kept.items() if type(value) is int and value == scale.width),
+    }
 
 
-def _home(run: Run, factor: Factor, kind: str) -> Span | None:
+def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
     """Where the number was made by which an operation multiplies or divides; None: what it does with it is wrong."""
     entry = factor.entry
 
@@ -96,8 +98,8 @@ def _home(run: Run, factor: Factor, kind: str) -> Span | None:
             value = value.item()
         if not isinstance(value, int | float) or isinstance(value, bool) or value == 0:
             return False
-        if kind == "scale-inverted" and value < 1:
-            # the right number, by which it divides
+        if (kind == "scale-inverted" and value < 1) or (isinstance(value, int) and value == width):
+            # the right number, by which it divides, or of which it takes no root
             return False
         return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
 
@@ -234,8 +236,6 @@ def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
 
 def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
-    from headwise.diagnosis.following.anatomy import makers
-
     ahead = [
         (entry.at, each.number)
         for entry in scale.attention.path

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, is_scores, makers
+from headwise.diagnosis.following.relations import plain_scores, way_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.tracing.movement import is_movement
@@ -33,7 +34,8 @@ class Factor:
 class Scale:
     """By how much an attention multiplies q · k before its softmax. bent: an operation that is not a multiplication
     stands between, such as a norm, a cap or a mixing of heads. after: factors between the softmax and the projection.
-    floored: an operation that keeps whole numbers only.
+    floored: an operation that keeps whole numbers only. is_related: it is bent only by other scores that are added, as
+    those of relative places, or by a mixture of heads: the factor counts, but 1 or a share of terms may be meant.
     """
 
     attention: Attention
@@ -44,6 +46,7 @@ class Scale:
     bent: bool = False
     normed: bool = False
     floored: Seen | None = None
+    is_related: bool = False
 
 
 def scales(first: Run, second: Run) -> list[Scale]:
@@ -54,9 +57,8 @@ def scales(first: Run, second: Run) -> list[Scale]:
 
 def _scale(first: Run, second: Run, a: Attention, b: Attention) -> Scale:
     factors: list[Factor] = []
-    # two softmaxes, or two products of data, are no one scale's
-    many = [sum(each.last == "softmax" for each in a.path), sum(is_scores(each) for each in a.path)]
-    bent, normed, floored = max(many) > 1, False, None
+    a, b = plain_scores(a), plain_scores(b)
+    normed = False
     own = {each.name: chain_of(first, each.entry, each.operand) for each in sides(a)}
     theirs = {each.name: chain_of(second, each.entry, each.operand) for each in sides(b)}
     shared = {each.at for each in own.get("v", [])}
@@ -71,26 +73,56 @@ def _scale(first: Run, second: Run, a: Attention, b: Attention) -> Scale:
             elif value is None and not _keeps_length(mine):
                 normed = True
     width = _width(a)
+    way = _Way([], is_bent=_is_many(a))
     if a.fused:
         given = a.context.options.get("scale")
         factors.append(Factor(a.context, float(given) if given is not None else width**-0.5))
     else:
-        for mine, other in zip(a.path, b.path, strict=True):
-            if mine is a.softmax:
-                break
-            value = _product_factor(mine, other) if mine is a.scores else _factor(mine, other)
-            if value is None and _is_shift(mine):
-                continue
-            if value is None and _is_whole(mine):
-                floored = floored or mine
-            elif value is None:
-                bent = True
-            elif abs(value - 1) > EXACT:
-                factors.append(Factor(mine, value))
+        way = _way(a, b)
+        factors += way.factors
     after = _after(first, second, a, b)
-    return Scale(
-        a, prod((each.value for each in factors), start=1.0), tuple(factors), after, width, bent, normed, floored
-    )
+    total = prod((each.value for each in factors), start=1.0)
+    return Scale(a, total, tuple(factors), after, width, way.is_bent, normed, way.floored, way.is_related)
+
+
+@dataclass
+class _Way:
+    """What is done to scores before their softmax, as in Scale."""
+
+    factors: list[Factor]
+    is_bent: bool = False
+    floored: Seen | None = None
+    is_related: bool = False
+
+
+def _way(a: Attention, b: Attention) -> _Way:
+    found = [way_of(each) for each in (a, b)]
+    mines, others = (list(each.path) if own is None else own for own, each in zip(found, (a, b), strict=True))
+    out = _Way([])
+    for mine, other in zip(mines, others, strict=False):
+        if mine is a.softmax:
+            break
+        value = _product_factor(mine, other) if mine is a.scores else _factor(mine, other)
+        if value is None and _is_shift(mine):
+            continue
+        if value is None and _is_whole(mine):
+            out.floored = out.floored or mine
+        elif value is None:
+            out.is_bent = True
+        elif abs(value - 1) > EXACT:
+            out.factors.append(Factor(mine, value))
+            if value == 0:
+                # of nothing, nothing can be said
+                break
+    # what is added or mixed is no multiplication either
+    out.is_related = None not in found and len(mines) == len(others) and not out.is_bent
+    out.is_bent = out.is_bent or None not in found or _is_many(a)
+    return out
+
+
+def _is_many(attention: Attention) -> bool:
+    """Whether there are two softmaxes, or two products of data, which are no one scale's."""
+    return max(sum(each.last == "softmax" for each in attention.path), sum(map(is_scores, attention.path))) > 1
 
 
 def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:

@@ -92,8 +92,11 @@ def _scale_twice(code: Code, _: Suspect) -> Iterator[Edits]:
         yield (code.edit(node, code.of(receiver(node) or node)),)
 
 
-def _scale_floored(code: Code, _: Suspect) -> Iterator[Edits]:
+def _scale_floored(code: Code, suspect: Suspect) -> Iterator[Edits]:
     node = code.node
+    if suspect.words == "scale_rounded":
+        inner = (each for each in ast.walk(node) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv))
+        node = next(inner, node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
         text = f"{code.of(node.left)} / {code.of(node.right)}"
         between = _between(code, node.left, node.right)

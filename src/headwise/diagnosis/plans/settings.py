@@ -12,6 +12,7 @@ from headwise.diagnosis.following.running import Run, run
 from headwise.diagnosis.plans.further import further_masks
 from headwise.diagnosis.plans.intent import meaning_of
 from headwise.diagnosis.plans.sizing import small
+from headwise.diagnosis.plans.switches import causal_plans
 from headwise.errors import InputError
 from headwise.recording.calls import (
     Found,
@@ -86,7 +87,7 @@ def settings(
         out.failures += _failing_masks(target, namespace, out, own)
         # one that leaves no number means what is said of it, too
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
-    out.plans += [] if is_inner else _with_flags(out.plans, target, own)
+    out.plans += [] if is_inner else causal_plans(out.plans, target, own)
     return out
 
 
@@ -98,23 +99,6 @@ def _told(failed: Tried) -> str:
     return (
         f"{text.strip().rstrip(':.')} [{failed.span.line}: {source}]" if failed.span and source else text.rstrip(": ")
     )
-
-
-def _with_flags(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
-    """A plan that asks to look back only, where that can be asked for and is not by default."""
-    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
-    if free is None:
-        return []
-    built = parameters(target) if isinstance(target, type) else []
-    takes_mask = bool(mask_arguments(parameters(callee(target))))
-    if takes_mask and own and all(is_installed(each) for each in own):
-        # what is published reads its flag where the mask is made
-        return []
-    asked = [each.name for each in built if "causal" in each.name and each.default is False]
-    called = [each.name for each in parameters(callee(target)) if "causal" in each.name and each.default is False]
-    ways = [replace(free, init={**free.init, name: True}) for name in asked]
-    ways += [replace(free, call={**free.call, name: True}) for name in called]
-    return [each for each in ways if run(each, sizes=small(each), own=tuple(own)).record.failure is None][:1]
 
 
 def _found(

@@ -1,0 +1,102 @@
+"""Switches: plans with a flag on that is off by default, which changes who sees whom or how scores become weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from headwise.diagnosis.checks.order import pattern_of
+from headwise.diagnosis.checks.sharing import weights_of
+from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.running import Run, run
+from headwise.diagnosis.plans.sizing import small
+from headwise.recording.calls import Plan, callee, init_role, mask_arguments, parameters
+from headwise.recording.libraries import is_installed
+
+__all__ = ["causal_plans", "switched_plans"]
+
+# flags that are tried besides those that ask to look back
+MOST = 4
+# what is wrong whatever a flag is for: not how tokens lie, nor a scale, which it may change on purpose
+SHOWN = frozenset({
+    "causal-inverted", "scale-floor-division", "scale-inverted", "scale-after-softmax", "scale-twice", "softmax-axis",
+})  # fmt: skip
+# what is wrong where a flag only chooses whether torch computes the same
+SAME = SHOWN | {"causal-missing", "causal-offset", "scale-missing", "scale-wrong", "dropout-in-eval"}
+# flags that may turn the order of tokens round, or the scale off, on purpose
+TURNING = re.compile(r"rev|inv|back|right|bi(dir|_|$)|scal|norm|temp|mup|drop|train|sampl|first|transpos")
+# tokens that a triangle which is kept has room for
+ROOM = 64
+
+
+def causal_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
+    """A plan that asks to look back only, where that can be asked for and is not by default."""
+    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
+    if free is None:
+        return []
+    takes_mask = bool(mask_arguments(parameters(callee(target))))
+    if takes_mask and own and all(is_installed(each) for each in own):
+        # what is published reads its flag where the mask is made
+        return []
+    ways = (plan for name, plan in _ways(free, target) if "causal" in name)
+    return [each for each in ways if _ran(each, own) is not None][:1]
+
+
+def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> Iterator[tuple[Plan, frozenset[str]]]:
+    """Plans with a flag the other way round, each flag by itself, and the kinds of what is wrong with them for sure.
+
+    Those that are off by default count where scores are shared out in another way with them, or other keys are seen;
+    those that are on, only where they choose whether torch computes the attention itself.
+    """
+    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
+    before = None if free is None else _ran(free, own)
+    if free is None or before is None or (own and all(is_installed(each) for each in own)):
+        return
+    others = [(name, plan) for name, plan in _ways(free, target) if "causal" not in name and not TURNING.search(name)]
+    for _, plan in others[:MOST]:
+        done = _ran(plan, own)
+        if done is not None and _is_other(before, done):
+            yield plan, SHOWN
+    for _, plan in [*_ways(free, target, off=True), *others][: 2 * MOST]:
+        done = _ran(plan, own)
+        if done is not None and _is_fused(before) != _is_fused(done):
+            yield plan, SAME
+
+
+def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, Plan]]:
+    """A plan for each flag that is off, of the constructor and then of the call, with it on, and with a length where it
+    asks for one. off: for each that is on, with it off.
+    """
+    built = parameters(target) if isinstance(target, type) else []
+    lengths = {each.name: ROOM for each in built if each.default is None and init_role(each.name) == "length"}
+    lengths = {name: size for name, size in lengths.items() if name not in free.init}
+    for each in built:
+        if each.default is off and each.name not in free.init:
+            yield each.name, replace(free, init={**free.init, each.name: not off})
+            if lengths and not off:
+                yield each.name, replace(free, init={**free.init, **lengths, each.name: True})
+    for each in parameters(callee(target)):
+        if each.default is off and each.name not in free.call:
+            yield each.name, replace(free, call={**free.call, each.name: not off})
+
+
+def _ran(plan: Plan, own: Sequence[str]) -> Run | None:
+    done = run(plan, sizes=small(plan), own=tuple(own))
+    return done if done.record.failure is None else None
+
+
+def _is_fused(done: Run) -> bool:
+    return any(each.fused for each in attentions(done))
+
+
+def _is_other(before: Run, done: Run) -> bool:
+    """Whether the same scores are shared out in another way, or other keys are seen."""
+    for a, b in zip(attentions(before), attentions(done), strict=False):
+        for mine, other in ((pattern_of(a), pattern_of(b)), (weights_of(a), weights_of(b))):
+            if mine is not None and other is not None and mine.shape == other.shape and not torch.equal(mine, other):
+                return True
+    return False

@@ -1,0 +1,53 @@
+"""Switching: what shows only with a flag the other way round than it is by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headwise.diagnosis.checks.dropping import dropping_suspects
+from headwise.diagnosis.examining import Examination, examined
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.holding import Held
+from headwise.diagnosis.plans.switches import switched_plans
+from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.recording.calls import Plan
+
+__all__ = ["switched"]
+
+Prove = Callable[[Examination, Sequence[Suspect]], None]
+
+
+def switched(
+    target: Any, plans: Sequence[Plan], own: tuple[str, ...], exams: Sequence[Examination], prove: Prove
+) -> list[Examination]:
+    """Examinations with a flag turned, where all that is wrong is wrong whatever the flag is for.
+
+    exams: of a target as it is by default; where these find a fault, no flag is turned.
+    """
+    found = [each for exam in exams for each in exam.suspects if each.severity == "fault"]
+    out: list[Examination] = []
+    if found or not any(exam.is_understood for exam in exams):
+        return out
+    clock = exams[-1].held.clock
+    for plan, kinds in switched_plans(plans, target, own):
+        if clock.is_over:
+            break
+        exam = examined(plan, own=own, held=Held(clock=clock))
+        laws = exam.held.all("dropout", dropping_suspects, exam.free, _rerun(exam)) if not exam.suspects else []
+        for each in laws:
+            exam.found(each)
+        faults = [each for each in exam.suspects if each.severity == "fault"]
+        if faults and all(each.kind in kinds for each in faults):
+            exam.held("proof", None, prove, exam, laws)
+            out.append(exam)
+    return out
+
+
+def _rerun(exam: Examination) -> Callable[..., Run]:
+    def rerun(*args: Any, more_change: Change | None = None, **options: Any) -> Run:
+        if more_change is not None:
+            options["change"] = more_change if exam.change is None else both(more_change, exam.change)
+        return exam.run(*args, **options)
+
+    return rerun

@@ -1,0 +1,111 @@
+"""Faults that pass as sound where one looks at one call alone, or at one kind of scores: each is found, and named."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, attend, found_in, line_of
+
+# other scores are added
+BESIDE = """
+other = self.cut(self.place(x))
+s = q {scale} @ k.mT
+near = q {scale} @ other.mT
+y = (s + near).softmax(-1) @ v
+"""
+MIXED = """
+s = torch.einsum("bhij,hg->bgij", q @ k.mT / math.sqrt({width}), self.mix)
+y = s.softmax(-1) @ v
+"""
+MIXES = "self.mix = nn.Parameter(torch.randn(num_heads, num_heads))"
+FLAGGED = """
+s = q @ k.mT / math.sqrt(self.part)
+if {flag}:
+    keep = torch.ones(long, long, dtype=torch.bool).{half}()  # <-
+    s = s.masked_fill(~keep, float("-inf"))
+y = s.softmax(-1) @ v
+"""
+# the line of the fault ends with "# <-"
+CASES = {
+    "a flag of the call, off by default, hides what is before": (
+        "causal-inverted", attend("", FLAGGED.format(flag="peek", half="triu"), given="peek=False")),
+    "a flag of the constructor, off by default, hides what is before": (
+        "causal-inverted", attend("self.one_way = one_way", FLAGGED.format(flag="self.one_way", half="triu"),
+                                  extra="one_way=False")),
+    "a flag that asks for a length besides": ("causal-inverted", attend("""
+self.causal = causal
+if causal:
+    if max_len is None:
+        raise ValueError("a length must be given")
+    self.register_buffer("keep", torch.ones(max_len, max_len).tril())
+""", """
+s = q @ k.mT / math.sqrt(self.part)
+if self.causal:
+    s = s.masked_fill(self.keep[:long, :long] == 1, float("-inf"))  # <-
+y = s.softmax(-1) @ v
+""", extra="causal=False, max_len=None")),
+    "torch's attention, which is not chosen by default, drops in evaluation": ("dropout-in-eval", attend(
+        "self.fast, self.drop_share = fast, drop_share", """
+if self.fast:
+    y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.drop_share)  # <-
+else:
+    y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+""", extra="drop_share=0.1, fast=False")),
+    "a number that // makes 0": ("scale-floor-division", attend("", """
+y = (q @ k.mT * (1.0 // math.sqrt(self.part))).softmax(-1) @ v  # <-
+""")),
+    "a number that // makes 0, beside a triangle": ("scale-floor-division", attend("", """
+s = q @ k.mT * (1 // self.part ** 0.5)  # <-
+late = torch.ones(long, long, dtype=torch.bool).triu(1)
+y = s.masked_fill(late, float("-inf")).softmax(-1) @ v
+""")),
+    "a root that // rounds down": ("scale-floor-division", attend("self.root = self.part ** 0.5 // 1  # <-", """
+y = (q @ k.mT / self.root).softmax(-1) @ v
+""")),
+    "no root, though the words say that there is one": ("scale-wrong", attend("", """
+# softmax(QK^T / sqrt(d)) V
+y = (q @ k.mT / self.part).softmax(-1) @ v  # <-
+""")),
+    "the model's width under scores to which others are added": ("scale-wrong", attend(
+        "self.place = nn.Linear(width, width)",
+        BESIDE.format(scale="* x.shape[-1] ** -0.5").replace("s = q * x.shape[-1] ** -0.5 @ k.mT",
+                                                             "s = q * x.shape[-1] ** -0.5 @ k.mT  # <-"))),
+    "the model's width under scores that are mixed": (
+        "scale-wrong", attend(MIXES, MIXED.format(width="width").replace("self.mix)", "self.mix)  # <-"))),
+}  # fmt: skip
+# the same, right or so on purpose
+RIGHT = {
+    "a flag that lets all look back": attend("", FLAGGED.format(flag="peek", half="tril"), given="peek=False"),
+    "a flag for samples that lie second": attend("self.second = second", """
+if self.second:
+    q, k, v = (t.permute(2, 1, 0, 3) for t in (q, k, v))
+y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+y = y.permute(2, 1, 0, 3) if self.second else y
+""", extra="second=False"),
+    "a flag without a scale": attend("self.bare = bare", """
+s = q @ k.mT
+y = (s if self.bare else s / math.sqrt(self.part)).softmax(-1) @ v
+""", extra="bare=False"),
+    "no root, and no words of one": attend("", "y = (q @ k.mT / self.part).softmax(-1) @ v"),
+    "no root, as in muP": attend("", """
+# scaled dot products, by 1/d as muP asks for
+y = (q @ k.mT / self.part).softmax(-1) @ v
+"""),
+    "other scores are added": attend("self.place = nn.Linear(width, width)",
+                                     BESIDE.format(scale="* self.part ** -0.5")),
+    "each of two scores has its share": attend("self.place = nn.Linear(width, width)",
+                                               BESIDE.format(scale="* (2 * self.part) ** -0.5")),
+    "scores that are mixed": attend(MIXES, MIXED.format(width="self.part")),
+    "scores that are mixed, and not scaled": attend(MIXES, MIXED.format(width="1")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_passes_elsewhere_is_found_and_named(name):
+    kind, text = CASES[name]
+    source = HEAD + text
+    assert [(each.kind, each.line) for each in found_in(source).faults] == [(kind, line_of(source, "# <-"))]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_beside_it_has_no_fault(name):
+    found = found_in(HEAD + RIGHT[name])
+    assert (found.verdict, found.faults) == ("sound", ())
