@@ -23,6 +23,41 @@ if {flag}:
     s = s.masked_fill(~keep, float("-inf"))
 y = s.softmax(-1) @ v
 """
+PACKED = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.packed, self.join = nn.Linear(width, {parts} * width), nn.Linear(width, width)
+
+    def cut(self, t):
+        return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, x):
+        {taken}
+        q, k, v = self.cut(q), self.cut(k), self.cut(v)
+        y = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+        y = y.transpose(1, 2).flatten(2)
+        return self.join({given})
+"""
+
+
+def packed(taken, parts=3, given="y"):
+    """A class whose queries, keys and values come from one projection."""
+    return PACKED.format(taken=taken.replace("\n", "\n        "), parts=parts, given=given)
+
+
+GIVEN = """
+def attend(x, memory, wq, wk, wv, wo, num_heads=4):
+    def cut(t):
+        return t.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+    q = cut(x @ wq)
+    k = cut(memory @ {match})
+    v = cut(memory @ wv)
+    y = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+    return y.transpose(1, 2).flatten(2) @ wo
+"""
 # the line of the fault ends with "# <-"
 CASES = {
     "a flag of the call, off by default, hides what is before": (
@@ -70,6 +105,27 @@ y = (q @ k.mT / self.part).softmax(-1) @ v  # <-
                                                              "s = q * x.shape[-1] ** -0.5 @ k.mT  # <-"))),
     "the model's width under scores that are mixed": (
         "scale-wrong", attend(MIXES, MIXED.format(width="width").replace("self.mix)", "self.mix)  # <-"))),
+    "a part that another side has already": ("projection-shared", packed(
+        "three = self.packed(x).chunk(3, dim=-1)\nq, k, v = three[0], three[1], three[1]  # <-")),
+    "a name that is given away": ("projection-shared", packed(
+        "q, k, v = self.packed(x).chunk(3, dim=-1)\nv = k  # <-")),
+    "a projection whose result nobody reads": ("projection-unused", attend("", """
+y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+y = y.transpose(1, 2).reshape(n, long, width)
+out = self.join(y)  # <-
+""").replace("return self.join(y.transpose(1, 2).reshape(n, long, width))", "return y")),
+    "values that go without their projection": ("projection-unused", attend("", """
+held = x  # <-
+v = self.cut(held)
+y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+""").replace("q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))",
+             "q, k = self.cut(self.ask(x)), self.cut(self.match(x))")),
+    "a projection of which one only asks whether it is there": ("projection-unused", attend("", """
+y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+y = y.transpose(1, 2).reshape(n, long, width)
+if self.join is not None:
+    y = y  # <-
+""").replace("return self.join(y.transpose(1, 2).reshape(n, long, width))", "return y")),
 }  # fmt: skip
 # the same, right or so on purpose
 RIGHT = {
@@ -93,6 +149,10 @@ y = (q @ k.mT / self.part).softmax(-1) @ v
                                      BESIDE.format(scale="* self.part ** -0.5")),
     "each of two scores has its share": attend("self.place = nn.Linear(width, width)",
                                                BESIDE.format(scale="* (2 * self.part) ** -0.5")),
+    "keys that are values, and no part without a use": packed(
+        "q, k = self.packed(x).chunk(2, dim=-1)\nv = k", parts=2),
+    "keys that are values, and a gate": packed(
+        "q, k, gate = self.packed(x).chunk(3, dim=-1)\nv = k", given="y * gate.sigmoid()"),
     "scores that are mixed": attend(MIXES, MIXED.format(width="self.part")),
     "scores that are mixed, and not scaled": attend(MIXES, MIXED.format(width="1")),
 }  # fmt: skip
@@ -109,3 +169,10 @@ def test_what_passes_elsewhere_is_found_and_named(name):
 def test_what_is_right_beside_it_has_no_fault(name):
     found = found_in(HEAD + RIGHT[name])
     assert (found.verdict, found.faults) == ("sound", ())
+
+
+def test_weights_that_a_function_is_given_and_does_not_use_are_told_where_others_take_their_place():
+    source = HEAD + GIVEN.format(match="wq")
+    (fault,) = found_in(source, "attend").faults
+    assert (fault.kind, fault.line) == ("projection-shared", line_of(source, "k = cut"))
+    assert found_in(HEAD + GIVEN.format(match="wk"), "attend").faults == ()

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from headwise.diagnosis.checks.direction import wants_causal
+from headwise.diagnosis.checks.discarding import discarded
 from headwise.diagnosis.checks.dividing import dividing_suspects
 from headwise.diagnosis.checks.dropping import dropping_suspects
 from headwise.diagnosis.checks.edges import edge_suspects, half_suspects
@@ -137,7 +138,7 @@ def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[
     out = shared_projections(done, unused)
     cut = [name for name in lacking if name not in unused]
     if cut:
-        out += cut_gradients(done, cut, again)
+        out += discarded(done, cut) or cut_gradients(done, cut, again)
     if unused and not out and not exam.is_published:
         out += unused_suspects(done, unused)
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from headwise.diagnosis.following.origins import fill_of, made_at
@@ -11,10 +11,12 @@ from headwise.diagnosis.following.shadow import SUMS, Seen
 from headwise.recording import Span
 from headwise.tracing.movement import is_movement
 
-__all__ = ["arranged", "home_of", "is_counted", "reached_by", "uses"]
+__all__ = ["arranged", "home_of", "is_counted", "nudges", "reached_by", "uses"]
 
 # what makes of a mask the numbers that are added to scores
 FILLS = frozenset({"*", "*=", "mul", "mul_", "masked_fill", "masked_fill_", "where"})
+# a change of scores that hides nothing
+LITTLE = 1e-3
 # what gives a mask the shape or the kind of something else
 SHAPED = frozenset({"expand_as", "view_as", "reshape_as", "type_as"})
 # what makes true of false
@@ -104,6 +106,21 @@ def uses(entry: Seen, reached: set[int]) -> bool:
     if all(each is None for each in entry.given) or entry.last in SHAPED:
         return False
     return bool(reached & {each.number for each in entry.operation.inputs})
+
+
+def nudges(run: Run, path: Sequence[Seen]) -> bool:
+    """Whether a mask changes scores on their way, by next to nothing, so that no weight shows it."""
+    reached = reached_by(run)
+    for entry in path:
+        before = next(
+            (t.value for t, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None
+        )
+        made = entry.operation.outputs[0].value if entry.operation.outputs else None
+        if not uses(entry, reached) or before is None or made is None or made.shape != before.shape:
+            continue
+        if made.is_floating_point() and 0 < float((made - before).abs().nan_to_num(nan=1.0).max()) < LITTLE:
+            return True
+    return False
 
 
 def arranged(run: Run, reached: set[int], kind: str) -> Span | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -65,7 +68,22 @@ def _names(kind: type) -> Iterator[set[str]]:
         if each not in nn.Module.__mro__:
             for label, function in vars(each).items():
                 if label != "__init__" and inspect.isfunction(inspect.unwrap(function)):
-                    yield set(_named(inspect.unwrap(function).__code__))
+                    code = inspect.unwrap(function).__code__
+                    yield set(_named(code)) - _asked(code)
+
+
+def _asked(code: Any) -> set[str]:
+    """The attributes of which code only asks whether they are there."""
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    try:
+        tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines)))) if lines else ast.Module([], [])
+    except (SyntaxError, ValueError, IndentationError):
+        return set()
+    asked = [part for node in ast.walk(tree) if isinstance(node, ast.Compare)
+             and isinstance(node.ops[0], ast.Is | ast.IsNot) for part in (node.left, *node.comparators)]  # fmt: skip
+    read = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
+    others = {each.attr for each in read if all(each is not one for one in asked)}
+    return {each.attr for each in asked if isinstance(each, ast.Attribute)} - others
 
 
 def _named(code: Any) -> Iterator[str]:

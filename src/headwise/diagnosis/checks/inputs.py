@@ -7,6 +7,7 @@ import copy
 import inspect
 import linecache
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from headwise.diagnosis.checks.elsewhere import is_elsewhere
 from headwise.diagnosis.checks.ignoring import is_dead, is_switched
 from headwise.diagnosis.checks.layout import Side, sides
-from headwise.diagnosis.checks.packing import shared_part
+from headwise.diagnosis.checks.packing import shared_features, shared_part
+from headwise.diagnosis.checks.roles import role_of
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
 from headwise.diagnosis.following.marks import source_of
 from headwise.diagnosis.following.members import module_at, parameter_at
@@ -120,8 +122,12 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
     """Projections of queries, keys and values that are one by accident: a twin is registered and has no use."""
     out: list[Suspect] = []
     target = run.target
+    for attention in attentions(run)[:1]:
+        projections = {name: each.projection for name, each in makings(run, attention).items()}
+        if out := shared_features(run, {each.name: each for each in sides(attention)}, projections):
+            return out
     if not isinstance(target, nn.Module):
-        return out
+        return shared_arguments(run)
     names: dict[int, list[str]] = {}
     for name, each in target.named_parameters(remove_duplicate=False):
         names.setdefault(id(each), []).append(name)
@@ -150,7 +156,7 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
                 out.append(Suspect("projection-shared", span, said=said, change=_apart(aliases[1:])))
             elif spare:
                 entry = next(
-                    (x.projection for x in (other, one) if x.projection is not None and _role(spare[0]) == x.name),
+                    (x.projection for x in (other, one) if x.projection is not None and role_of(spare[0]) == x.name),
                     later.projection,
                 )
                 if entry is not None:
@@ -166,24 +172,43 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
     return out
 
 
+def shared_arguments(run: Run) -> list[Suspect]:
+    """Weights that a function is given, of which two sides are made, where others of that shape are used nowhere."""
+    taken = {id(tensor) for entry in run.seen for tensor in entry.tensors}
+    for attention in attentions(run)[:1]:
+        made = [each for each in makings(run, attention).values() if each.value is not None]
+        for one, other in combinations(made, 2):
+            if one.weight != other.weight or one.projection is None or other.projection is one.projection:
+                continue
+            spare = [name for name, each in run.named.items()
+                     if id(each) not in taken and one.value is not None and each.shape == one.value.shape]  # fmt: skip
+            named = next((name for name, each in run.named.items() if each is one.value), "")
+            if not spare or not named or other.projection is None:
+                continue
+            later = max((one.projection, other.projection), key=lambda each: each.at)
+            return [_given_another(later, named, spare[0], f"{one.name}, {other.name}")]
+    return []
+
+
+def _given_another(entry: Seen, named: str, spare: str, sides: str) -> Suspect:
+    """A product that takes another of the weights that a function is given."""
+    given: dict[str, Tensor] = {}
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(*(given["spare"] if each is given["named"] else each for each in args), **options)
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        given.update(named=options[named], spare=options[spare])
+
+    return Suspect("projection-shared", entry.operation.span, {site_of(entry.operation): right}, change=change,
+                   said={"name": sides, "near": named})  # fmt: skip
+
+
 def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
     """Whether an unused weight is a twin of one of this shape; its own input width may be free, as nothing uses it."""
     own = tuple(parameter_at(target, name).shape)
-    return own == shape or (own[0] == shape[0] and _role(name) != "")
-
-
-def _role(name: str) -> str:
-    """Which side a parameter is named after: "q", "k" or "v"; "": it does not say."""
-    words = name.lower().replace(".", "_").split("_")
-    for word in words:
-        for side, others in (
-            ("q", ("query", "queries", "wq")),
-            ("k", ("key", "keys", "wk")),
-            ("v", ("value", "values", "wv")),
-        ):
-            if word == side or word in others:
-                return side
-    return ""
+    return own == shape or (own[0] == shape[0] and role_of(name) != "")
 
 
 def _with_weight(entry: Seen, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:

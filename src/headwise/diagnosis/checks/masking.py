@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.checks.coming import arranged, home_of, reached_by, uses
+from headwise.diagnosis.checks.coming import arranged, home_of, nudges, reached_by, uses
 from headwise.diagnosis.checks.diagonal import adds_itself
 from headwise.diagnosis.checks.lateness import CLEAR, also_wrong, is_shared_out
 from headwise.diagnosis.checks.sharing import TOLERANCE
@@ -56,6 +56,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
         if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
+        kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
             # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
             continue
@@ -179,10 +180,9 @@ def _late(run: Run, attention: Attention) -> list[Seen]:
 
 def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: Sight) -> Suspect:
     reached = reached_by(run)
-    users = [each for each in run.seen if uses(each, reached)]
     on_path = [each for each in attention.path if uses(each, reached)]
     late = _late(run, attention)
-    entry = on_path[0] if on_path else next((each for each in users), None)
+    entry = on_path[0] if on_path else next((each for each in run.seen if uses(each, reached)), None)
     entry = late[0] if kind == "mask-after-softmax" and late else entry
     span = None if entry is None else entry.operation.span
     is_part = kind == "mask-broadcast" and entry is not None and _is_part(entry, attention)

@@ -8,13 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.layout import Side
+from headwise.diagnosis.following.anatomy import chain_of
+from headwise.diagnosis.following.binding import bound_to
 from headwise.diagnosis.following.members import parameter_at
+from headwise.diagnosis.following.origins import call_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["shared_part"]
+__all__ = ["shared_features", "shared_part"]
 
 
 def shared_part(run: Run, made: Mapping[str, tuple[Seen, Tensor]]) -> list[Suspect]:
@@ -39,6 +43,88 @@ def shared_part(run: Run, made: Mapping[str, tuple[Seen, Tensor]]) -> list[Suspe
         said = {"name": f"{a}, {b}", "near": name}
         return [Suspect("projection-shared", later.operation.span, stand_ins, said=said, change=change)]
     return []
+
+
+def shared_features(run: Run, known: Mapping[str, Side], projections: Mapping[str, Seen | None]) -> list[Suspect]:
+    """A side that is made of what one projection gives for another side, where as much of it goes nowhere.
+
+    known: the sides; projections: that of each, which may be one for all.
+    """
+    for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
+        entry = projections.get(a)
+        if entry is None or projections.get(b) is not entry or not {a, b} <= known.keys():
+            continue
+        mine, other = (set(torch.unique(known[each].f).tolist()) for each in (a, b))
+        every = set(range(entry.operation.outputs[0].shape[-1]))
+        used = {f for name, each in known.items() if projections.get(name) is entry
+                for f in torch.unique(each.f).tolist()}  # fmt: skip
+        spare = every - used
+        if mine != other or -1 in mine or len(spare) != len(mine) or not used <= every:
+            continue
+        step = min(spare) - min(mine)
+        if {each + step for each in mine} != spare:
+            continue
+        if not _goes_nowhere(entry, spare):
+            # a gate may be made of it
+            continue
+        # what lies between the two belongs to the first of the sides that it may be
+        wrong = b if a != "q" or b != "k" or min(spare) > min(mine) else a
+        return _apart_from(run, known, entry, {"wrong": wrong, "right": a if wrong == b else b}, step)
+    return []
+
+
+def _goes_nowhere(entry: Seen, features: set[int]) -> bool:
+    """Whether no gradient comes back to the weights of some features of a projection, of a run with gradients."""
+    count = entry.operation.outputs[0].shape[-1]
+    weights = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None and t.ndim > 1]
+    grads = [each.grad if each.is_leaf else None for each in weights]
+    if len(grads) != 1 or grads[0] is None or count not in grads[0].shape:
+        return False
+    rows = grads[0] if entry.last == "linear" else grads[0].transpose(0, 1)
+    return rows.shape[0] == count and not bool(rows[sorted(features)].any())
+
+
+def _apart_from(run: Run, known: Mapping[str, Side], entry: Seen, sides: Mapping[str, str], step: int) -> list[Suspect]:
+    """That one side is made of another's features, and the same with its own, so many further on."""
+    wrong, right = (chain_of(run, known[each].entry, known[each].operand) for each in (sides["wrong"], sides["right"]))
+    shared = {each.at for each in right}
+    own = next((each for each in wrong if each.at > entry.at and each.at not in shared), None)
+    span = known[sides["wrong"]].entry.operation.span if own is None else call_of(run, own)
+    said = {"name": ", ".join(sorted(sides.values(), key="qkv".index)), "near": entry.operation.span.source}
+    stand_ins = (
+        {} if own is None else _moved_on([each for each in wrong if entry.at < each.at < own.at], entry, own, step)
+    )
+    return [Suspect("projection-shared", span, stand_ins, said=said, home=bound_to(span), words="features_shared")]
+
+
+def _moved_on(between: list[Seen], entry: Seen, own: Seen, step: int) -> dict[Site, Callable[..., Any]]:
+    """What makes a side of other features of its projection: what lies between is done to these again."""
+    made: dict[str, Tensor] = {}
+
+    def kept(*args: Any, **options: Any) -> Any:
+        made["all"] = entry.function(*args, **options)
+        return made["all"]
+
+    def right(*args: Any, **options: Any) -> Any:
+        value, number = made["all"].roll(-step, dims=-1), entry.operation.outputs[0].number
+        for each in (*between, own):
+            if not any(t.number == number for t in each.operation.inputs):
+                continue
+            if each is own:
+                return own.function(value, *args[1:], **options)
+            given = each.function(value, *each.args[1:], **each.options)
+            wanted = next(
+                one
+                for one in (*between, own)
+                if one.at > each.at
+                and any(t.number in {out.number for out in each.operation.outputs} for t in one.operation.inputs)
+            )
+            numbers = [out.number for out in each.operation.outputs]
+            number = next(t.number for t in wanted.operation.inputs if t.number in numbers)
+            value = given if isinstance(given, Tensor) else given[numbers.index(number)]
+        return own.function(*args, **options)
+
+    return {site_of(entry.operation): kept, site_of(own.operation): right}
 
 
 def _owner(run: Run, part: Tensor) -> tuple[str, Tensor | None]:

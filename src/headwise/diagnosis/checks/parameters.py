@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.discarding import end_of, last_of, named_again, unmade
 from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.inputs import Held, assigned
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.members import module_at, parameter_at
-from headwise.diagnosis.following.origins import alias_after
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
@@ -84,10 +84,13 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
         if not has_weight or not is_left or is_used_elsewhere(done, owner):
             # what is read on another way, as with a flag that is off, has its use there
             continue
+        if (without := unmade(done, owner)) is not None:
+            out.append(without)
+            continue
         stand_ins, change = _applied(done, target, owner)
         severity = "fault" if _fits_somewhere(done, target, owner) else "note"
-        out.append(Suspect("projection-unused", _end(done), stand_ins, severity, said={"name": owner}, change=change,
-                           home=_named_again(_end(done))))  # fmt: skip
+        out.append(Suspect("projection-unused", end_of(done), stand_ins, severity, said={"name": owner}, change=change,
+                           home=named_again(done)))  # fmt: skip
     return out
 
 
@@ -104,24 +107,9 @@ def _fits_somewhere(done: Run, target: nn.Module, owner: str) -> bool:
     return not isinstance(module, nn.Linear) or module.in_features in made
 
 
-def _end(done: Run) -> Any:
-    """Where the output was last computed."""
-    found = [each for each in done.seen if any(marks is not None for marks in each.given)]
-    if not found:
-        return None
-    last = found[-1].operation
-    spans = [*last.chain, last.span]
-    return next((span for span in spans if span.function == f"{type(done.target).__qualname__}.forward"), last.span)
-
-
-def _named_again(span: Any) -> Any:
-    """Where what is projected nowhere is only given another name or returned, if it is."""
-    return None if span is None else alias_after(span, returns=True)
-
-
 def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:
     """A projection put behind the last operation, where it fits there."""
-    last = [each for each in done.seen if any(marks is not None for marks in each.given)][-1]
+    last = last_of(done)[-1]
     module = module_at(target, owner) if owner in dict(target.named_modules()) else None
     width = last.operation.outputs[0].shape[-1] if last.operation.outputs and last.operation.outputs[0].shape else 0
     if not isinstance(module, nn.Linear) or module.in_features != width:

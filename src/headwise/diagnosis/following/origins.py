@@ -15,7 +15,17 @@ from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.patches.sources import Code, code_at
 from headwise.recording import Operation, Span
 
-__all__ = ["alias_after", "call_of", "fill_of", "is_left", "made_at", "option_of", "own_number", "own_size", "returned"]
+__all__ = [
+    "alias_after",
+    "call_of",
+    "fill_of",
+    "is_left",
+    "made_at",
+    "option_of",
+    "own_number",
+    "own_size",
+    "returned",
+]
 
 # which parts of an operation's code are meant
 Pick = Callable[[ast.AST], Iterator[ast.expr]]
