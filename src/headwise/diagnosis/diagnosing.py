@@ -13,6 +13,7 @@ from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
+from headwise.diagnosis.evidence import is_call_guessed, weigh
 from headwise.diagnosis.examining import Examination, broken, examined
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.holding import Held, failures_of
@@ -76,6 +77,7 @@ def diagnosed(
         findings = findings_of(missed, files, held, lang)
         verdict, reason = _verdict(target, findings, exams, lang)
         return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
+    weigh(exams)
     suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         there = [each for each in exams if each not in whole.exams] or exams
@@ -95,6 +97,8 @@ def _verdict(target: Any, findings: Sequence[Finding], exams: Sequence[Examinati
     known = [exam for exam in exams if exam.is_understood]
     if not known:
         return "not examined", say(f"doctor.{'of_torch' if is_of_torch(target) else 'no_attention'}", lang=lang)
+    if any(is_call_guessed(exam) for exam in known):
+        return "not examined", say("doctor.no_order", lang=lang)
     if any(exam.held.is_whole for exam in known):
         return "sound", ""
     return "not examined", say("doctor.not_whole", lang=lang)

@@ -69,7 +69,8 @@ class Suspect:
     said: values for its sentences, and what a patch needs to know, by names that begin with "_".
     is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
     its kind. change: what would put it right in the target itself, before it is called. home: where what the operation
-    takes was made wrong, None: the operation is wrong.
+    takes was made wrong, None: the operation is wrong. guess: what of the call that shows it is nobody's word but
+    ours, "layout", "sizes" or "cache"; "": it shows however the code is called.
     """
 
     kind: str
@@ -83,6 +84,7 @@ class Suspect:
     words: str = ""
     change: Change | None = None
     home: Span | None = None
+    guess: str = ""
 
     @property
     def is_mendable(self) -> bool:

@@ -245,6 +245,7 @@ DOCTOR: dict[str, str] = {
     "doctor.of_torch": "这是 torch 自己的代码，作为一步运行，不在检查之列。请给出调用它的类或函数："
     "受检查的是它怎样被调用（传入什么、轴的顺序、mask）。",
     "doctor.not_whole": "下结论所必需的一项检查自身失败了：是哪一项、在何处，见未检查的部分。",
+    "doctor.no_order": "按试过的轴顺序和大小，查询、键和值合不到一处：请用 --call 说明；未检查的部分说明了是哪一行。",
     "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
     "doctor.no_fix": "没有写文件：没有能靠替换文字改正的地方。",
     "step.examining": "检查 {target}",

@@ -271,6 +271,8 @@ DOCTOR: dict[str, str] = {
     "function that calls it: how it is called is examined (what is handed to it, the order of its axes, its masks).",
     "doctor.not_whole": "A check without which there is no verdict failed itself: what was not examined says which, "
     "and where.",
+    "doctor.no_order": "With the order of axes and the sizes that were tried, queries, keys and values do not come "
+    "together: say these with --call. What was not examined says at which line.",
     "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",
     "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",
     "step.examining": "examining {target}",

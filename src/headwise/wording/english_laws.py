@@ -91,6 +91,10 @@ LAWS: dict[str, str] = {
     "doctor.missed.cache_unseen": "none was seen",
     "doctor.missed.faults_first": "other faults come first",
     "doctor.missed.cache_unknown": "{name} was seen, but not how it is handed on",
+    "doctor.missed.cache_guessed": "a step with it fails at line {line}; how it is meant to be called is not known",
+    "doctor.missed.layout_guessed": "what comes to line {line} is no query and key of tokens in the order of axes that "
+    "was tried; --call may say another",
+    "doctor.missed.sizes_guessed": "with the sizes that were tried it fails at line {line}; with one for all it runs",
     "doctor.missed.not_loaded": "another instance does not take the state_dict",
     "doctor.missed.memory": "it keeps {name} from call to call",
     "doctor.missed.one_argument": "they come with the queries",

@@ -9,7 +9,7 @@ import torch
 
 from headwise.diagnosis.caches.caching import Breach, breach_of
 from headwise.diagnosis.caches.decoding import Decoded, Decoder
-from headwise.diagnosis.caches.parts import drops, in_call, joins
+from headwise.diagnosis.caches.parts import WRITES, drops, in_call, joins
 from headwise.diagnosis.caches.transplanting import Transplants
 from headwise.diagnosis.following.anatomy import chain_of
 from headwise.diagnosis.following.replacing import Site, site_of
@@ -30,13 +30,15 @@ def raised_suspects(decoder: Decoder, breach: Breach, done: Decoded) -> list[Sus
     if done.run is None or failure is None or failure.operation is None:
         return []
     error = f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:200]
+    # what fails later may have been handed what the next call should have had otherwise: its mask, or no new keys
+    is_join = failure.operation.function.rpartition(".")[2] in (*CATS, *WRITES)
     return (
         _axes(decoder, breach, done, error)
         or _values(decoder, breach, done, failure.operation, error)
         or [
             Suspect(
                 "causal-cache", failure.span, words="cache_raises", said={"error": error}, proved=False,
-                evidence=error,
+                evidence=error, guess="" if is_join else "cache",
             )
         ]
     )  # fmt: skip

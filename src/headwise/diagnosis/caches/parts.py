@@ -11,7 +11,7 @@ from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.marks import Marks, place_of
 from headwise.diagnosis.following.shadow import JOINS, Seen
 
-__all__ = ["attention_of", "drops", "in_call", "is_left_behind", "joins", "places_in", "places_of"]
+__all__ = ["WRITES", "attention_of", "drops", "in_call", "is_left_behind", "joins", "places_in", "places_of"]
 
 WRITES = ("__setitem__", "copy_", "index_copy_", "index_put_", "scatter_")
 

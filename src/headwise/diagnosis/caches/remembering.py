@@ -101,6 +101,9 @@ def cache_suspects(decoder: Decoder, found: Kept, *, is_published: bool) -> list
         if out:
             break
         suspects = _explained(decoder, breach)
+        if found.way is not None:
+            # handed on so, it runs and counts: that another cut fails is no guess
+            suspects = [replace(each, guess="") if each.words == "cache_raises" else each for each in suspects]
         if is_published:
             # what is unusual is so on purpose: the call that was found out may not be the one that was meant
             suspects = [each for each in suspects if each.proved]
@@ -262,4 +265,4 @@ def _reaches(run: Run, entry: Seen) -> str:
 
 def _unexplained(breach: Breach, attention: Attention) -> list[Suspect]:
     entry = attention.softmax or attention.scores or attention.context
-    return [Suspect("unknown", entry.operation.span, proved=False, evidence=_far(breach))]
+    return [Suspect("unknown", entry.operation.span, proved=False, evidence=_far(breach), guess="cache")]

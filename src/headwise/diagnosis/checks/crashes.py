@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
-from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of
+from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
 from headwise.diagnosis.following.anatomy import chain_of, operand_marks
 from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.origins import own_size
@@ -59,7 +59,8 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if exam.is_published or not _is_certain(done, failure.operation):
         return None
     words = "unready" if "before Module.__init__()" in str(error) else ""
-    return Suspect("raises", failure.span, said=said, words=words)
+    guess = "sizes" if takes_one_size(done, exam) else ""
+    return Suspect("raises", failure.span, said=said, words=words, guess=guess)
 
 
 def _is_certain(done: Run, operation: Operation | None) -> bool:

@@ -33,7 +33,8 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     for attention in attentions(run)[-1:]:
         what = leaving(run, attention)
         if what:
-            return [_outward(run, rerun, attention, what) or Suspect("unknown", attention.context.operation.span)]
+            place = attention.context.operation.span
+            return [_outward(run, rerun, attention, what) or Suspect("unknown", place, guess="layout")]
     return []
 
 
@@ -56,7 +57,7 @@ def _unknown(attention: Attention, breach: Breach) -> Suspect:
         return Suspect("batch-length-confused", entry.operation.span)
     if breach.what in ("samples mixed", "unequal samples"):
         return Suspect("sample-leak", entry.operation.span)
-    return Suspect("unknown", entry.operation.span, said={"segment": breach.side})
+    return Suspect("unknown", entry.operation.span, said={"segment": breach.side}, guess="layout")
 
 
 def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:

@@ -7,13 +7,16 @@ import difflib
 import linecache
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor
 
+from headwise.diagnosis.following.running import Manner, Run, run
+from headwise.diagnosis.plans.sizing import level
 from headwise.recording import Span
 from headwise.recording.operations import Failure
 
-__all__ = ["is_of_another_kind", "is_optional", "is_refusal", "is_said", "name_of"]
+__all__ = ["is_of_another_kind", "is_optional", "is_refusal", "is_said", "name_of", "takes_one_size"]
 
 # so alike is what was meant to what was written
 NEAR = 0.75
@@ -59,3 +62,13 @@ def is_of_another_kind(error: AttributeError, given: Iterable[Tensor]) -> bool:
     known = [each for each in dir(Tensor) if not each.startswith("_")]
     near = difflib.get_close_matches(str(error.name), known, n=1, cutoff=NEAR)
     return not near and any(each is error.obj for each in given)
+
+
+def takes_one_size(done: Run, exam: Any) -> bool:
+    """Whether a plan that fails runs where samples and tokens are as many along every axis: then our sizes are wrong.
+
+    exam: its examination.
+    """
+    manner, sizes = Manner(dtype=exam.dtype), level(done.plan)
+    then = run(done.plan, manner, sizes=sizes, stand_ins=exam.stand_ins, own=exam.own, change=exam.change)
+    return then.record.failure is None

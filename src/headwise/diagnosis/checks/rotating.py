@@ -21,6 +21,8 @@ from headwise.recording import Span
 __all__ = ["called", "rotating_suspects"]
 
 NEAR = 1e-6
+# a distance that none is
+NOWHERE = 1 << 40
 
 
 def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
@@ -152,13 +154,28 @@ def _by_distance(attention: Attention) -> bool | None:
     row, column = _axis_of(x), _axis_of(y)
     if product.ndim < 3 or row is None or column is None or row == column:
         return None
-    product, far = (each.movedim((row, column), (-2, -1)) for each in (product, x - y))
-    flat, spans = product.reshape(-1, *product.shape[-2:]), far.reshape(-1, *far.shape[-2:])
+    product, x, y = (each.movedim((row, column), (-2, -1)) for each in (product, x, y))
+    flat, x, y = (each.reshape(-1, *each.shape[-2:])[:8] for each in (product, x, y))
+    return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(x.max()) + 1))
+
+
+def _widths(count: int) -> list[int]:
+    """How wide the rows may be in which so many places lie: one row, or a grid."""
+    return [count, *(each for each in range(2, count) if count % each == 0)]
+
+
+def _apart_by(x: Tensor, y: Tensor, width: int) -> Tensor:
+    """How far places are apart in a grid of that width, along it and across, as one number; NOWHERE: one is none."""
+    down, along = x // width - y // width, x % width - y % width
     # what fills up a window is at no place
-    placed = ((x >= 0) & (y >= 0)).movedim((row, column), (-2, -1)).reshape(spans.shape)
-    for head, span, there in zip(flat[:8], spans[:8], placed[:8], strict=True):
-        for distance in span[there].unique():
-            own = head[there & (span == distance)]
+    return (down * 2 * width + along).where((x >= 0) & (y >= 0), NOWHERE)
+
+
+def _depend(scores: Tensor, far: Tensor) -> bool:
+    """Whether equal distances have equal scores, in each head."""
+    for head, span in zip(scores, far, strict=True):
+        for distance in span[span != NOWHERE].unique():
+            own = head[span == distance]
             if float((own - own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
                 return False
     return True

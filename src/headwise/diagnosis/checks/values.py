@@ -147,8 +147,11 @@ def _depends_on_order(entry: Seen) -> bool:
     if value is None or not value.is_floating_point() or not bool(value.isfinite().all()):
         return False
     plain = _again(entry, value)
+    if plain is None or plain.dtype == torch.bool:
+        # what is only asked of numbers takes no place of theirs
+        return False
     for axis in range(value.ndim):
-        if value.shape[axis] < 3 or plain is None or plain.shape != value.shape:
+        if value.shape[axis] < 3 or plain.shape != value.shape:
             continue
         order = torch.arange(value.shape[axis]).roll(1)
         order[:2] = order[:2].flip(0)

@@ -30,8 +30,9 @@ LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
 # of another tensor these have the shape or the kind alone
 NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like",
                  "rand_like", "randn_like"})  # fmt: skip
-# the second tensor only says of which kind the first is to be
+# the second tensor only says of which kind the first is to be; or of which shape
 LIKENED = frozenset({"to", "type_as"})
+SHAPED = frozenset({"expand_as", "view_as", "reshape_as"})
 # their result is new in every entry: what it holds of which token is found by its places alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
 Replaced = Callable[..., Any]
@@ -136,7 +137,7 @@ class Shadow:
                 self.marks[each.number] = LOST
             else:
                 self.marks.pop(each.number, None)
-        if entry.last in ("__setitem__", "copy_") and any(each is not None for each in given[1:]):
+        if entry.last in ("__setitem__", "copy_") and _values(entry, own):
             # what holds them now holds their marks
             with contextlib.suppress(*FAILURES):
                 number = operation.inputs[0].number
@@ -159,6 +160,8 @@ class Shadow:
             return (_as_complex(given[0]) if last == "view_as_complex" else _as_real(given[0]),)
         if last in LIKENED and len(given) > 1:
             return given[:1]
+        if last in SHAPED and given[0] is None:
+            return (None,)
         if last in LAYERS:
             return (fresh_features(given[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last in FRESH:
@@ -223,9 +226,16 @@ def _moved(function: Replaced, entry: Seen, own: list[Tensor]) -> tuple[Marks | 
     return tuple(Marks(kind, arrays) for arrays in out)
 
 
+def _values(entry: Seen, own: list[Tensor]) -> list[Marks]:
+    """The marks of what an operation writes into its first tensor; what says where is not written."""
+    written = {id(each) for each in tensors((entry.args[2 if entry.last == "__setitem__" else 1 :], entry.options))}
+    pairs = list(zip(own, entry.given, strict=True))[1:]
+    return [marks for tensor, marks in pairs if marks is not None and id(tensor) in written]
+
+
 def _written(entry: Seen, own: list[Tensor]) -> Marks:
     """The marks of a tensor into which others were written."""
-    known = next(each for each in entry.given[1:] if each is not None)
+    known = _values(entry, own)[0]
     if entry.given[0] is not None and entry.given[0].kind != known.kind:
         return LOST
     arrays = {}

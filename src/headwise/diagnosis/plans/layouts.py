@@ -1,4 +1,4 @@
-"""Layouts: whether inputs with the batch second are what the code was written for, before it is accused of mixing."""
+"""Layouts: whether inputs in another order of axes are what code was written for, before it is accused of mixing."""
 
 from __future__ import annotations
 
@@ -6,35 +6,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwise.diagnosis.examining import Examination
-from headwise.recording.calls import call_role, read
+from headwise.recording.calls import Reading, call_role, read
 
 __all__ = ["TURNED", "is_better", "turned_calls"]
 
-# what code written for the batch second shows where the batch comes first
+# what code shows that was written for another order of axes
 CONFUSED = frozenset({
     "batch-length-confused", "sample-leak", "heads-batch-swapped", "split-without-transpose", "merge-without-transpose",
     "softmax-axis", "key-not-transposed",
 })  # fmt: skip
 TURNED = "LBD"
+HEADS_LAST = "BLHd"
+LENGTHS = ("L", "S")
 
 
 def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The calls of a target whose samples were mixed, with the batch second, the richest first.
-
-    None where its code says which axis is the batch.
+    """The calls of a target that its first call shows as mixed, in other orders of axes, the richest first: the batch
+    second, heads behind tokens. None where its code says which axis is the batch.
     """
-    exam = next((each for each in exams if _faults(each) & CONFUSED), None)
+    exam = next((each for each in exams if _faults(each) & CONFUSED or _is_unplaced(each)), None)
     if exam is None or "_layout" in exam.plan.call:
         return
     try:
         reading = read(target, namespace)
     except (TypeError, ValueError, OSError):
         return
-    shapes = {
-        name: shape
-        for name, shape in exam.plan.call.items()
-        if isinstance(shape, list) and len(shape) == len(TURNED) and shape[0] == "B" and shape[1] in ("L", "S")
-    }
+    shapes = {name: shape for name, shape in exam.plan.call.items() if isinstance(shape, list)}
+    yield from _batch_second({name: each for name, each in shapes.items() if _is_packed(each)}, reading)
+    split = {name: each for name, each in shapes.items() if len(each) == len(HEADS_LAST) and each[2] in LENGTHS}
+    if split:
+        yield {"_layout": HEADS_LAST, **{n: [each[0], each[2], each[1], each[3]] for n, each in split.items()}}
+
+
+def _is_packed(shape: Sequence[Any]) -> bool:
+    return len(shape) == len(TURNED) and shape[0] == "B" and shape[1] in LENGTHS
+
+
+def _batch_second(shapes: Mapping[str, Sequence[Any]], reading: Reading) -> Iterator[dict[str, Any]]:
     if not shapes or any(reading.is_batch_first(name) for name in shapes) or reading.says_batch_first:
         return
     for keys in ("S", "L"):
@@ -45,9 +53,14 @@ def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[s
 
 
 def is_better(other: Sequence[Examination], exams: Sequence[Examination]) -> bool:
-    """Whether in another layout samples stay apart, and nothing is wrong that was not."""
+    """Whether in another layout samples stay apart, or tokens meet, and nothing is wrong that was not."""
     faults, before = (set().union(*(_faults(each) for each in some)) for some in (other, exams))
     return any(each.is_understood for each in other) and faults < before
+
+
+def _is_unplaced(exam: Examination) -> bool:
+    """Whether what meets is not queries and keys of tokens, for which no movement is to blame."""
+    return any(each.guess == "layout" for each in exam.suspects)
 
 
 def _faults(exam: Examination) -> set[str]:

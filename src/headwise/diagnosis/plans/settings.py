@@ -11,7 +11,7 @@ from typing import Any
 from headwise.diagnosis.following.running import Run, run
 from headwise.diagnosis.plans.further import further_masks
 from headwise.diagnosis.plans.intent import meaning_of
-from headwise.diagnosis.plans.sizing import small
+from headwise.diagnosis.plans.sizing import small, squared
 from headwise.diagnosis.plans.switches import causal_plans
 from headwise.errors import InputError
 from headwise.recording.calls import (
@@ -74,6 +74,8 @@ def settings(
     out.plans = list(found.plans)
     out.failures = [each.plan for each in found.failures]
     out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
+    if not out.plans and (square := next(filter(None, map(_in_square, out.failures)), None)) is not None:
+        out.plans, out.failures = [square], []
     if isinstance(said, Mapping):
         out.sure = True
         free = [plan for plan in out.plans if not plan.mask]
@@ -99,6 +101,15 @@ def _told(failed: Tried) -> str:
     return (
         f"{text.strip().rstrip(':.')} [{failed.span.line}: {source}]" if failed.span and source else text.rstrip(": ")
     )
+
+
+def _in_square(plan: Plan) -> Plan | None:
+    """A plan that fails, with its tokens in a square, where it runs so; None: it does not."""
+    square = squared(plan)
+    if square is None or square.mask:
+        return None
+    runs = (run(square, sizes=each).record.failure is None for each in (small(square), square.sizes(1)))
+    return square if all(runs) else None
 
 
 def _found(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from headwise.diagnosis.following.running import FEATURES
-from headwise.recording.calls import Plan, evaluated
+from headwise.recording.calls import Named, Plan, evaluated
 
-__all__ = ["as_given", "small"]
+__all__ = ["as_given", "level", "small", "squared"]
 
 # for sizes that bear the name of a parameter of the person's
 PARAMETERS = (6, 8, 9, 10, 12, 14, 15, 16)
 # a model that is wider is not built as wide as it was given
 WIDEST = 2048
+# as many of everything that is counted, where that is to be one number
+COUNT = 6
 # what must have room gets so much, or so many times the largest count
 LEAST, ROOM = 27, 3
 WANTED = {
@@ -54,6 +57,31 @@ def as_given(plan: Plan) -> dict[str, int] | None:
     if max(out.values(), default=0) > WIDEST:
         return None
     return {**out, **{each.name: evaluated(each.equals, out) for each in plan.symbols if each.equals}}
+
+
+def level(plan: Plan) -> dict[str, int]:
+    """Small sizes of which all that is counted, samples and tokens along each axis, is one number."""
+    counted = {each.name for each in _counted(plan)}
+    out = {name: COUNT if name in counted else size for name, size in small(plan).items()}
+    return out | {each.name: evaluated(each.equals, out) for each in plan.symbols if each.equals}
+
+
+def squared(plan: Plan) -> Plan | None:
+    """A plan whose tokens lie in a square, where they lie along two axes; None: they do not."""
+    sides = [each for each in _counted(plan) if each.meaning != "batch"]
+    if len(sides) < 2:
+        return None
+    bound = {each.name: replace(each, equals=sides[0].name) for each in sides[1:]}
+    return replace(plan, symbols=tuple(bound.get(each.name, each) for each in plan.symbols))
+
+
+def _counted(plan: Plan) -> list[Named]:
+    """The free sizes of axes that are no features: how many samples there are, and how many tokens along each axis."""
+    axes = {str(axis) for value in plan.call.values() if isinstance(value, list) for axis in value}
+    return [
+        each for each in plan.symbols
+        if each.name in axes and not each.equals and each.fixed is None and each.meaning not in FEATURES
+    ]  # fmt: skip
 
 
 def _rooms(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.symbols import LEGEND, alike, spoken
 from headwise.recording.calls.trying import Attempt
 
-__all__ = ["crossed", "divisible", "evened", "has_queries", "keeps_tokens", "pinned_to", "unbuilt_drafts"]
+__all__ = ["crossed", "divisible", "evened", "has_queries", "keeps_tokens", "lasting", "pinned_to", "unbuilt_drafts"]
 
 # every usual number of groups of channels divides it
 GROUPED = 32
@@ -39,6 +39,18 @@ def keeps_tokens(plan: Plan, query: str, ran: Callable[[Plan], Attempt]) -> bool
     have = [evaluated(str(each), sizes) for each in shape[:2]]
     out = ran(plan).shapes[0]
     return len(out) < len(have) or list(out[: len(have)]) == have
+
+
+def lasting(plan: Plan, runs: Callable[[Plan], bool]) -> Plan | None:
+    """A plan that runs with all sizes, or with few tokens, as what has places for so many does; None: neither."""
+    if runs(plan):
+        return plan
+    few = tuple(
+        replace(each, is_small=True) if each.name in ("L", "S") and not each.equals and each.fixed is None else each
+        for each in plan.symbols
+    )
+    short = replace(plan, symbols=few)
+    return short if few != plan.symbols and runs(short) else None
 
 
 def spoken_shapes(plan: Plan) -> set[str]:

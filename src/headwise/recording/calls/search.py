@@ -222,8 +222,8 @@ class Search:
             if done.error is not None and is_of_code(done.error, each):
                 self.telling.append(each)
             if done.error is None:
-                if self._runs(each):
-                    return each
+                if (lasting := kin.lasting(each, self._runs)) is not None:
+                    return lasting
             elif depth < DEEPEST:
                 more = mended(each, done.error)
                 if not more and self.reached is plan and told_widths(str(done.error)) is None:

@@ -1,0 +1,52 @@
+"""Evidence: what a fault may rest on: what was measured, or shows however the code is called; never a guess alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed
+
+__all__ = ["is_call_guessed", "rests_on_guess", "weigh"]
+
+# as which part of the examination it is told that a guess did not hold, and why that part says nothing
+PARTS = {
+    "layout": ("heads", "doctor.missed.layout_guessed"),
+    "sizes": ("heads", "doctor.missed.sizes_guessed"),
+    "cache": ("cache", "doctor.missed.cache_guessed"),
+}
+
+
+def rests_on_guess(suspect: Suspect) -> bool:
+    """Whether nothing but a guess of the doctor's speaks for a fault: how the class is called, and no run that it
+    mends. A guess that does not hold is ours, so it accuses no one.
+    """
+    return suspect.severity == "fault" and bool(suspect.guess) and not suspect.proved
+
+
+def weigh(exams: Sequence[Examination]) -> None:
+    """Take back what rests on a guess alone: the part of the examination that it spoiled is told as not examined.
+
+    Where no order of axes was found in which queries and keys meet, only what was measured stands, and what no order
+    would mend.
+    """
+    for exam in exams:
+        for suspect in [each for each in exam.suspects if rests_on_guess(each)]:
+            exam.suspects.remove(suspect)
+            part, reason = PARTS[suspect.guess]
+            exam.examined[part] = Missed(reason, {"line": "?" if suspect.span is None else suspect.span.line})
+    if any(is_call_guessed(exam) for exam in exams):
+        for exam in exams:
+            exam.suspects = [each for each in exam.suspects if each.proved or not _is_of_axes(each)]
+
+
+def _is_of_axes(suspect: Suspect) -> bool:
+    """Whether a fault may come of the order of axes: not a name that is nowhere."""
+    return suspect.severity == "fault" and suspect.kind not in ("undefined-name", "wrong-attribute")
+
+
+def is_call_guessed(exam: Examination) -> bool:
+    """Whether axes or sizes that nobody said spoiled what a verdict needs: then nothing is said to be sound."""
+    missed = exam.examined.get("heads")
+    return isinstance(missed, Missed) and missed.reason in {PARTS[each][1] for each in ("layout", "sizes")}
