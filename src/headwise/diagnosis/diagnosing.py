@@ -30,6 +30,7 @@ from headwise.diagnosis.telling import findings_of
 from headwise.diagnosis.tried import Missed, told, unfollowed
 from headwise.diagnosis.wholes import Whole
 from headwise.recording.calls import Clock, Plan, is_of_code
+from headwise.recording.calls import whole as whole_of
 from headwise.recording.libraries import is_installed
 from headwise.recording.targets import Loaded
 from headwise.wording import say
@@ -61,6 +62,7 @@ def diagnosed(
 
     loaded: how it came to be, where headwise loaded it.
     """
+    target, init = whole_of(target, init)
     # headwise's own files are no one else's, even where they lie beside the target
     own = tuple(each for each in files if not each.startswith(HEADWISE))
     if isinstance(target, nn.Module):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from headwise.errors import InputError
-from headwise.recording.calls import Plan
+from headwise.recording.calls import Plan, whole
 from headwise.recording.calls import find as find_call
 from headwise.recording.child import in_child
 from headwise.tracing.comments import compared
@@ -61,6 +61,8 @@ def planned(
     options: "init", "call" and "cross", as the command line takes them; the rest as in `traced`.
     """
     own = tuple(files)
+    target, init = whole(target, options.get("init"))
+    options = {**options, "init": init}
     found = find_call(target, namespace=namespace, own=own, **options)
     if not found.plans:
         # such as a package that is not installed, and needed after all

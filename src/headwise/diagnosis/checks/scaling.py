@@ -23,6 +23,7 @@ from headwise.diagnosis.following.shadow import FRESH, Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
 from headwise.recording import Span
+from headwise.recording.calls import call_role
 from headwise.wording import Sentence
 
 __all__ = ["is_bucketed", "scales_suspects"]
@@ -160,7 +161,7 @@ def _wrong(
     kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
 ) -> Suspect:
     function = factor.entry.function
-    right = _times(function, change)
+    right: Callable[..., Any] = Scaled(function, change)
     if factor.entry.last == "scaled_dot_product_attention":
 
         def right(*args: Any, **options: Any) -> Any:
@@ -179,7 +180,7 @@ def _wrong(
 
 def _after(factor: Factor, wanted: float) -> Suspect:
     """Weights that are scaled although the scores were."""
-    stand_in = _times(factor.entry.function, 1 / factor.value)
+    stand_in = Scaled(factor.entry.function, 1 / factor.value)
     return Suspect(
         "scale-after-softmax", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
         said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"}, words="scale_again",
@@ -210,10 +211,10 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
         or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
     ):
         return []
-    stand_ins = {site_of(scores.operation): _times(scores.function, wanted)}
+    stand_ins = {site_of(scores.operation): Scaled(scores.function, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     if late is not None:
-        stand_ins[site_of(late.entry.operation)] = _times(late.entry.function, 1 / late.value)
+        stand_ins[site_of(late.entry.operation)] = Scaled(late.entry.function, 1 / late.value)
         return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
     return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
 
@@ -236,6 +237,9 @@ def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
 
 def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
+    if any(call_role(name) == "bias" and "pos" in name for name in run.named):
+        # the buckets are of who calls it
+        return True
     ahead = [
         (entry.at, each.number)
         for entry in scale.attention.path
@@ -253,10 +257,6 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
                 return True
             ahead += [(maker.at, each.number) for each in maker.operation.inputs]
     return False
-
-
-def _times(function: Callable[..., Any], change: float) -> Callable[..., Any]:
-    return Scaled(function, change)
 
 
 def _floored(entry: Seen) -> Suspect:

@@ -44,7 +44,8 @@ def tip(target: Any) -> dict[str, str]:
     except (TypeError, ValueError, AttributeError):
         called = []
     needed = [each.name for each in called if each.default is Parameter.empty and call_role(each.name) in INPUTS]
-    return {"init": json.dumps(init), "call": json.dumps({name: ["B", "L", "H*d"] for name in needed})}
+    call = {name: ["B", "L", "H*d"] for name in needed}
+    return {"init": json.dumps(init, ensure_ascii=False), "call": json.dumps(call, ensure_ascii=False)}
 
 
 def unbuilt(target: Any, error: str, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, lang: str) -> str:

@@ -1,7 +1,7 @@
 """Calls: how a person's class or function is built and called, in symbols, so that it can be run at any sizes."""
 
 from headwise.recording.calls.asked import Found
-from headwise.recording.calls.callee import callee
+from headwise.recording.calls.callee import callee, whole
 from headwise.recording.calls.certain import is_kept, is_of_code
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.finding import find
@@ -34,4 +34,5 @@ __all__ = [
     "masks",
     "parameters",
     "read",
+    "whole",
 ]

@@ -32,6 +32,7 @@ def asked(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp):
             yield last(node.test)
+            yield from map(last, node.test.values if isinstance(node.test, ast.BoolOp) else ())
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield last(node.operand)
 

@@ -27,6 +27,12 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
         elif count % room:
             for size in dict.fromkeys(each for each in shape if each > 1 and count % each):
                 yield from multiples(plan, sizes[name], size, sizes)
+    for name in (each for each in free if each in inputs and each != "B" and -1 in shape):
+        # a table of pairs is looked up with as many numbers as it has pairs
+        twice = {each for each in shape if each > 1 and shape.count(each) > 1 and each != sizes[name]}
+        if twice and count % sizes[name] ** 2 == 0:
+            fitting = [each for each in _expressions(built) if evaluated(each, sizes) in twice]
+            yield from (bound_to(plan, {name: each}) for each in fitting)
     yield from _shared(plan, [each for each in shape if each > 0], count, sizes)
     heads = [name for name in free if free[name].meaning == "heads"]
     # what is divided by a number of the class's own has a remainder

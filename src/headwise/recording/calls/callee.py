@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
-__all__ = ["callee", "parameters", "starred"]
+__all__ = ["EMPTY", "callee", "parameters", "starred", "whole"]
+
+EMPTY = inspect.Parameter.empty
 
 
 def callee(target: Any) -> Any:
@@ -37,6 +40,17 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
             names = {each.name for each in own}
             own += [each for each in parameters(above) if each.name not in names]
     return own
+
+
+def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+    """The class that a `functools.partial` of a class is of, and what is given to it: what is said, then its own."""
+    while isinstance(target, functools.partial) and isinstance(target.func, type):
+        names = [each.name for each in parameters(target.func)]
+        own = {**dict(zip(names, target.args, strict=False)), **target.keywords}
+        if any(isinstance(each, Mapping | list) for each in own.values()):
+            break
+        target, init = target.func, {**own, **(init or {})}
+    return target, init
 
 
 def starred(function: Any) -> list[inspect.Parameter]:

@@ -32,6 +32,8 @@ COUNTS = frozenset({
     "batch", "batch_size", "bsz", "seq_len", "window", "window_size", "stride", "block_size", "chunk_size", "groups",
 })  # fmt: skip
 LOOKED_AT = 4096
+# queries, keys and values in one
+PACKED = re.compile(r"q_?k_?v", re.IGNORECASE)
 
 
 # what code about images speaks of
@@ -141,6 +143,9 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
     if any(isinstance(each, nn.Conv3d) for each in layers):
         order.insert(0, layouts.VIDEO)
     order += [layouts.ONE_STEP, layouts.VECTOR]
+    if reading.is_batch_first(what.query):
+        # its first axis is said to be the batch
+        order = [each for each in order if each is not layouts.ALONE]
     rank, batch = reading.rank(what.query), reading.batch_axis(what.query)
     if rank == len(layouts.STACKED.query) and 0 < batch < rank - 1:
         order.insert(0, _stacked(batch))
@@ -213,6 +218,8 @@ def calls(
             if name in what.optional and name != what.query and not is_cross and not what.is_triple:
                 continue
             shape = [sizes.get(axis, axis) for axis in shapes[name]]
+            if PACKED.search(name) and "packed" in sizes:
+                shape = [sizes["packed"] if axis == "D" else axis for axis in shapes[name]]
             shape = shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]
             is_ids = what.is_ids and (name == what.query or (what.keys_are_ids and name == what.key))
             given[name] = [{"_ids": shape[:-1], "below": _vocabulary(name, sizes)} if is_ids else shape]

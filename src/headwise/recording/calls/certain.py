@@ -1,19 +1,29 @@
-"""Certain: errors that code would raise however it is called."""
+"""Certain: the errors that code raises however it is called."""
 
 from __future__ import annotations
 
+import io
 import re
 import sys
-from types import ModuleType
+import warnings
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from math import prod
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from headwise.recording.calls.lessons import FOREIGN, SHAPE
 from headwise.recording.calls.plan import Plan
 
 __all__ = ["Silent", "is_kept", "is_of_code"]
 
+PROBES = 3
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
+COUNT = re.compile(r"(\w+)\(\) (?:takes|missing|got an unexpected)\b")
 
 
 class Silent(TypeError):
@@ -25,12 +35,15 @@ class Silent(TypeError):
 
 def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     """Whether code that raised this would raise it however it is called: a name or an attribute that is nowhere, parts
-    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise, nothing that is
-    returned; by a plan also a fraction as a size.
+    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise, nothing that
+    is returned, a function of its own with other arguments than it takes; by a plan also a fraction as a size, and
+    heads of the whole width each.
     """
     if isinstance(error, NameError | Silent) or "view size is not compatible" in str(error):
         return True
     if isinstance(error, AttributeError):
+        if plan is not None and _is_furnished(error.obj, plan):
+            return False
         return (
             isinstance(error.obj, nn.Module | Tensor) or is_kept(error.obj) or "before Module.__init__()" in str(error)
         )
@@ -38,6 +51,10 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         return plan is not None and not any(
             isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
         )
+    if isinstance(error, TypeError) and COUNT.search(str(error)):
+        return _calls_itself_wrong(error)
+    if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
+        return plan is not None and _is_widened(plan)
     # the number may be one that it was called with
     given = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
     is_given = any(isinstance(each, str | int | float) for each in given.values())
@@ -50,3 +67,67 @@ def is_kept(value: object) -> bool:
         return False
     root = value.__name__.partition(".")[0]
     return root == "torch" or root in sys.stdlib_module_names
+
+
+def _is_furnished(made: Any, plan: Plan) -> bool:
+    """Whether something is a module that a constructor was given because it asked for some module."""
+    words = [str(value["_expr"]) for value in plan.init.values() if isinstance(value, Mapping) and "_expr" in value]
+    return any(re.search(rf"\b{re.escape(type(made).__name__)}\(", each) for each in words)
+
+
+def _last_frame(error: BaseException) -> FrameType | None:
+    """Where an error was raised; None: in a library."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] in FOREIGN:
+        return None
+    return trace.tb_frame
+
+
+def _calls_itself_wrong(error: TypeError) -> bool:
+    """Whether a function of the same file was called with what it does not take, by code of the file."""
+    frame, found = _last_frame(error), COUNT.search(str(error))
+    if frame is None or found is None:
+        return False
+    own = frame.f_locals.get("self")
+    function = getattr(type(own), found[1], None) or frame.f_globals.get(found[1])
+    return getattr(function, "__module__", None) == frame.f_globals.get("__name__")
+
+
+def _is_widened(plan: Plan) -> bool:
+    """Whether what its own weights made is seen as so many heads of the whole width each, whatever the sizes are."""
+    heads = [each.name for each in plan.symbols if each.meaning == "heads"]
+    places = set()
+    for probe in range(PROBES):
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            try:
+                sizes = plan.sizes(probe)
+                target = plan.build(sizes)
+                args, options = plan.arguments(sizes)
+                target(*args, **options)
+                return False
+            except Exception as error:  # noqa: BLE001  whatever it is, it is the person's
+                found, frame = SHAPE.search(str(error)), _frame_of(error)
+                if found is None or frame is None or frame.f_lineno is None:
+                    return False
+                shape, count = [int(each) for each in found[1].split(",")], int(found[2])
+                made = [each for each in frame.f_locals.values() if isinstance(each, Tensor) and each.numel() == count]
+        if not made or not all(each.grad_fn is not None for each in made) or -1 in shape:
+            return False
+        if not any(prod(shape) == count * sizes[each] and sizes[each] in shape for each in heads):
+            return False
+        places.add((frame.f_code.co_filename, frame.f_code.co_name))
+    return len(places) == 1
+
+
+def _frame_of(error: BaseException) -> FrameType | None:
+    """The last frame of an error that no library has."""
+    found: FrameType | None = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] not in FOREIGN:
+            found = trace.tb_frame
+        trace = trace.tb_next
+    return found

@@ -15,7 +15,7 @@ from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import spoken
 
-__all__ = ["config_drafts", "config_parameter"]
+__all__ = ["config_drafts", "config_parameter", "written_as"]
 
 DEEP = ("heads", "key_heads", "layers")
 # ways of writing the same config
@@ -57,7 +57,7 @@ def config_drafts(
     fewer = [each for each in own if init_role(each.name) != "layers" or each.default is EMPTY]
     more = drafts(fewer, reading)[:FEW] if len(fewer) < len(own) else []
     for draft in [*drafts(own, reading)[: MOST * 3], *more]:
-        words = [f"{name}={_written(value, draft.known)}" for name, value in draft.init.items()]
+        words = [f"{name}={written_as(value, draft.known)}" for name, value in draft.init.items()]
         if opening in PLAIN:
             # what keeps its default is read all the same
             kept_as_is = [each for each in own if each.name not in draft.init and each.default is not EMPTY]
@@ -179,12 +179,12 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
 
-def _written(value: Any, known: Mapping[str, Named]) -> str:
+def written_as(value: Any, known: Mapping[str, Named]) -> str:
     """A value as Python, sizes as expressions in symbols."""
     if isinstance(value, Mapping) and "_expr" in value:
         return str(value["_expr"])
     if isinstance(value, Mapping) and "_tuple" in value:
-        return f"({', '.join(_written(each, known) for each in value['_tuple'])},)"
+        return f"({', '.join(written_as(each, known) for each in value['_tuple'])},)"
     symbols = {*known, "B", "L", "S", "H", "d", "D", "g", "n", "dv", "Hkv"}
     if isinstance(value, str) and value and set(spoken(value)) <= symbols:
         return value

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -12,19 +14,22 @@ from torch import nn
 
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
+from headwise.recording.calls.certain import is_of_code
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, pinned, solved, symbols_of
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading, read
+from headwise.recording.calls.resorts import spelled, used, usual
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.search import Search
 from headwise.recording.calls.symbols import LEGEND, LETTERS
+from headwise.recording.calls.trying import Tried
 from headwise.wording import refusal
 
 __all__ = ["find"]
 
 # seconds; the rest of what the person waits for is the trace itself
-LONGEST = 2.5
+LONGEST, SHORT = 2.5, 0.7
 LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
 MOST_COPIED = 50_000_000
@@ -62,9 +67,12 @@ def find(
     built = parameters(target) if isinstance(target, type) else []
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
-    tried_on = _copied(target)
-    found, has_nan = Found((), ()), False
-    for wish in _wishes(*given, cross):
+    tried_on, failures, has_nan = _copied(target), tuple[Tried, ...](), False
+    ways = ((given, wish, LONGEST) for wish in _wishes(*given, cross))
+    for own_given, wish, seconds in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
+        is_last = seconds < LONGEST
+        if is_last and (init or call or not _may_run(failures)):
+            break
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
         search = Search(
             tried_on,
@@ -72,17 +80,45 @@ def find(
             reading,
             replace(wish, known=known, lengths=_lengths(target), finite=finite),
             own=tuple(own),
-            seconds=LONGEST,
+            seconds=seconds,
         )
         found = search.found()
         has_nan = has_nan or found.has_nan
-        plans = [_real(replace(plan, target=target), given, built) for plan in found.plans]
+        plans = [_real(replace(plan, target=target), own_given, built) for plan in found.plans]
         if plans and plans[0] is not None:
-            return Found(tuple(each for each in plans if each is not None), found.failures)
-    if not found.failures:
+            more = failures if is_last else ()
+            return Found(tuple(each for each in plans if each is not None), (*more, *found.failures))
+        # what was called and failed tells more than what was never built
+        is_further = bool(found.failures) and bool(found.failures[0].plan.call)
+        if not is_last or (is_further and not (failures and failures[0].plan.call)):
+            failures = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+    if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
-    failures = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
     return Found((), failures, has_nan)
+
+
+def _may_run(failures: Sequence[Tried]) -> bool:
+    """Whether what failed may run with other sizes."""
+    return not any(is_of_code(each.error, each.plan) for each in failures)
+
+
+def _resorts(
+    target: Any,
+    namespace: Mapping[str, Any],
+    reading: Reading,
+    own: tuple[list[inspect.Parameter], list[inspect.Parameter]],
+    cross: bool | None,
+) -> Iterator[tuple[tuple[Given, Given], Wish, float]]:
+    """What is searched where nothing else runs: what the file itself does, and usual sizes."""
+    if isinstance(target, nn.Module):
+        return
+    for given in used(target, namespace, *own):
+        wishes = list(_wishes(*given, cross))
+        for wish in [*wishes[:2], replace(spelled(*given), cross=cross), *wishes[2:]]:
+            yield given, wish, SHORT
+    if isinstance(target, type):
+        for wish in usual(own[0], reading):
+            yield (Given({}, {}), Given({}, {})), replace(wish, cross=cross), SHORT
 
 
 def _is_called(kind: type) -> bool:

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -55,15 +56,21 @@ SIZES = re.compile(
 MASKS = 14
 # axes that nothing is known of
 OTHERS = ("h", "w", "t", "N", "n", "M")
+MANY = {5: ("n", "h", "w"), 6: ("n", "m", "h", "w")}
+EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a person's own code a call failed: the statement, what its names hold, and what was handed over."""
+    """Where in a person's own code a call failed: the statement, what its names hold, and what was handed over.
+
+    tests: what was asked before it, the last first.
+    """
 
     statement: ast.AST
     names: Mapping[str, Any]
     options: Mapping[str, Any]
+    tests: tuple[ast.AST, ...] = ()
 
     @property
     def arguments(self) -> list[str]:
@@ -84,23 +91,26 @@ def place(error: BaseException, options: Mapping[str, Any]) -> Place:
     if found is None:
         return Place(ast.Pass(), {}, options)
     frame, line = found
-    return Place(_statement(frame, line), dict(frame.f_locals), options)
+    around = _around(frame, line)
+    statement = around[0] if around else ast.Pass()
+    tests = [each.test for each in around if isinstance(each, ast.If)]
+    return Place(statement, dict(frame.f_locals), options, tuple(tests))
 
 
-def _statement(frame: FrameType, line: int) -> ast.AST:
-    """The smallest statement that a line is of."""
+def _around(frame: FrameType, line: int) -> list[ast.stmt]:
+    """The statements that a line is of, the smallest first."""
     code = frame.f_code
     lines = linecache.getlines(code.co_filename, frame.f_globals)
     try:
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (SyntaxError, ValueError):
-        return ast.Pass()
+        return []
     around = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    return min(around, key=lambda node: (node.end_lineno or 0) - node.lineno, default=ast.Pass())
+    return sorted(around, key=lambda node: (node.end_lineno or 0) - node.lineno)
 
 
 def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int], reading: Reading) -> Iterator[Plan]:
@@ -108,6 +118,8 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
     text = str(error)
     if TYPE.search(text):
         yield from _as_tensors(plan, at, reading)
+    if EVEN.search(text):
+        yield _evened(plan)
     if IDS.search(text):
         yield from _as_numbers(plan, at)
     if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
@@ -122,6 +134,7 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
     if SIZES.search(text):
         numbers = [int(each) for each in re.findall(r"\d+", text)]
         yield from tied(plan, numbers, sizes)
+        yield from _of_pairs(plan)
         yield from grouped(plan)
 
 
@@ -130,14 +143,44 @@ def _as_tensors(plan: Plan, at: Place, reading: Reading) -> Iterator[Plan]:
     plain = [name for name, value in at.options.items() if not isinstance(value, Tensor)]
     named = [name for name in at.arguments if name in plain]
     first = next((value for value in plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
-    for name in named or plain:
-        rest = {key: value for key, value in plan.call.items() if key not in (name, "_mask")}
-        is_mask = call_role(name) in ("mask", "lengths", "bias")
-        if is_mask and not plan.mask:
-            among = [each for each, _ in zip(masks(name, reading, keys=_keys(plan)), range(MASKS), strict=False)]
-            yield from (replace(plan, call={**rest, "_mask": dict(each)}, mask=name) for each in among)
-        shapes = [[("S" if axis == "L" else axis) for axis in first], first, first[:-1], ["B"], ["L", "L"]]
-        yield from (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
+    ways = [list(_as_tensor(plan, name, first, reading)) for name in named or plain]
+    # one way of each argument, then the next of each
+    yield from (each for own in zip_longest(*ways) for each in own if each is not None)
+
+
+def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) -> Iterator[Plan]:
+    rest = {key: value for key, value in plan.call.items() if key not in (name, "_mask")}
+    role, keys = call_role(name), _keys(plan)
+    if role == "bias":
+        yield from (replace(plan, call={**plan.call, name: ["B", heads, "L", keys]}) for heads in ("H", "1"))
+    if role in ("mask", "lengths", "bias") and not plan.mask:
+        among = [each for each, _ in zip(masks(name, reading, keys=keys), range(MASKS), strict=False)]
+        yield from (replace(plan, call={**rest, "_mask": dict(each)}, mask=name) for each in among)
+    shapes = [[("S" if axis == "L" else axis) for axis in first], first, first[:-1], ["B"], ["L", "L"]]
+    yield from (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
+
+
+def _of_pairs(plan: Plan) -> Iterator[Plan]:
+    """An input with a width of its own that may hold something for each pair of tokens."""
+    first, *others = [name for name, value in plan.call.items() if isinstance(value, list)] or [""]
+    for name in others:
+        shape = plan.call[name]
+        own = [each for each in spoken(shape[-1:]) if each not in spoken([plan.call[first], ["H", "d", "dv"]])]
+        if own and len(shape) == len(layouts.PACKED.query):
+            yield replace(plan, call={**plan.call, name: ["B", "L", _keys(plan), shape[-1]]})
+
+
+def _evened(plan: Plan) -> Plan:
+    """A plan whose widths are all even, whatever they are of."""
+    built = set(spoken(list(plan.init.values())))
+    wide = ("parameter", "head_width", "value_width", "width")
+    return replace(
+        plan,
+        symbols=tuple(
+            replace(each, even=True) if each.name in built and each.meaning in wide and not each.equals else each
+            for each in plan.symbols
+        ),
+    )
 
 
 def _keys(plan: Plan) -> str:
@@ -149,7 +192,7 @@ def _as_numbers(plan: Plan, at: Place) -> Iterator[Plan]:
     inputs = [name for name, value in plan.call.items() if isinstance(value, list)]
     for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
         shape = plan.call[name]
-        for own in (shape, shape[:-1]):
+        for own in (shape, shape[:-1], ["L", "L"]):
             yield replace(plan, call={**plan.call, name: {"_ids": own, "below": "2"}})
 
 
@@ -205,10 +248,11 @@ def _families(rank: int, order: Sequence[str]) -> Iterator[Family]:
     own = [each for each in own if len(each.query) == rank and "D" in each.query]
     preferred = [layouts.PACKED, layouts.IMAGE, layouts.IMAGE_LAST, layouts.STACKED, layouts.ALONE]
     own.sort(key=lambda each: preferred.index(each) if each in preferred else len(preferred))
-    rest = ["B", *OTHERS[: rank - 2]]
+    # what has many axes is large if all of them are long
+    rest = ["B", *MANY.get(rank, OTHERS)[: rank - 2]]
     made = [
         layouts.family("".join(axes), " ".join(axes))
-        for place in dict.fromkeys((wide or rank - 1, rank - 1, 1))
+        for place in dict.fromkeys((wide or rank - 1, rank - 1, 1, *([2] if rank in MANY else [])))
         for axes in [[*rest[:place], "D", *rest[place:]]]
     ]
     yield from sorted([*own, *made], key=lambda each: bool(wide) and each.query[wide] != "D")

@@ -15,6 +15,7 @@ PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 WIDEST = 800
 # of every four runs one has even sizes, without which L//2+1 and L-L//2 are one
 EVEN = 3
+FEW = (2, 3)
 HALVED = frozenset({"queries", "keys", "head_width", "parameter", "key_length"})
 
 
@@ -25,6 +26,8 @@ class Free(Protocol):
     def name(self) -> str: ...
     @property
     def meaning(self) -> str: ...
+    @property
+    def said(self) -> str: ...
     @property
     def equals(self) -> str: ...
     @property
@@ -57,7 +60,9 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
         turned = turned[::-1]
     sizes = {each.name: size for each, size in zip(free, turned, strict=True)}
     _narrowed(sizes, free, derived)
-    _shrunk(sizes, [each.name for each in free if each.is_small], probe)
+    windows = _windows(free, probe)
+    _shrunk(sizes, [each.name for each in free if each.is_small and each.name not in windows], probe)
+    sizes |= windows
     for each in free:
         is_doubled = each.even or (probe % 4 == EVEN and each.meaning in HALVED and not each.is_small)
         size = sizes[each.name] * (2 if is_doubled else 1)
@@ -75,10 +80,19 @@ def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
         sizes[holder], sizes[name] = sizes[name], size
 
 
+def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:
+    """How many windows an image has in each direction: few, as what it holds grows with the square of everything."""
+    counts = [each.name for each in free if each.said == "windows"]
+    return dict(zip(counts, FEW if probe % 2 == 0 else FEW[::-1], strict=False)) if len(counts) <= len(FEW) else {}
+
+
 def least_sizes(free: Sequence[Free]) -> dict[str, int]:
     """Distinct primes from 2 on: what is only tried, is tried fast."""
     out = {}
-    for each, prime in zip(free, (2, 3, *PRIMES, *PRIMES), strict=False):
+    # windows come first: what holds them holds their product
+    has_windows = bool(_windows(free, 0))
+    order = sorted(free, key=lambda each: (each.said != "windows", not each.is_small)) if has_windows else free
+    for each, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
         size = prime * (2 if each.even else 1)
         while size < each.least:
             size += 2 * PRIMES[-1]

@@ -16,6 +16,7 @@ from headwise.recording.calls.axes import last
 from headwise.recording.calls.polarity import Meaning, meanings
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.source import Written, written
+from headwise.recording.calls.submodules import Asked, asked_modules
 
 __all__ = ["Reading", "read"]
 
@@ -63,6 +64,7 @@ class Reading:
     says_batch_first: bool = False
     parted: frozenset[str] = frozenset()
     step: int = 1
+    modules: Mapping[str, Asked] = field(default_factory=dict)
 
     @property
     def is_turned(self) -> bool:
@@ -139,7 +141,15 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         axes.says_batch_first(target),
         frozenset(name for _, tree in trees for name in _bound(tree, by="head_width")),
         steps.step_of([tree for _, tree in trees]),
+        asked_modules([tree for function, tree in trees if _is_own(function, target)]),
     )  # fmt: skip
+
+
+def _is_own(function: Callable[..., Any], target: Any) -> bool:
+    """Whether a function is a method of a target."""
+    kind = target if isinstance(target, type) else type(target)
+    every = (each for own in kind.__mro__ for each in vars(own).values() if callable(each))
+    return any(function is inspect.unwrap(each) for each in every)
 
 
 def _is_called(function: Callable[..., Any], target: Any) -> bool:

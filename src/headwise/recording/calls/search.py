@@ -11,20 +11,20 @@ from torch import nn
 
 from headwise.recording.calls import kin
 from headwise.recording.calls.asked import Found, Wish
+from headwise.recording.calls.building import rebuilt
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import calls, extras, families, is_narrow, wanted
 from headwise.recording.calls.certain import is_of_code
 from headwise.recording.calls.complaints import told_widths
-from headwise.recording.calls.configs import config_drafts, config_parameter
-from headwise.recording.calls.drafts import Draft, drafts, parameters
+from headwise.recording.calls.drafts import Draft, parameters
 from headwise.recording.calls.images import image_sizes
 from headwise.recording.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, Family
 from headwise.recording.calls.learning import learned
 from headwise.recording.calls.masks import mask_arguments, masks
+from headwise.recording.calls.opening import opening
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
-from headwise.recording.calls.roles import init_role
-from headwise.recording.calls.symbols import LEGEND, LETTERS, alike, named, spoken
+from headwise.recording.calls.symbols import LEGEND, alike, named, spoken
 from headwise.recording.calls.tables import vocabularies
 from headwise.recording.calls.trying import Attempts, Clock, Tried, furthest, mended, tried
 
@@ -51,6 +51,7 @@ class Search:
     ) -> None:
         self.target, self.namespace, self.reading, self.wish, self.own = target, namespace, reading, wish, own
         self.clock, function = Clock(seconds), callee(target)
+        self._learning = min(seconds, LEARNING)
         self._ran = Attempts(finite=wish.finite)
         self._runs = self._ran.all_run
         masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
@@ -58,8 +59,10 @@ class Search:
         self.what = wanted(self.called)
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         self.reached: Plan
-        found = self._drafts()
+        found = opening(target, reading, namespace, wish, has_heads="heads" in self.what.rest.values())
         self.drafts = [each for each in found if self._is_built(each)]
+        if not self.drafts and isinstance(target, type):
+            self.drafts = rebuilt(found, parameters(target), self._unbuilt, Clock(self._learning))
         if isinstance(target, type) and is_narrow(self._built(), reading):
             self.drafts += [each for each in map(kin.divisible, found[:NARROW]) if self._is_built(each)]
         self.built = self._built()
@@ -69,7 +72,7 @@ class Search:
         base, missed = self._base()
         # what is wrong however it is called shall not run by chance
         if base is None and all(isinstance(self._ran(each).error, TypeError) for each in self.telling[:SPARE]):
-            base = learned(self.missed, self.wish, self.reading, self._ran, LEARNING, self._renamed)
+            base = learned(self.missed, self.wish, self.reading, self._ran, self._learning, self._renamed)
             self.clock = Clock(LEARNING)
         if base is None:
             return Found((), self._failures(), self._ran.has_nan)
@@ -79,20 +82,6 @@ class Search:
         is_new = not any(missed and each.setting == missed.setting and kin.has_queries(each) for each in plans)
         failed = tried(missed, self.own)[0] if missed is not None and is_new else None
         return Found(tuple(plans), () if failed is None else (failed,))
-
-    def _drafts(self) -> list[Draft]:
-        given = self.wish.known
-        if not isinstance(self.target, type):
-            return kin.unbuilt_drafts(given, self.wish.lengths, has_heads="heads" in self.what.rest.values())
-        own = parameters(self.target)
-        config, found = config_parameter(own, self.reading), drafts(own, self.reading, self.wish.init)
-        if config is not None and config.name not in self.wish.init:
-            others = [each for each in own if each is not config]
-            found = config_drafts(config, others, self.target, self.reading, self.namespace, self.wish.init)
-        found = [Draft(each.init, {**each.known, **kin.evened(given, each.known)}) for each in found]
-        # what the file itself gives a parameter of this name may stand elsewhere in it as well
-        sizes = {name: size for name, size in self.reading.numbers.items() if init_role(name) in LETTERS}
-        return [*found, *(kin.pinned_to(each, sizes) for each in found[:1] if sizes.keys() & each.init.keys())]
 
     def _base(self) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
@@ -182,6 +171,7 @@ class Search:
         sizes = self._plan(draft, {}, is_cross=False).sizes(-1)
         found = vocabularies(draft.known, self._modules(), sizes)
         out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
+        out["packed"] = "3*H*d" if "H" in draft.known and "D" not in draft.known else "3*D"
         has_weights = any(True for each in self._modules() for _ in each.parameters(recurse=False))
         is_said = "D" in spoken(list(self.wish.call.values()))
         if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
@@ -284,6 +274,11 @@ class Search:
                 elif self._runs(each):
                     return each
         return next((each for each in spare[:SPARE] if self._runs(each)), None)
+
+    def _unbuilt(self, draft: Draft) -> Exception | None:
+        """The error with which a draft is not built."""
+        done = self._ran(self._plan(draft, {}, is_cross=False))
+        return None if done.is_built else done.error
 
     def _is_built(self, draft: Draft) -> bool:
         plan = self._plan(draft, {}, is_cross=False)

@@ -23,16 +23,7 @@ from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = [
-    "Attempt",
-    "Clock",
-    "Tried",
-    "check_lengths",
-    "furthest",
-    "mended",
-    "quiet",
-    "tried",
-]
+__all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "mended", "quiet", "tried"]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
@@ -227,7 +218,21 @@ def mended(plan: Plan, error: Exception) -> list[Plan]:
         if said.isdigit() or not any(said in plan.call[name][1:] for name in names):
             # places that are as many as channels are would be told from them by nothing
             out.append(replace(plan, call=call))
-    return out
+    return [*out, *_as_one(plan, have, need, sizes)]
+
+
+def _as_one(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plan in which two widths of a constructor are one, where one argument is used as both, and is no query."""
+    init = [value for value in plan.init.values() if isinstance(value, str)]
+    free = {
+        each.name for each in plan.symbols if not each.equals and each.fixed is None and each.meaning == "parameter"
+    }
+    a, b = ([name for name in init if name in free and sizes[name] == size] for size in (have, need))
+    if len(a) != 1 or len(b) != 1 or sum(a[0] in spoken(value) for value in plan.call.values()) != 1:
+        return []
+    return [
+        replace(plan, symbols=tuple(replace(each, equals=a[0]) if each.name == b[0] else each for each in plan.symbols))
+    ]
 
 
 def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:

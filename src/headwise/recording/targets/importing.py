@@ -33,7 +33,10 @@ def imported(target: Target, source: Source) -> Loaded:
         raise
     except Exception as error:
         raise not_run(error, target, file, 1) from error
-    value = attribute(vars(module), target, source)
+    root = target.name.partition(".")[0]
+    # a package may make its names only when they are asked for
+    lazy = {root: getattr(module, root)} if hasattr(module, root) else {}
+    value = attribute({**vars(module), **lazy}, target, source)
     home = sys.modules.get(getattr(value, "__module__", None) or target.path, module)
     own = getattr(home, "__file__", None) or ""
     top = Path(own).parents[home.__name__.count(".")] if own else Path()
