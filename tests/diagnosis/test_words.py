@@ -10,6 +10,7 @@ from headwise.diagnosis.diagnosed import doctor
 from headwise.errors import ArgumentError
 from headwise.testing import SoundnessError, assert_sound
 from tests.diagnosis.correct.scores import T5, MuP, Plain
+from tests.diagnosis.written import HEAD, attend, found_in, line_of
 
 
 class Learner(nn.Module):
@@ -121,3 +122,23 @@ def test_assert_sound_wants_the_arguments_of_the_constructor_by_name():
 def test_assert_sound_says_what_the_doctor_says():
     with pytest.raises(SoundnessError, match=r"(?s)InPlace: faulty.*fault: gradient-cut.*\^\^\^.*Why: .*Fix: "):
         assert_sound(InPlace)
+
+
+def test_a_plain_tensor_that_a_module_is_moved_without_is_noted():
+    body = """
+    s = (q @ k.mT * self.part ** -0.5).masked_fill({hidden}[:long, :long], float("-inf"))
+    y = s.softmax(-1) @ v
+    """
+    made = "{kept}torch.ones(99, 99, dtype=torch.bool).triu(1){end}"
+    ways = {
+        "kept": ("self.late = ", "", "self.late"),
+        "brought along": ("self.late = ", "", "self.late.to(x.device)"),
+        "a buffer": ('self.register_buffer("late", ', ")", "self.late"),
+    }
+    said = {}
+    for name, (kept, end, hidden) in ways.items():
+        source = HEAD + attend(made.format(kept=kept, end=end), body.format(hidden=hidden))
+        found = found_in(source.replace("self.part = ", "assert not width % num_heads; self.part = "))
+        assert found.verdict == "sound"
+        said[name] = [(each.kind, each.severity, each.line == line_of(source, "late")) for each in found.findings]
+    assert said == {"kept": [("parameters-unregistered", "note", True)], "brought along": [], "a buffer": []}

@@ -159,6 +159,10 @@ DOCTOR: dict[str, str] = {
     "doctor.parameters_unregistered.why": "They are not trained, saved, or moved to a device.",
     "doctor.parameters_unregistered.fix": "Keep modules in nn.ModuleList, and weights in nn.Parameter or "
     "nn.ParameterList.",
+    "doctor.left_behind.what": "{name} is a plain tensor of the module: model.to(device) and state_dict() pass it by.",
+    "doctor.left_behind.why": "On a GPU the call fails, since it stays on the CPU.",
+    "doctor.left_behind.fix": 'Keep it with self.register_buffer("{name}", …); persistent=False where it need not be '
+    "saved.",
     "doctor.weights_apart.what": "Weights are used here that the module does not hold.",
     "doctor.weights_apart.why": "They are not trained, saved, or moved to a device.",
     "doctor.weights_apart.fix": "Make them in __init__ as an attribute: an nn.Parameter, or a module.",

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
+from torch import Tensor, nn
+
+from headwise.diagnosis.checks.inputs import assigned
 from headwise.diagnosis.checks.scaling import is_bucketed
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.factors import scales
@@ -16,6 +19,8 @@ from headwise.diagnosis.suspects import Suspect
 __all__ = ["unusual_notes"]
 
 NEAR = 1e-3
+# what brings a tensor to where another is
+MOVES = frozenset({"to", "cuda", "cpu", "type_as"})
 # what makes weights of scores one by one
 SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh"})
 
@@ -24,7 +29,7 @@ def unusual_notes(exam: Any, done: Run) -> list[Suspect]:
     """Notes on the scale, the weights and the mask of a plan. exam: its examination; done: a run with no mask."""
     other = exam.run(plan=exam.free, seed=1)
     out = [] if other.record.failure is not None else _scale(done, other)
-    return [*out, *_weights(done), *_mask(exam)]
+    return [*out, *_weights(done), *_mask(exam), *_left_behind(done)]
 
 
 def _scale(first: Run, second: Run) -> list[Suspect]:
@@ -67,6 +72,26 @@ def _mask(exam: Any) -> list[Suspect]:
     for entry in run.seen:
         if given is not None and any(each is given for each in entry.tensors):
             return [_note("mask-inverted", "mask_polarity", entry.operation.span, {"name": plan.mask})]
+    return []
+
+
+def _left_behind(done: Run) -> list[Suspect]:
+    """A tensor that is made with the module and kept as a plain attribute: the module is moved without it."""
+    if not isinstance(done.target, nn.Module):
+        return []
+    fresh = done.plan.build(done.sizes)
+    kept = {path: vars(module) for path, module in fresh.named_modules() if isinstance(fresh, nn.Module)}
+    for path, module in done.target.named_modules():
+        if type(module).__module__.startswith("torch."):
+            continue
+        for name, value in vars(module).items():
+            is_made = isinstance(value, Tensor) and isinstance(kept.get(path, {}).get(name), Tensor)
+            if not is_made or value.ndim == 0 or isinstance(value, nn.Parameter):
+                continue
+            user = next((each for each in done.seen if any(t is value for t in each.tensors)), None)
+            if user is not None and user.last not in MOVES:
+                span = assigned(module, [name]) or user.operation.span
+                return [_note("parameters-unregistered", "left_behind", span, {"name": name})]
     return []
 
 
