@@ -105,6 +105,46 @@ y = (q @ k.mT / self.part).softmax(-1) @ v  # <-
                                                              "s = q * x.shape[-1] ** -0.5 @ k.mT  # <-"))),
     "the model's width under scores that are mixed": (
         "scale-wrong", attend(MIXES, MIXED.format(width="width").replace("self.mix)", "self.mix)  # <-"))),
+    "values that are weighed along the queries": ("unknown", attend("", """
+w = (q @ k.mT / math.sqrt(self.part)).softmax(-1)
+y = w.mT @ v  # <-
+""")),
+    "a softmax over the queries, whichever stands first": ("softmax-axis", attend("", """
+w = (k @ q.mT / math.sqrt(self.part)).softmax(-1)  # <-
+y = w.mT @ v
+""").replace("self.ask, self.match", "self.query, self.key").replace("self.ask(x)", "self.query(x)").replace(
+        "self.match(x)", "self.key(x)")),
+    "a length that has the other's name": ("key-uses-query-length", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, key, value, query):
+        few = key.size(0)
+        many = key.size(1)
+        count = query.size(1)
+        q = self.ask(query).view(few, count, self.num_heads, self.part).transpose(1, 2)
+        k = self.match(key).view(few, count, self.num_heads, self.part).transpose(1, 2)  # <-
+        v = self.hold(value).view(few, many, self.num_heads, self.part).transpose(1, 2)
+        y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).reshape(few, count, -1))
+"""),
+    "samples and tokens that are named the wrong way round": ("batch-length-confused", """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        long, n, width = x.shape
+        q, k, v = (f(x).view(n, long, self.num_heads, -1).transpose(1, 2)  # <-
+                   for f in (self.ask, self.match, self.hold))
+        y = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).reshape(n, long, width))
+"""),
     "a part that another side has already": ("projection-shared", packed(
         "three = self.packed(x).chunk(3, dim=-1)\nq, k, v = three[0], three[1], three[1]  # <-")),
     "a name that is given away": ("projection-shared", packed(

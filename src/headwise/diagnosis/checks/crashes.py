@@ -14,8 +14,8 @@ from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
 from headwise.diagnosis.following.anatomy import chain_of, operand_marks
+from headwise.diagnosis.following.lengths import own_size
 from headwise.diagnosis.following.marks import Marks, source_of
-from headwise.diagnosis.following.origins import own_size
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
@@ -266,7 +266,7 @@ def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) 
             return Suspect(
                 "key-uses-query-length", operation.span,
                 {site_of(operation): _resized(place)}, said={**said, "_place": place},
-                home=own_size(done, operation),
+                home=own_size(done, operation, place),
             )  # fmt: skip
     return None
 

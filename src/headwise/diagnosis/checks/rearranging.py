@@ -9,6 +9,7 @@ from headwise.diagnosis.checks.inputs import makings, redirected
 from headwise.diagnosis.checks.layout import Breach, Side, breaches, leaving, sides
 from headwise.diagnosis.checks.repairs import Rearrangement, rearrangements, turns
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.marks import place_of, sample_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
@@ -73,7 +74,7 @@ def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
             stand_ins = {site_of(entry.operation): change.instead(entry)}
             if _is_mended(rerun(stand_ins), number, breach):
                 together = _same_span(run, rerun, number, entry)
-                kind = _inward_kind(entry, breach)
+                kind = _inward_kind(entry, breach, change)
                 return Suspect(
                     kind,
                     entry.operation.span,
@@ -130,13 +131,35 @@ def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, C
     return out
 
 
-def _inward_kind(entry: Seen, breach: Breach) -> str:
+def _inward_kind(entry: Seen, breach: Breach, change: Rearrangement) -> str:
     if breach.what in ("samples mixed", "unequal samples"):
-        return "heads-batch-swapped"
+        passed = _passed(entry, change)
+        if passed == {("sample", "place")}:
+            return "batch-length-confused"
+        return "heads-batch-swapped" if ("sample", "feature") in passed or not passed else "split-without-transpose"
     before, after = len(entry.operation.inputs[0].shape), len(entry.operation.outputs[0].shape)
     if breach.side == "k" and before == after:
         return "key-not-transposed"
     return "split-without-transpose"
+
+
+def _passed(entry: Seen, change: Rearrangement) -> set[tuple[str, str]]:
+    """What has to pass what on the way that is right: samples, places and features (heads are such), by pairs."""
+    marks, roles = entry.given[0], list[str]()
+    if marks is None:
+        return set()
+    for axis, size in enumerate(change.parts):
+        t, f = (marks.arrays[name].reshape(change.parts).movedim(axis, 0) for name in "tf")
+        held = {"sample": sample_of(t), "place": place_of(t), "feature": f}
+        roles.append(next((name for name, each in held.items() if size > 1 and bool((each != each[:1]).any())), ""))
+    known = ("sample", "place", "feature")
+    out: set[tuple[str, str]] = set()
+    for at, a in enumerate(change.order):
+        for b in change.order[at + 1 :]:
+            pair = sorted((roles[a], roles[b]), key=lambda each: known.index(each) if each else -1)
+            if b < a and pair[0] and pair[0] != pair[1]:
+                out.add((pair[0], pair[1]))
+    return out
 
 
 def _turned(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.weighing import is_turned, weighed_otherwise
 from headwise.diagnosis.following.anatomy import Attention, attentions, operand_marks, value_of
 from headwise.diagnosis.following.contractions import is_constant
 from headwise.diagnosis.following.marks import Marks
@@ -90,6 +91,8 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
     if _goes_over(softmax) == axis - marks.arrays["x"].ndim or _goes_over(softmax) == axis:
         # over the keys and more of them, as with a sink
         return []
+    if _goes_over(softmax) in (-1, value.ndim - 1) and is_turned(run, attention):
+        return [weighed_otherwise(attention)]
     place = axis - value.ndim
 
     def right(*args: Any, **options: Any) -> Any:

@@ -9,7 +9,6 @@ import linecache
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from headwise.diagnosis.following.marks import source_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.patches.sources import Code, code_at
@@ -23,8 +22,11 @@ __all__ = [
     "made_at",
     "option_of",
     "own_number",
-    "own_size",
     "returned",
+    "function_of",
+    "last_given",
+    "loads_of",
+    "span_like",
 ]
 
 # which parts of an operation's code are meant
@@ -54,25 +56,25 @@ def made_at(operation: Operation, pick: Pick) -> Span | None:
 def _followed(code: Code, part: ast.expr, span: Span, chain: Sequence[Span]) -> Span | None:
     """Where a name was given what it stands for, through calls."""
     while isinstance(part, ast.Name):
-        function = _function(code, code.node)
+        function = function_of(code, code.node)
         if function is None:
             return None
-        before = _last(function, part.id, span.line)
+        before = last_given(function, part.id, span.line)
         if before is not None:
             if not isinstance(before.value, ast.Name):
-                return _span(code, before, span) if is_plain(before.value) else None
+                return span_like(code, before, span) if is_plain(before.value) else None
             part, span = before.value, replace(span, line=before.lineno)
             continue
         call = code_at(chain[-1]) if chain else None
         given = _handed(function, part.id, None if call is None else call.node)
         if given is None:
             default = _default(function, part.id)
-            return None if default is None else _span(code, default, span)
+            return None if default is None else span_like(code, default, span)
         if call is None:
             return None
         code, part, span, chain = call, given, chain[-1], chain[:-1]
         if not isinstance(part, ast.Name):
-            return _span(code, part, span) if is_plain(part) else None
+            return span_like(code, part, span) if is_plain(part) else None
     return None
 
 
@@ -115,7 +117,7 @@ def option_of(name: str) -> Pick:
 def own_number(operation: Operation) -> Span | None:
     """Where the size was taken of which an operation makes its factor, in a name that serves for nothing else."""
     code = code_at(operation.span)
-    function = None if code is None else _function(code, code.node)
+    function = None if code is None else function_of(code, code.node)
     if code is None or function is None or not isinstance(code.node, ast.BinOp | ast.Call):
         return None
     for part in (code.node.left, code.node.right) if isinstance(code.node, ast.BinOp) else code.node.args:
@@ -123,42 +125,12 @@ def own_number(operation: Operation) -> Span | None:
             each for each in ast.walk(part) if isinstance(each, ast.Name) and each.id not in ("math", "torch", "np")
         ]
         is_number = isinstance(part, ast.BinOp | ast.Call) and _is_of_numbers(part)
-        if len(names) != 1 or not is_number or len(_loads(function, names[0].id)) != 1:
+        if len(names) != 1 or not is_number or len(loads_of(function, names[0].id)) != 1:
             continue
-        before = _last(function, names[0].id, operation.span.line)
+        before = last_given(function, names[0].id, operation.span.line)
         if before is not None and is_plain(before.value) and before.lineno != operation.span.line:
-            return _span(code, before, operation.span)
+            return span_like(code, before, operation.span)
     return None
-
-
-def own_size(run: Run, operation: Operation) -> Span | None:
-    """Where the length that a view takes by name was measured, where what is measured on queries has no use there."""
-    code = code_at(operation.span)
-    function = None if code is None else _function(code, code.node)
-    if code is None or function is None or not isinstance(code.node, ast.Call):
-        return None
-    sizes = [each for each in ast.walk(code.node) if isinstance(each, ast.Name)]
-    for each in sizes:
-        before = _last(function, each.id, operation.span.line)
-        if before is None or not _is_measure(before.value):
-            continue
-        lines = {name.lineno for name in _loads(function, each.id)}
-        if not any(entry.operation.span.line in lines and _is_of(run, entry, 0) for entry in run.seen):
-            return _span(code, before, operation.span)
-    return None
-
-
-def _is_of(run: Run, entry: Seen, source: int) -> bool:
-    """Whether an operation takes tokens of an argument."""
-    held = [each for each in entry.given if each is not None and each.kind == "token"]
-    return any(source in source_of(each.arrays["t"]).unique().tolist() for each in held) and len(run.known) > 1
-
-
-def _is_measure(node: ast.expr) -> bool:
-    """Whether an expression asks a tensor for one of its sizes."""
-    if isinstance(node, ast.Subscript):
-        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size"
 
 
 def call_of(run: Run, entry: Seen) -> Span:
@@ -177,7 +149,7 @@ def alias_after(span: Span, *, returns: bool = False) -> Span | None:
     returns: else the one that returns it as it is.
     """
     code = code_at(span)
-    function = None if code is None else _function(code, code.node)
+    function = None if code is None else function_of(code, code.node)
     if code is None or function is None:
         return None
     statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
@@ -187,24 +159,24 @@ def alias_after(span: Span, *, returns: bool = False) -> Span | None:
     for node in ast.walk(function):
         is_alias = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
         if is_alias and isinstance(node, ast.Assign) and node.lineno > statement.lineno:
-            return _span(code, node, span)
+            return span_like(code, node, span)
     for node in ast.walk(function) if returns else ():
         is_it = isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
         if is_it and isinstance(node, ast.Return) and node.lineno > statement.lineno:
-            return _span(code, node, span)
+            return span_like(code, node, span)
     return None
 
 
 def is_left(span: Span) -> bool:
     """Whether what is made at a place gets a name that its function reads nowhere."""
     code = code_at(span)
-    function = None if code is None else _function(code, code.node)
+    function = None if code is None else function_of(code, code.node)
     if code is None or function is None:
         return False
     statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return False
-    return not _loads(function, statement.targets[0].id)
+    return not loads_of(function, statement.targets[0].id)
 
 
 def returned(file: str, node: ast.expr) -> Span | None:
@@ -235,11 +207,11 @@ def _is_list(node: ast.expr) -> bool:
     return is_many or isinstance(node, ast.List | ast.ListComp | ast.GeneratorExp | ast.Tuple | ast.DictComp)
 
 
-def _function(code: Code, node: ast.AST) -> ast.FunctionDef | None:
+def function_of(code: Code, node: ast.AST) -> ast.FunctionDef | None:
     return next((each for each in code.around(node) if isinstance(each, ast.FunctionDef)), None)
 
 
-def _last(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
+def last_given(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
     """The last statement before a line that gives a local name its value; None: no plain one does."""
     found = [
         node for node in ast.walk(function)
@@ -252,7 +224,7 @@ def _last(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
     return last if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else None
 
 
-def _loads(function: ast.FunctionDef, name: str) -> list[ast.Name]:
+def loads_of(function: ast.FunctionDef, name: str) -> list[ast.Name]:
     return [
         each for each in ast.walk(function)
         if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
@@ -290,6 +262,6 @@ def _is_of_numbers(node: ast.expr) -> bool:
     )  # fmt: skip
 
 
-def _span(code: Code, node: ast.AST, like: Span) -> Span:
+def span_like(code: Code, node: ast.AST, like: Span) -> Span:
     edit = code.edit(node, "")
     return Span(code.file, like.function, edit.line, edit.column, edit.end_line, edit.end_column)
