@@ -98,7 +98,9 @@ def _of_calls(
     if not kinds & {"unknown", "dropout-in-eval"} and not out:
         out += found
     found, tried["state_dict"] = held("state_dict", failed, saving_suspects, exam.free, done, rerun)
-    if "parameters-unregistered" not in kinds and not any(each.words == "left_over" for each in out):
+    # what was registered to put it right is no part of another instance
+    is_registered = any(each.kind == "parameters-unregistered" for each in (*before, *exam.suspects))
+    if not is_registered and not any(each.words == "left_over" for each in out):
         out += found
     found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
     out += [] if kinds else found

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.members import modules_in
 from headwise.diagnosis.following.origins import made_at, option_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -52,7 +54,19 @@ def drawn_suspects(first: Run, again: Run) -> list[Suspect]:
     if first.output is None or again.output is None or _is_same(first.output, again.output):
         return []
     random = random_operation(first, again)
-    return [undropped(random)] if random is not None and is_dropping(random) else []
+    if random is None or not is_dropping(random):
+        return []
+    return _unreached(first) or [undropped(random)]
+
+
+def _unreached(done: Run) -> list[Suspect]:
+    """Modules that eval() does not reach, as their owner keeps them in a plain list: what they drop follows from it."""
+    found = unregistered(done)
+    name = str(found[0].said.get("name", "")) if found and found[0].change is not None else ""
+    owners = [each for each in done.target.modules() if name in vars(each)] if name else []
+    kept_in = [one for each in owners for one in modules_in(vars(each)[name])]
+    is_left = any(one.training != done.target.training for each in kept_in for one in each.modules())
+    return [replace(found[0], words="eval_unreached")] if is_left else []
 
 
 def _is_same(a: Tensor, b: Tensor) -> bool:

@@ -90,8 +90,9 @@ def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
     """That an operation takes one argument in place of another; and with the other."""
     place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
     said, home = {"name": name, "was": was}, call_of(run, entry)
+    words = "input_unread" if not was else "input_mixed" if _is_taken(run, name) else ""
     if place is None or name not in run.plan.arguments(run.sizes)[1]:
-        return Suspect("input-ignored", entry.operation.span, said=said, home=home, words="" if was else "input_unread")
+        return Suspect("input-ignored", entry.operation.span, said=said, home=home, words=words)
     taken: dict[str, Any] = {}
     function = entry.function
 
@@ -102,8 +103,16 @@ def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
         taken["value"] = options[name]
 
     return Suspect(
-        "input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home
-    )
+        "input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home,
+        words=words,
+    )  # fmt: skip
+
+
+def _is_taken(run: Run, name: str) -> bool:
+    """Whether any operation takes what comes from an argument."""
+    number = run.sources.get(name)
+    given = (marks for entry in run.seen for marks in entry.given if marks is not None and marks.kind == "token")
+    return any(number in source_of(marks.arrays["t"]).unique().tolist() for marks in given)
 
 
 class Held:
@@ -152,7 +161,8 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
             )
             if len(aliases) > 1:
                 span = assigned(target, aliases[1:]) or (later.projection.operation.span if later.projection else None)
-                said = {"name": f"{a}, {b}", "near": ", ".join(aliases)}
+                all_one = [name for name, each in made.items() if each.weight == one.weight]
+                said = {"name": ", ".join(sorted(all_one, key="qkv".index)), "near": _owners(aliases)}
                 out.append(Suspect("projection-shared", span, said=said, change=_apart(aliases[1:])))
             elif spare:
                 entry = next(
@@ -164,7 +174,7 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
                     out.append(
                         Suspect(
                             "projection-shared", entry.operation.span, stand_ins, change=change,
-                            said={"name": f"{a}, {b}", "near": spare[0].rpartition(".")[0] or spare[0]},
+                            said={"name": f"{a}, {b}", "near": _owners(spare[:1])}, words="projection_twin",
                         )
                     )  # fmt: skip
             if out:
@@ -203,6 +213,11 @@ def _given_another(entry: Seen, named: str, spare: str, sides: str) -> Suspect:
 
     return Suspect("projection-shared", entry.operation.span, {site_of(entry.operation): right}, change=change,
                    said={"name": sides, "near": named})  # fmt: skip
+
+
+def _owners(names: list[str]) -> str:
+    """The modules that hold parameters, or those that no module holds, as they are said."""
+    return ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
 
 
 def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:

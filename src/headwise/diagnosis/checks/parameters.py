@@ -164,7 +164,8 @@ def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
             known = nn.ModuleDict(value) if isinstance(items[0], nn.Module) else nn.ParameterDict(value)
         else:
             known = nn.ModuleList(items) if isinstance(items[0], nn.Module) else nn.ParameterList(items)
-        setattr(own, name, known)
+        # what was not known was left in train mode
+        setattr(own, name, known.train(own.training))
 
     return change
 
