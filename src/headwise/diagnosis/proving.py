@@ -140,7 +140,8 @@ def _hides(entry: Any) -> bool:
         each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
         if marks is None and each.value is not None
     ]  # fmt: skip
-    return bool(others) and all(bool(((each == 0) | (each.abs() > -HIDDEN)).all()) for each in others)
+    numbers = [each.double() for each in others]
+    return bool(others) and all(bool(((each == 0) | (each.abs() > -HIDDEN)).all()) for each in numbers)
 
 
 def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequence[Suspect] = ()) -> list[Suspect]:

@@ -35,6 +35,9 @@ def home_of(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span 
     if kind == "mask-weak-fill":
         is_added = entry.operation.name in ("+", "+=", "add", "add_")
         filled = [each for each in made if is_added and each.operation.name in FILLS]
+        if is_added and not filled:
+            # what is added as it came
+            return None
         place = filled[-1] if filled else entry
         home = made_at(place.operation, fill_of)
         return home or (place.operation.span if filled else None)

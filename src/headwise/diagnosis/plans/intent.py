@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from headwise.diagnosis.plans.polarity import made_masks
 
-__all__ = ["meaning_of"]
+__all__ = ["meaning_of", "ones_of"]
 
 IS = (
     r"\s*(?:=|==|:|means|marks|for|where|at|on|if|when|is|are|->|→|"
@@ -36,6 +36,21 @@ GAP = (
 THERE = r"(?:(?:a|an|the|all|each|every)\s+)?(?:tokens?|words?|text)\b(?!\s+(?:to|that|which|not|is|are)\b)"
 ATTEND = re.compile(f"{YES}{IS}(?:{GAP}{SEEN}|{THERE})|{NO}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
 BLOCKED = re.compile(f"{YES}{IS}{GAP}{HIDDEN}|{NO}{IS}(?:{GAP}{SEEN}|{THERE})", re.IGNORECASE)
+
+HIDES = re.compile(f"{YES}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
+# what is said of a mask that is to be added
+ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
+
+
+def ones_of(lines: Sequence[str]) -> str:
+    """ "attend" or "blocked", where what is said of a mask is that it holds ones and zeros; "": that is not said."""
+    words = [_words(line, is_told=True) for line in lines]
+    if any(ADDED.search(each) for each in words):
+        return ""
+    found = {
+        meaning for each in words for meaning, form in (("attend", ATTEND), ("blocked", HIDES)) if form.search(each)
+    }
+    return next(iter(found)) if len(found) == 1 else ""
 
 
 def meaning_of(files: Sequence[str], name: str, kind: str) -> str:

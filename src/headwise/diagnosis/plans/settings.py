@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -10,13 +11,15 @@ from typing import Any
 
 from headwise.diagnosis.following.running import Run, run
 from headwise.diagnosis.plans.further import further_masks
-from headwise.diagnosis.plans.intent import meaning_of
+from headwise.diagnosis.plans.intent import meaning_of, ones_of
+from headwise.diagnosis.plans.shapes import as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.sizing import small, squared
 from headwise.diagnosis.plans.switches import causal_plans
 from headwise.errors import InputError
 from headwise.recording.calls import (
     Found,
     Plan,
+    Reading,
     Tried,
     call_role,
     callee,
@@ -85,6 +88,7 @@ def settings(
         if not all(is_installed(each) for each in own):
             out.plans += further_masks(out.plans, target, namespace, own)
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
+        out.plans += list(as_said(out.plans, target, own))
     elif out.plans:
         out.failures += _failing_masks(target, namespace, out, own)
         # one that leaves no number means what is said of it, too
@@ -145,8 +149,10 @@ def _masked(plan: Plan, said: Mapping[str, Any]) -> Plan:
 def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
     """A plan whose mask means what its file says that masks mean, where that is the opposite of how it is used."""
     said = plan.call.get("_mask")
-    if not plan.mask or not isinstance(said, Mapping) or said["means"] not in ("attend", "blocked"):
+    if not plan.mask or not isinstance(said, Mapping):
         return plan
+    if said["means"] not in ("attend", "blocked"):
+        return _of_ones(plan, target, own, out)
     kind = target if isinstance(target, type) else type(target)
     means = meaning_of(own, plan.mask, kind.__name__) or _as_torch(target, plan.mask)
     if not means:
@@ -155,6 +161,21 @@ def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Pla
     if means == said["means"]:
         return plan
     return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
+
+
+def _of_ones(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
+    """A plan whose mask holds ones and zeros, as words say, where the code adds what it is given."""
+    said = plan.call["_mask"]
+    means = ones_of(list(said_lines(target, plan.mask))) if call_role(plan.mask) == "mask" else ""
+    if said["means"] != "additive" or not means:
+        return plan
+    for more in ({}, {"dtype": "float"}):
+        other = replace(plan, call={**plan.call, "_mask": {**said, "means": means, **more}})
+        done = run(other, sizes=small(other), own=tuple(own))
+        if done.record.failure is None:
+            out.told.add(plan.mask)
+            return other
+    return plan
 
 
 def _as_torch(target: Any, name: str) -> str:
@@ -204,7 +225,33 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own
         spans = {None if done.record.failure is None else done.record.failure.span for _, done in met}
         if len(spans) == 1 and None not in spans:
             return [max(met, key=lambda each: len(each[1].seen))[0]]
+        return _of_no_kind(plan, name, reading, met, own)
     return []
+
+
+def _of_no_kind(
+    plan: Plan, name: str, reading: Reading, met: Sequence[tuple[Plan, Run]], own: Sequence[str]
+) -> list[Plan]:
+    """A plan with the mask that comes furthest, where what it fails on is its kind, and it fails in each other too."""
+    if not met:
+        return []
+    keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+    best = max(met, key=lambda each: len(each[1].seen))[0].call["_mask"]["shape"]
+    shapes = said_shapes(plan.target, name, keys=keys) or [best]
+    tried: list[tuple[Plan, Run]] = []
+    for said in masks(name, reading, keys=keys):
+        if list(said["shape"]) in [list(each) for each in (best, *shapes)]:
+            there = replace(plan, call={**plan.call, "_mask": dict(said)}, mask=name)
+            try:
+                tried.append((there, run(there, sizes=small(there), own=tuple(own))))
+            except (ValueError, KeyError, TypeError, RuntimeError):
+                return []
+    if any(done.record.failure is None for _, done in tried):
+        return []
+    furthest, done = max(tried, key=lambda each: len(each[1].seen), default=(plan, None))
+    failure = None if done is None else done.record.failure
+    is_kind = failure is not None and re.search(r"bool|dtype|Boolean", str(failure.error)) is not None
+    return [furthest] if is_kind else []
 
 
 def _meets_scores(done: Run) -> bool:
