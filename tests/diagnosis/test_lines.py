@@ -90,7 +90,32 @@ def test_values_that_are_turned_are_blamed_where_only_they_are():
     )
     source = HEAD + HALVES + inner + attend("", forward)
     line = line_of(source, "v = both")
-    assert [(each.kind, each.line) for each in found_in(source).faults] == [("rotary-wrong", line)]
+    assert [(each.kind, each.line, each.proved) for each in found_in(source).faults] == [("rotary-wrong", line, True)]
+
+
+GIVEN = """
+class Attend(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.part = heads, dim // heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x, freqs_cis):
+        n, long, dim = x.shape
+        q, k, v = (f(x).view(n, long, self.heads, self.part) for f in (self.ask, self.match, self.hold))
+        q, k = (torch.view_as_complex(t.reshape(n, long, self.heads, -1, 2)) for t in (q, k))
+        q, k = q * freqs_cis[:, None], k * freqs_cis[:, None]
+        q, k, v = (t.transpose(1, 2) for t in (torch.view_as_real(q).flatten(3), torch.view_as_real(k).flatten(3), v))
+        return self.join(((q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v).transpose(1, 2).reshape(n, long, dim))
+"""
+
+
+def test_angles_that_are_given_meet_queries_and_keys():
+    found = found_in(HEAD + GIVEN)
+    assert (found.verdict, found.faults) == ("sound", ())
+    source = HEAD + GIVEN.replace("k * freqs_cis[:, None]", "k")
+    assert source != HEAD + GIVEN
+    assert [each.kind for each in found_in(source).faults] == ["rotary-wrong"]
 
 
 # the line of the fault ends with "# <-"

@@ -12,17 +12,20 @@ from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.checks.turning import mended_turn, untouched
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, operand_marks, value_of
 from headwise.diagnosis.following.marks import place_of
-from headwise.diagnosis.following.replacing import Site
+from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
+from headwise.recording.calls import call_role
 
 __all__ = ["called", "rotating_suspects"]
 
 NEAR = 1e-6
 # a distance that none is
 NOWHERE = 1 << 40
+# radians from one place to the next
+STEP = 0.3
 
 
 def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
@@ -30,8 +33,9 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
     done = rerun(more_change=_alike)
     if done.record.failure is not None:
         return []
-    others = [each for name, each in done.named.items() if name not in done.known and name != done.plan.mask]
-    if any(each.is_floating_point() or each.is_complex() for each in others):
+    others = {name: each for name, each in done.named.items() if name not in done.known and name != done.plan.mask}
+    tables = [name for name, each in others.items() if _is_table(name, each)]
+    if any((each.is_floating_point() or each.is_complex()) and name not in tables for name, each in others.items()):
         # angles that it is called with are random numbers here
         return []
     for number, attention in enumerate(attentions(done)):
@@ -40,10 +44,13 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
             continue
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
-        if values is not None and turned.get("v"):
+        spun = [each for each in turned.get("v", []) if each.change is None]
+        if values is not None and spun:
             right = [*turned.get("q", []), *turned.get("k", [])]
-            return [Suspect("rotary-wrong", _apart(turned["v"][-1], right), words="rotary_values")]
-        if distances is False:
+            still = _unturned(spun, right)
+            return [Suspect("rotary-wrong", _apart(spun[-1], right), still, words="rotary_values")]
+        if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
+            # how pairs and signs stand in a table that it is called with is its caller's choice
             return [_unlawful(done, number, turned, rerun)]
     return []
 
@@ -68,6 +75,32 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
     return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]})
 
 
+def _unturned(entries: Sequence[Seen], others: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
+    """What leaves a tensor as it was, in place of its products with cosines and sines; {}: the same operations turn
+    others, or it is not known which is which.
+    """
+    theirs = {site_of(each.operation) for each in others}
+    out: dict[Site, Callable[..., Any]] = {}
+    for entry in entries:
+        site, marks = site_of(entry.operation), entry.made[0]
+        at = next(place for place, each in enumerate(entry.given) if each is None)
+        value = entry.operation.inputs[at].value
+        if site in theirs or marks is None or marks.kind != "token" or value is None:
+            return {}
+        first = value.expand(marks.shape)[place_of(marks.arrays["t"]) == 0]
+        if not first.numel() or bool((first - first.flatten()[0]).abs().max() > NEAR):
+            return {}
+        share = float(first.flatten()[0].real)
+        if min(abs(share), abs(share - 1)) > NEAR:
+            return {}
+        out[site] = _times(1 - at, round(share))
+    return out
+
+
+def _times(place: int, factor: int) -> Callable[..., Any]:
+    return lambda *args, **_: args[place] * factor
+
+
 def _apart(entry: Seen, others: Sequence[Seen]) -> Span:
     """Where a rotation was asked for that is one too many: the first call on its way that no other took."""
     ways = [(*each.operation.chain, each.operation.span) for each in others]
@@ -88,10 +121,36 @@ def called(entry: Seen) -> Span:
 
 
 def _alike(_: Any, options: dict[str, Any]) -> None:
-    """Let all tokens of a sample be one token; the first axes are samples and places, in whichever order."""
+    """Let all tokens of a sample be one token; the first axes are samples and places, in whichever order. What they are
+    turned by is one angle for each step from place to place, whichever features make a pair.
+    """
+    tokens = [each for name, each in options.items() if _holds_tokens(each) and not _is_table(name, each)]
+    lengths = [each.shape[at] for each in tokens[:1] for at in (1, 0)]
     for name, value in options.items():
-        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3:
+        if isinstance(value, Tensor) and _is_table(name, value):
+            axes = [value.shape.index(length) for length in lengths if length in value.shape]
+            if axes:
+                shape = [-1 if at == axes[0] else 1 for at in range(value.ndim)]
+                turn = torch.arange(value.shape[axes[0]], device=value.device) * STEP
+                angles = turn.view(shape).expand(value.shape)
+                made = torch.polar(torch.ones_like(angles), angles) if value.is_complex() else _of_role(name, angles)
+                options[name] = made.to(value.dtype)
+        elif _holds_tokens(value):
             options[name] = value[:1, :1].expand(value.shape).clone()
+
+
+def _holds_tokens(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+
+
+def _is_table(name: str, value: Tensor) -> bool:
+    """Whether an argument holds cosines or sines of places, or both in complex numbers."""
+    role = call_role(name)
+    return value.ndim > 1 and (role in ("cosine", "sine") or (role == "frequencies" and value.is_complex()))
+
+
+def _of_role(name: str, angles: Tensor) -> Tensor:
+    return angles.cos() if call_role(name) == "cosine" else angles.sin()
 
 
 def _turns(run: Run, entry: Seen, operand: Tensor) -> list[Seen]:
