@@ -260,12 +260,15 @@ def _plain(suspects: list[Suspect]) -> list[Suspect]:
     proved = [each for each in suspects if each.severity == "fault" and each.proved]
     lines = {(each.span.file, each.span.line) for each in proved if each.span is not None}
     has_layout = any(each.kind in LAYOUT for each in proved)
+    is_misshapen = any(each.severity == "fault" and each.kind in (*LAYOUT, "unknown") for each in suspects)
 
     def is_sign(each: Suspect) -> bool:
         if each.severity != "fault" or each.proved:
             return False
         return (each.span is not None and (each.span.file, each.span.line) in lines) or (
-            each.kind == "unknown" and has_layout
+            (each.kind == "unknown" and has_layout)
+            # scores of another shape fit no mask
+            or (each.kind == "mask-raises" and is_misshapen)
         )
 
     return [each for each in suspects if not is_sign(each)]
