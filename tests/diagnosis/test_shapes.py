@@ -37,3 +37,13 @@ def test_what_words_say_of_a_mask_is_what_is_examined(name):
 def test_put_right_it_is_sound(name):
     found, _ = examined(CASES[name][2])
     assert (found.verdict, found.faults) == ("sound", ())
+
+
+def test_a_mask_that_fails_on_scores_of_a_wrong_shape_is_no_fault_of_its_own():
+    body = attend(GIVEN + FILL.format("mask == 0", "")).replace(
+        "self.cut(self.match(x)), self.cut(self.hold(x))",
+        "*(t.view(t.shape[0], -1, self.num_heads, self.part) for t in (self.match(x), self.hold(x)))",
+    )
+    found, _ = examined(body)
+    assert found.verdict != "sound"
+    assert "mask-raises" not in [each.kind for each in found.faults]
