@@ -50,6 +50,13 @@ def test_where_no_free_size_fits_those_by_default_are_tried():
     assert len({plan.sizes(probe)["L"] for probe in range(4)}) > 1
 
 
+def test_a_module_that_stands_by_default_is_another_one_in_each_that_is_built():
+    plan = best(asking.OwnSizes)
+    first, again = (plan.build(plan.sizes(0)).timetable.places for _ in range(2))
+    first.zero_()
+    assert again.abs().sum() > 0
+
+
 def test_an_example_in_the_words_of_a_class_shows_how_it_is_called():
     plan = best(asking.Shown)
     assert plan.init["b"] == {"_tuple": [3, 7]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.recording.calls.callee import callee
+from headwise.recording.calls.callee import callee, parameters
 from headwise.recording.calls.probes import least_sizes, probe_sizes
 
 __all__ = ["Named", "Plan", "evaluated"]
@@ -78,7 +79,12 @@ class Plan:
             return self.target
         with torch.random.fork_rng(devices=()):
             torch.default_generator.manual_seed(seed)
-            built = self.target(**{name: self._value(value, sizes) for name, value in self.init.items()})
+            # a module that stands by default would be the same one in every module that is built
+            shared = {
+                each.name: each.default for each in parameters(self.target) if isinstance(each.default, nn.Module)
+            }
+            own = {name: copy.deepcopy(each) for name, each in shared.items() if name not in self.init}
+            built = self.target(**own, **{name: self._value(value, sizes) for name, value in self.init.items()})
         return built.eval() if isinstance(built, nn.Module) else built
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
