@@ -65,3 +65,12 @@ def test_dropout_that_eval_does_not_reach_is_told_with_the_list_that_hides_it():
 def test_dropout_that_is_called_outright_is_told_by_itself():
     found = found_in(HEAD + attend(body="y = F.dropout((q @ k.mT * self.part ** -0.5).softmax(-1), 0.2) @ v"))
     assert [each.kind for each in found.faults] == ["dropout-in-eval"]
+
+
+def test_a_triangle_that_the_code_makes_asks_for_what_comes_before():
+    body = """
+    seen = torch.ones(long, long, dtype=torch.bool).tril()
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    """
+    assert found_in(HEAD + attend(body=body)).examined["causal"] is True
+    assert str(found_in(HEAD + attend()).examined["causal"]).startswith("no: ")

@@ -34,6 +34,7 @@ from headwise.diagnosis.examining import Examination
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.replacing import Site
 from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.plans.opening import looks_back
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import Plan
@@ -66,7 +67,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
         return []
-    exam.examined["causal"] = wants_causal(done) or Missed("doctor.missed.not_causal")
+    exam.examined["causal"] = wants_causal(done) or looks_back(done) or Missed("doctor.missed.not_causal")
     out = held.all("inputs", ignored_inputs, done, free)
     out += held.all("dropout", dropping_suspects, exam.free, rerun)
     out += held.all("parameters", unregistered, done)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 import traceback
 from dataclasses import replace
 from typing import Any
 
-from torch import nn
-
 from headwise.diagnosis.checks.refusing import is_said
+from headwise.diagnosis.following.constructing import constructors
 from headwise.diagnosis.following.running import Manner, run
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
@@ -64,23 +62,10 @@ def _is_said(error: BaseException) -> bool:
 
 def _division(kind: type) -> Span | None:
     """Where a constructor divides the width by the number of heads."""
-    for each in kind.__mro__:
-        code = getattr(vars(each).get("__init__"), "__code__", None)
-        if code is None or each is nn.Module:
-            continue
-        lines = linecache.getlines(code.co_filename)
-        block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
-        try:
-            tree = ast.parse("if True:\n" + "".join(block)) if block else None
-        except SyntaxError:
-            continue
-        for node in ast.walk(tree) if tree is not None else ():
+    for own in constructors(kind):
+        for node in ast.walk(own.tree):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
-                start = code.co_firstlineno - 2
-                end = (node.end_lineno or node.lineno) + start
-                return Span(
-                    code.co_filename, code.co_qualname, node.lineno + start, node.col_offset, end, node.end_col_offset
-                )
+                return own.span(node)
     return None
 
 

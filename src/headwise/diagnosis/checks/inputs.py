@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import copy
-import inspect
-import linecache
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any
@@ -19,17 +16,17 @@ from headwise.diagnosis.checks.layout import Side, sides
 from headwise.diagnosis.checks.packing import shared_features, shared_part
 from headwise.diagnosis.checks.roles import role_of
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.constructing import assigned
 from headwise.diagnosis.following.marks import source_of
 from headwise.diagnosis.following.members import module_at, parameter_at
-from headwise.diagnosis.following.origins import call_of, returned
+from headwise.diagnosis.following.origins import call_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
-from headwise.recording import Span
 from headwise.recording.calls import call_role
 
-__all__ = ["Held", "Making", "assigned", "ignored_inputs", "makings", "redirected", "shared_projections"]
+__all__ = ["Held", "Making", "ignored_inputs", "makings", "redirected", "shared_projections"]
 
 
 class Making:
@@ -258,40 +255,3 @@ def _apart(names: list[str]) -> Change:
                     setattr(target, full, nn.Parameter(torch.randn_like(own) * own.std()))
 
     return change
-
-
-def assigned(target: nn.Module, names: list[str]) -> Span | None:
-    """Where a module that holds a parameter was assigned in its class's code."""
-    for full in names:
-        attribute = full.split(".")[0]
-        for kind in type(target).__mro__:
-            function = vars(kind).get("__init__")
-            code = getattr(function, "__code__", None)
-            if code is None or kind is nn.Module:
-                continue
-            lines = linecache.getlines(code.co_filename)
-            block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
-            try:
-                tree = ast.parse("if True:\n" + "".join(block)) if block else None
-            except SyntaxError:
-                continue
-            for node in ast.walk(tree) if tree is not None else ():
-                if not isinstance(node, ast.Assign | ast.AnnAssign):
-                    continue
-                goals = node.targets if isinstance(node, ast.Assign) else [node.target]
-                parts = [x for goal in goals for x in ast.walk(goal)]
-                if any(isinstance(x, ast.Attribute) and x.attr == attribute for x in parts):
-                    made = None if node.value is None else returned(code.co_filename, node.value)
-                    if made is not None:
-                        return made
-                    start = code.co_firstlineno - 2
-                    end = (node.end_lineno or node.lineno) + start
-                    return Span(
-                        code.co_filename,
-                        code.co_qualname,
-                        node.lineno + start,
-                        node.col_offset,
-                        end,
-                        node.end_col_offset,
-                    )
-    return None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.checks.direction import is_triangle, wants_causal
-from headwise.diagnosis.following.anatomy import Attention, attentions, makers
+from headwise.diagnosis.following.anatomy import Attention, attentions, made_from
 from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
 from headwise.diagnosis.following.marks import Marks, place_of
 from headwise.diagnosis.following.origins import is_left
@@ -201,22 +201,9 @@ def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
 
 def _made_by(run: Run, entry: Seen) -> Seen | None:
     """The operation that gave a mask its triangle; None: it came from outside of the run."""
-    ahead = [
-        (entry.at, each.number)
-        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
-        if marks is None
-    ]
-    met: set[int] = set()
-    while ahead:
-        before, number = ahead.pop()
-        for maker in makers(run, before, number):
-            if maker.at in met:
-                continue
-            met.add(maker.at)
-            if maker.last in ("tril", "triu", "tril_", "triu_") or maker.operation.name in ("<", "<=", ">", ">="):
-                return maker
-            ahead += [(maker.at, each.number) for each in maker.operation.inputs]
-    return None
+    names = ("tril", "triu", "tril_", "triu_")
+    found = made_from(run, [entry])
+    return next((each for each in found if each.last in names or each.operation.name in ("<", "<=", ">", ">=")), None)
 
 
 def _home(run: Run, entry: Seen, kind: str) -> Span | None:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from headwise.diagnosis.checks.discarding import end_of, last_of, named_again, unmade
 from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
-from headwise.diagnosis.checks.inputs import Held, assigned
+from headwise.diagnosis.checks.inputs import Held
 from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.constructing import assigned
 from headwise.diagnosis.following.members import module_at, parameter_at
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.inputs import assigned
 from headwise.diagnosis.checks.parameters import holder_of
+from headwise.diagnosis.following.constructing import assigned
 from headwise.diagnosis.following.members import module_at, parameter_at
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen

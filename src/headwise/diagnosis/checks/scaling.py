@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.checks.rounding import as_rounded, erased, says_root
-from headwise.diagnosis.following.anatomy import chain_of, makers
+from headwise.diagnosis.following.anatomy import chain_of, made_from
 from headwise.diagnosis.following.factors import Factor, Scale, scales
 from headwise.diagnosis.following.origins import own_number
 from headwise.diagnosis.following.relations import terms_of
@@ -240,23 +240,7 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
     if any(call_role(name) == "bias" and "pos" in name for name in run.named):
         # the buckets are of who calls it
         return True
-    ahead = [
-        (entry.at, each.number)
-        for entry in scale.attention.path
-        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
-        if marks is None
-    ]
-    met: set[int] = set()
-    while ahead:
-        before, number = ahead.pop()
-        for maker in makers(run, before, number):
-            if maker.at in met:
-                continue
-            met.add(maker.at)
-            if maker.last == "embedding":
-                return True
-            ahead += [(maker.at, each.number) for each in maker.operation.inputs]
-    return False
+    return any(each.last == "embedding" for each in made_from(run, scale.attention.path))
 
 
 def _floored(entry: Seen) -> Suspect:

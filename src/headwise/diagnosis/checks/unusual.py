@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.inputs import assigned
 from headwise.diagnosis.checks.scaling import is_bucketed
 from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.constructing import assigned
 from headwise.diagnosis.following.factors import scales
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.plans.intent import meaning_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from headwise.diagnosis.following.products import looking
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, LAYERS, Seen
 
-__all__ = ["Attention", "attentions", "chain_of", "is_scores", "makers", "operand_marks", "value_of"]
+__all__ = ["Attention", "attentions", "chain_of", "is_scores", "made_from", "makers", "operand_marks", "value_of"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,24 @@ def makers(run: Run, before: int, number: int) -> list[Seen]:
         for each in reversed(run.seen[:before])
         if any(made.number == number for made in each.operation.outputs) or number in each.operation.writes
     ]
+
+
+def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:
+    """What made those operands of operations that hold no tokens, back to the beginning of the run, each once."""
+    ahead = [
+        (entry.at, each.number)
+        for entry in entries
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None
+    ]
+    met: set[int] = set()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at not in met:
+                met.add(maker.at)
+                yield maker
+                ahead += [(maker.at, each.number) for each in maker.operation.inputs]
 
 
 def _pair_path(run: Run, entry: Seen, number: int) -> list[Seen]:
