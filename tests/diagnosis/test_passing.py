@@ -47,6 +47,32 @@ def packed(taken, parts=3, given="y"):
     return PACKED.format(taken=taken.replace("\n", "\n        "), parts=parts, given=given)
 
 
+BESIDES = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
+
+    def forward(self, x, context, both=False):
+        own = x
+        if both:
+            own = context = torch.cat((x, context), dim=1)
+        q = self.cut(self.ask(x))
+        {taken}
+        y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+
+
+def beside(taken):
+    """A class whose keys and values may be of another input."""
+    return BESIDES.format(taken=taken)
+
+
 GIVEN = """
 def attend(x, memory, wq, wk, wv, wo, num_heads=4):
     def cut(t):
@@ -145,6 +171,8 @@ class Attend(nn.Module):
         y = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
         return self.join(y.transpose(1, 2).reshape(n, long, width))
 """),
+    "another input, which only a flag reads, in vain": ("input-ignored", beside(
+        "k, v = self.cut(self.match(x)), self.cut(self.hold(x))  # <-")),
     "a part that another side has already": ("projection-shared", packed(
         "three = self.packed(x).chunk(3, dim=-1)\nq, k, v = three[0], three[1], three[1]  # <-")),
     "a name that is given away": ("projection-shared", packed(
@@ -189,6 +217,8 @@ y = (q @ k.mT / self.part).softmax(-1) @ v
                                      BESIDE.format(scale="* self.part ** -0.5")),
     "each of two scores has its share": attend("self.place = nn.Linear(width, width)",
                                                BESIDE.format(scale="* (2 * self.part) ** -0.5")),
+    "another input that counts where a flag is on": beside(
+        "k, v = self.cut(self.match(own)), self.cut(self.hold(own))"),
     "keys that are values, and no part without a use": packed(
         "q, k = self.packed(x).chunk(2, dim=-1)\nv = k", parts=2),
     "keys that are values, and a gate": packed(

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.elsewhere import is_elsewhere
 from headwise.diagnosis.following.running import Run
-from headwise.recording.calls import parameters
+from headwise.recording.calls import callee, parameters
 
-__all__ = ["is_dead", "is_read", "is_switched"]
+__all__ = ["is_dead", "is_dead_elsewhere", "is_read", "is_switched"]
 
 
 def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
@@ -33,6 +34,20 @@ def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
 
     done = rerun(more_change=change)
     return done.output is not None and run.output is not None and torch.equal(done.output, run.output)
+
+
+def is_dead_elsewhere(run: Run, rerun: Callable[..., Run], name: str) -> bool:
+    """Whether no way that was not gone reads an argument, or a flag of the call leads there, and it is dead there."""
+    if not is_elsewhere(run, name):
+        return True
+    for each in parameters(callee(run.plan.target)):
+        if isinstance(each.default, bool) and each.name not in run.plan.call:
+            plan = replace(run.plan, call={**run.plan.call, each.name: not each.default})
+            there = partial(rerun, plan=plan)
+            other = there()
+            if other.output is not None and not is_elsewhere(other, name):
+                return is_dead(other, there, name)
+    return False
 
 
 def is_switched(run: Run, rerun: Callable[..., Run], name: str) -> bool:

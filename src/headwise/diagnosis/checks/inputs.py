@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.elsewhere import is_elsewhere
-from headwise.diagnosis.checks.ignoring import is_dead, is_switched
+from headwise.diagnosis.checks.ignoring import is_dead, is_dead_elsewhere, is_switched
 from headwise.diagnosis.checks.layout import Side, sides
 from headwise.diagnosis.checks.packing import shared_features, shared_part
 from headwise.diagnosis.checks.roles import role_of
@@ -65,7 +64,7 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if not found or run.output is None:
         return []
     names = [name for name in run.named if name in run.known]
-    dead = [name for name in names if not is_elsewhere(run, name) and is_dead(run, rerun, name)]
+    dead = [name for name in names if is_dead(run, rerun, name) and is_dead_elsewhere(run, rerun, name)]
     dead = [name for name in dead if not is_switched(run, rerun, name)]
     if not dead:
         return []
