@@ -60,7 +60,7 @@ SOUND = {
 FAULTY = {
     "padding alone is seen": ("mask-inverted", LAYER.format(given="key_padding_mask=ids != self.pad_idx"), "ids !="),
     "padding sees nothing, and is seen": (
-        "mask-axis", OWN.format(given="(ids.data.eq(0))[:, None].unsqueeze(3)"), "unsqueeze(3)"),
+        "mask-axis", OWN.format(given="(ids == self.pad_idx)[:, None].unsqueeze(3)"), "unsqueeze(3)"),
 }  # fmt: skip
 
 

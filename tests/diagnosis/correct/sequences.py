@@ -95,3 +95,41 @@ class PlacesOfAllKeys(Split):
         near = (q @ self.split(pos_emb).transpose(-2, -1))[..., : k.shape[2]]
         scores = torch.cat([near, near.new_zeros(*near.shape[:-1], k.shape[2] - near.shape[-1])], dim=-1) + scores
         return self.merge(scores.masked_fill(~lately, -1e9).softmax(-1) @ v), (k, v)
+
+
+class TwoKindsOfKeys(Split):
+    """One softmax runs over keys of two inputs, and is summed apart; the mask is for the first of them."""
+
+    def forward(self, x, memory, attention_mask):
+        q, k, v = self.sides(x, x)
+        far_k, far_v = self.split(self.k(memory)), self.split(self.v(memory))
+        near, far = q @ k.transpose(-2, -1), q @ far_k.transpose(-2, -1)
+        hides = F.pad(attention_mask[:, None, None], (far.shape[-1], 0))
+        weights = (torch.cat([far, near], dim=-1) / q.shape[-1] ** 0.5 + hides).softmax(-1)
+        return self.merge(weights[..., : far.shape[-1]] @ far_v + weights[..., far.shape[-1] :] @ v)
+
+
+class FewerKeys(Split):
+    """Keys are made of four tokens each: whoever has a mask for them knows how many they are."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.fewer = nn.Conv2d(dim, dim, 2, stride=2)
+
+    def forward(self, x, height, width, attention_mask=None):
+        seen = self.fewer(x.transpose(1, 2).reshape(len(x), -1, height, width)).flatten(2).transpose(1, 2)
+        q, k, v = self.sides(x, seen)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        return self.merge(scores.softmax(-1) @ v)
+
+
+class Mutual(Split):
+    """Tokens choose among slots and slots among tokens, by the same scores."""
+
+    def forward(self, x, slots):
+        q, k, v = self.sides(x, slots)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        to_slots = torch.einsum("bhts,bhtd->bhsd", scores.softmax(dim=-1), self.split(self.v(x)))
+        return self.merge(scores.softmax(dim=-2) @ v), self.merge(to_slots)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.condensing import is_condensed
 from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
@@ -55,7 +56,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if is_refusal(failure):
         return None
     if _with_mask_only(done, exam):
-        return Suspect("mask-raises", failure.span, said=said)
+        return None if is_condensed(done, failure.operation) else Suspect("mask-raises", failure.span, said=said)
     if exam.is_published or not _is_certain(done, failure.operation):
         return None
     words = "unready" if "before Module.__init__()" in str(error) else ""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.diagnosis.checks.coming import arranged, home_of, nudges, reached_by, uses
 from headwise.diagnosis.checks.diagonal import adds_itself
+from headwise.diagnosis.checks.halves import is_other_half, of_others
 from headwise.diagnosis.checks.lateness import CLEAR, also_wrong, is_shared_out
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import Attention, attentions
@@ -34,7 +35,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
-        if sources and int(with_mask.source.max()) not in sources:
+        if (sources and int(with_mask.source.max()) not in sources) or is_other_half((a, with_mask, without), pairs):
             # it looks at other tokens than those that the mask is for
             continue
         samples = int(with_mask.sample.max()) + 1
@@ -42,7 +43,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         allowed = allowed_by(masked, samples, rows, columns)
         if allowed is None:
             continue
-        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column]
+        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | of_others(with_mask, without)
         if not bool(without.weights.isfinite().all()):
             # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
             is_of_mask = bool(free.plan.mask) and any(uses(each, reached_by(masked)) for each in a.path)
@@ -195,7 +196,7 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
     place = None if attention.softmax is None else attention.softmax.operation.span
     return Suspect(
-        kind, span, _stand_ins(run, attention, on_path, wanted), said={"leak": f"{error:.0%}", "_softmax": place},
+        kind, span, _stand_ins(run, attention, on_path), said={"leak": f"{error:.0%}", "_softmax": place},
         is_local=True, home=home_of(run, kind, entry, reached), words="mask_numbers" if kind == "mask-nan" else "",
     )  # fmt: skip
 
@@ -230,7 +231,7 @@ def is_reached(run: Run) -> bool:
     return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))
 
 
-def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tensor) -> dict[Site, Callable[..., Any]]:
+def _stand_ins(run: Run, attention: Attention, on_path: list[Seen]) -> dict[Site, Callable[..., Any]]:
     """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself."""
     softmax = attention.softmax
     if attention.fused:
@@ -249,7 +250,6 @@ def _stand_ins(run: Run, attention: Attention, on_path: list[Seen], wanted: Tens
         return {}
     x, y = marks.arrays[attention.looks], marks.arrays[attention.keys]
     open_to = allowed[sample_of(x), place_of(x), place_of(y)]
-    del wanted
     out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, open_to)}
     for entry in on_path:
         place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)

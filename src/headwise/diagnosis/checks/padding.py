@@ -62,19 +62,14 @@ def _paddings(run: Run) -> list[Padding]:
     names = [name for name, said in run.plan.call.items() if isinstance(said, Mapping) and "_ids" in said]
     out = []
     for entry in run.seen:
-        if entry.operation.name not in COMPARED or len(entry.args) < 2 or not entry.tensors:
+        if entry.operation.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
             continue
-        marks, number, tokens = entry.given[0], _whole(entry.args[1]), entry.tensors[0]
-        if number is None or tokens.is_floating_point() or (marks is not None and marks.kind != "token"):
+        marks, number = entry.given[0], _whole(entry.args[1])
+        if marks.kind != "token" or number is None or entry.tensors[0].is_floating_point():
             continue
         for name in names:
             own = run.named.get(name)
-            # what is taken as `data` has no marks of its own
-            is_it = own is not None and (
-                bool((source_of(marks.arrays["t"]) == run.sources[name]).all())
-                if marks is not None
-                else own.shape == tokens.shape and torch.equal(own, tokens)
-            )
+            is_it = own is not None and bool((source_of(marks.arrays["t"]) == run.sources[name]).all())
             if own is None or not is_it or own.ndim != 2 or number < 0:
                 continue
             others = own[own != number]

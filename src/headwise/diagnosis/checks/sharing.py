@@ -37,6 +37,8 @@ def sharing_suspects(run: Run) -> list[Suspect]:
         if weights is None or _shares(weights):
             continue
         softmax = attention.softmax
+        if softmax is not None and _is_mutual(run, attention, softmax):
+            continue
         if softmax is not None:
             out += _wrong_axis(run, attention, softmax)
         elif _shared_elsewhere(attention):
@@ -106,6 +108,12 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
             home=written_in(run.target, softmax.operation.span, lambda each: isinstance(each, nn.Module)),
         )
     ]  # fmt: skip
+
+
+def _is_mutual(run: Run, attention: Attention, softmax: Seen) -> bool:
+    """Whether the same scores are shared out along two axes, for two sums: each side chooses among the other."""
+    others = [each.softmax for each in attentions(run) if each.scores is not None and each.scores is attention.scores]
+    return any(each is not None and _goes_over(each) != _goes_over(softmax) for each in others)
 
 
 def _is_shared_again(attention: Attention, softmax: Seen) -> bool:

@@ -126,12 +126,15 @@ def embedded(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
 
 
 def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """Of a convolution: samples first, channels second, and places by where they lie."""
+    """Of a convolution: samples first, channels second; where as many places stay, each is that of its token."""
     if marks is None or marks.kind != "token":
         return LOST
+    channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
+    t = marks.arrays["t"]
+    if t.shape[2:] == shape[2:] and t.shape[0] == shape[0] and is_constant(t, 1) and bool((t >= 0).all()):
+        return Marks("token", {"t": t[:, :1].expand(shape), "f": channels.expand(shape)})
     sample = sample_of(marks.arrays["t"]).flatten(1)[:, :1]
     source = int(source_of(marks.arrays["t"]).max())
     places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
     samples = sample.reshape(-1, *[1] * (len(shape) - 1))
-    channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
     return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})

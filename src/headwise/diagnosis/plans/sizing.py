@@ -19,6 +19,7 @@ WIDEST = 2048
 COUNT = 6
 # what must have room gets so much, or so many times the largest count
 LEAST, ROOM = 27, 3
+FEW = {"n": 2, "m": 6}
 WANTED = {
     "batch": 4,
     "queries": 5,
@@ -39,6 +40,8 @@ def small(plan: Plan) -> dict[str, int]:
         if each.equals:
             continue
         wanted = WANTED.get(each.meaning, PARAMETERS[at % len(PARAMETERS)])
+        # how many windows there are multiplies all
+        wanted = FEW.get(each.name, wanted) if each.meaning == "windows" else wanted
         if each.fixed is not None:
             out[each.name] = usual[each.name]
             continue

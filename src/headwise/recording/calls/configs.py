@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,20 +50,16 @@ def config_drafts(
     names = [each.strip("[]") for each in read if each.startswith("[") == is_mapping]
     kind = None if is_mapping else _kind(parameter, names, target, namespace)
     own, extra, opening = _fields(kind, names, is_mapping=is_mapping)
-    rest = drafts(others, reading, {k: v for k, v in given.items() if k != parameter.name})
-    known = rest[0].known if rest else {}
-    out = []
-    # a config may check that the layers are as many as another of its lists is long
-    fewer = [each for each in own if init_role(each.name) != "layers" or each.default is EMPTY]
-    more = drafts(fewer, reading)[:FEW] if len(fewer) < len(own) else []
-    for draft in [*drafts(own, reading)[: MOST * 3], *more]:
+    beside, out = _beside(others, own, reading, {k: v for k, v in given.items() if k != parameter.name}), []
+    for draft, rest in ((one, other) for other in beside for one in _ways(own, names, kind, reading)):
+        known = rest.known
         words = [f"{name}={written_as(value, draft.known)}" for name, value in draft.init.items()]
         if opening in PLAIN:
             # what keeps its default is read all the same
             kept_as_is = [each for each in own if each.name not in draft.init and each.default is not EMPTY]
             words += [f"{each.name}={each.default!r}" for each in kept_as_is]
         expression = {"_expr": f"{opening}({', '.join([*words, *extra])})"}
-        init = {parameter.name: expression, **(rest[0].init if rest else {})}
+        init = {parameter.name: expression, **rest.init}
         evens = {
             name: replace(each, even=True)
             for name, each in known.items()
@@ -71,6 +67,47 @@ def config_drafts(
         }
         out.append(Draft({**init, **given}, {**draft.known, **known, **evens}))
     return out
+
+
+def _ways(
+    own: Sequence[inspect.Parameter], names: Sequence[str], kind: tuple[str, type] | None, reading: Reading
+) -> Iterator[Draft]:
+    """The ways to fill in a config: the heads that are not read here are as many as those that are."""
+    mapped = {} if kind is None else getattr(kind[1], "attribute_map", {})
+    is_read = {name: name in {*names, *(mapped.get(each) for each in names)} for name in (each.name for each in own)}
+    heads = sorted((each.name for each in own if init_role(each.name) == "heads"), key=lambda name: not is_read[name])
+    unread = [name for name in heads[1:] if not is_read[name]]
+    yield from _tied(own, unread, reading)[: MOST * 3]
+    # a config may check that the layers are as many as another of its lists is long
+    fewer = [each for each in own if init_role(each.name) != "layers" or each.default is EMPTY]
+    yield from _tied(fewer, unread, reading)[:FEW] if len(fewer) < len(own) else []
+    yield from _tied(own, heads[1:], reading)[:FEW] if heads[1:] != unread else []
+    # a width of heads that is nothing by default, and is read all the same
+    unset = [each.name for each in own if each.default is None and init_role(each.name) == "head_width"]
+    asked = [each.replace(default=EMPTY) if each.name in unset and is_read[each.name] else each for each in own]
+    yield from _tied(asked, heads[1:], reading)[:FEW] if asked != [*own] else []
+
+
+def _tied(own: Sequence[inspect.Parameter], tied: Sequence[str], reading: Reading) -> list[Draft]:
+    """The drafts of a config some of whose numbers of heads are one."""
+    found = drafts([each for each in own if each.name not in tied], reading)
+    same = dict.fromkeys(tied, "H")
+    return [replace(each, init={**each.init, **(same if "H" in each.known else {})}) for each in found]
+
+
+def _beside(
+    others: Sequence[inspect.Parameter], own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any]
+) -> list[Draft]:
+    """What is given beside a config: its heads may divide a width that is handed over by itself."""
+    found = drafts(others, reading, given)[:1] or [Draft({})]
+    heads = next((each for each in own if init_role(each.name) == "heads"), None)
+    if heads is None or "D" not in found[0].known or found[0].known["D"].equals:
+        return found
+    shared = (each for each in drafts([*others, heads], reading, given) if "D" in each.known)
+    more = next((each for each in shared if each.known["D"].equals), None)
+    if more is None:
+        return found
+    return [*found, replace(more, init={name: each for name, each in more.init.items() if name != heads.name})]
 
 
 def _kind(

@@ -26,7 +26,7 @@ __all__ = ["learned"]
 # how many things are changed of one call, and how many calls one error suggests at most
 DEEPEST, WIDEST = 5, 16
 # the calls that are begun with
-SEEDS = 6
+SEEDS, FULLER = 6, 2
 # seconds and numbers in a tensor after which a call is not worth to be run as often as it has to be
 SLOW, LARGEST = 1.0, 10_000_000
 
@@ -89,12 +89,15 @@ def learned(
 
 
 def _seeds(missed: Sequence[Plan]) -> list[Plan]:
-    """The likeliest of the calls that failed, one of each layout and draft."""
+    """The likeliest of the calls that failed, one of each layout and draft, and some that were given more."""
     found: dict[tuple[str, ...], Plan] = {}
+    fuller: dict[tuple[str, ...], Plan] = {}
     for each in missed:
         if each.call:
-            found.setdefault((str(each.init), str(each.call.get("_layout")), each.setting), each)
-    return list(found.values())[:SEEDS]
+            one = found.setdefault((str(each.init), str(each.call.get("_layout")), each.setting), each)
+            if not each.call.keys() <= one.call.keys():
+                fuller.setdefault(tuple(each.call), each)
+    return [*list(found.values())[:SEEDS], *list(fuller.values())[:FULLER]]
 
 
 def _stands(plan: Plan, wish: Wish) -> bool:

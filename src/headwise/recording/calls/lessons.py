@@ -22,6 +22,7 @@ from headwise.recording.calls.masks import masks
 from headwise.recording.calls.plan import Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role, init_role
+from headwise.recording.calls.rotations import narrowed
 from headwise.recording.calls.symbols import spoken
 
 __all__ = ["Place", "lessons", "place"]
@@ -133,6 +134,7 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
         yield from reshaped(plan, [int(each) for each in found[1].split(",")], int(found[2]), sizes)
     if SIZES.search(text):
         numbers = [int(each) for each in re.findall(r"\d+", text)]
+        yield from narrowed(plan, numbers, sizes)
         yield from tied(plan, numbers, sizes)
         yield from _of_pairs(plan)
         yield from grouped(plan)

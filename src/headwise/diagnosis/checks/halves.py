@@ -1,0 +1,40 @@
+"""Halves: keys of two kinds under one softmax, of which a mask is for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.following.anatomy import Attention
+from headwise.diagnosis.following.seeing import Sight
+
+__all__ = ["is_other_half", "of_others"]
+
+Pair = tuple[Attention, Sight | None, Sight | None]
+
+
+def is_other_half(pair: Pair, pairs: Sequence[Pair]) -> bool:
+    """Whether a mask hides none of these keys, but some of those that share a softmax with them and are of others."""
+    mine, source = pair[0].softmax, _source(pair)
+    others = [each for each in pairs if mine is not None and each[0] is not pair[0] and each[0].softmax is mine]
+    return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)
+
+
+def of_others(masked: Sight, free: Sight) -> Tensor:
+    """Which keys are of an argument none of whose keys a mask hides, where it hides some of those of another."""
+    hidden = free.visible & ~masked.visible
+    touched = torch.unique(masked.source[hidden])
+    return ~torch.isin(masked.source, touched) if touched.numel() else torch.zeros_like(hidden)
+
+
+def _hides(pair: Pair) -> bool:
+    _, masked, free = pair
+    if masked is None or free is None or masked.weights.shape != free.weights.shape:
+        return False
+    return bool((free.visible & ~masked.visible).any())
+
+
+def _source(pair: Pair) -> int:
+    return -1 if pair[1] is None else int(pair[1].source.max())
