@@ -9,7 +9,9 @@ from torch import nn
 
 import headwise as hw
 from headwise.diagnosis.evidence import rests_on_guess
+from headwise.diagnosis.plans.further import laid_flat
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording.calls import find
 
 PLACES = 12
 
@@ -135,6 +137,27 @@ class SquareMap(nn.Module):
         return (weights @ v).transpose(-2, -1).reshape(x.shape)
 
 
+class WeaklyHidden(nn.Module):
+    """A mask of a row for each sample; what it is to hide is hardly less."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.each = heads, width // heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def split(self, x):
+        return x.view(x.shape[0], -1, self.heads, self.each).transpose(1, 2)
+
+    def forward(self, x, mask=None):
+        """mask: (batch, length), 1 = token, 0 = padding"""
+        q, k, v = (self.split(project(x)) for project in (self.q, self.k, self.v))
+        scores = q @ k.transpose(-2, -1) / sqrt(self.each)
+        if mask is not None:
+            scores = scores - (1.0 - mask[:, None, None, :].to(scores.dtype)) * 1e-30
+        context = scores.softmax(-1) @ v
+        return self.out(context.transpose(1, 2).contiguous().view(x.shape[0], -1, self.heads * self.each))
+
+
 def test_a_step_that_fails_as_the_doctor_handed_a_cache_on_is_not_examined():
     found = hw.doctor(KeptOnce)
     assert (found.verdict, found.faults) == ("sound", ())
@@ -176,6 +199,15 @@ def test_tokens_that_want_a_square_are_examined_in_one():
     found = hw.doctor(SquareMap)
     assert (found.verdict, found.faults) == ("sound", ())
     assert found.examined["ideal"] is True
+
+
+def test_a_mask_that_only_ran_because_it_was_laid_over_more_axes_is_tried_in_another_shape():
+    free = next(each for each in find(WeaklyHidden, namespace=globals()).plans if not each.mask)
+    said = {"argument": "mask", "means": "attend", "shape": ["1", "1", "L", "L"]}
+    masked = replace(free, call={**free.call, "_mask": said}, mask="mask")
+    flat, kept = laid_flat([masked, free], WeaklyHidden, globals(), (__file__,))
+    assert flat.call["_mask"]["shape"] == ["B", "L"]
+    assert kept is free
 
 
 def test_a_guess_accuses_only_once_it_is_measured():

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.diagnosis.checks.masking import is_reached
+from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.plans.opening import FinitePlan
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
 
-__all__ = ["further_masks"]
+__all__ = ["further_masks", "laid_flat"]
 
 # masks that are tried for one argument
 MOST = 30
@@ -44,6 +45,34 @@ def further_masks(
             found = _with_mask(masked, name, reading, own)
             if found is not None:
                 yield found
+
+
+def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], own: Sequence[str]) -> list[Plan]:
+    """The plans, those with a mask that gives the scores more axes than they have without it with another that does
+    not, or where there is none, without it: laid over them so, it was meant in another shape.
+    """
+    free = {each.setting: each for each in plans if not each.mask}
+    out: list[Plan] = []
+    for each in plans:
+        plain = free.get(each.setting)
+        wanted = 0 if plain is None or not each.mask else _rank(plain, own)
+        if not wanted or _rank(each, own) <= wanted:
+            out.append(each)
+            continue
+        try:
+            ways = masks(each.mask, read(target, namespace), keys=_keys(each))
+        except (TypeError, ValueError, OSError):
+            continue
+        others = (replace(each, call={**each.call, "_mask": dict(said)}) for said in ways)
+        among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, own))
+        out += [plan for plan in among if _rank(plan, own) == wanted][:1]
+    return out
+
+
+def _rank(plan: Plan, own: Sequence[str]) -> int:
+    """Of how many axes the largest weighted sum of a plan is; 0: it has none."""
+    done = run(plan, sizes=small(plan), own=tuple(own))
+    return max((len(each.context.operation.outputs[0].shape) for each in attentions(done)), default=0)
 
 
 def _of_ranks(masked: Plan, reading: Reading, own: Sequence[str]) -> Iterator[Plan]:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from headwise.diagnosis.following.running import Run, run
-from headwise.diagnosis.plans.further import further_masks
+from headwise.diagnosis.plans.further import further_masks, laid_flat
 from headwise.diagnosis.plans.intent import meaning_of, ones_of
 from headwise.diagnosis.plans.shapes import as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.sizing import small, squared
@@ -85,6 +85,7 @@ def settings(
         out.plans = [*free, *(_masked(plan, said) for plan in free or out.plans[:1])]
         out.failures = [each for each in out.failures if not each.mask]
     elif out.plans and any(plan.mask for plan in out.plans):
+        out.plans = laid_flat(out.plans, target, namespace, own)
         if not all(is_installed(each) for each in own):
             out.plans += further_masks(out.plans, target, namespace, own)
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
