@@ -195,6 +195,16 @@ def test_sizes_that_differ_where_the_code_wants_one_are_no_fault_of_it():
     assert "with one for all it runs" in found.examined["heads"]
 
 
+def test_keys_that_must_be_as_many_as_queries_are_no_size_that_the_doctor_chose():
+    class Miscounted(TokensBeforeHeads):
+        def forward(self, queries, keys, values):
+            length = queries.shape[1]
+            return super().forward(queries, keys.reshape(keys.shape[0], length, *keys.shape[2:]), values)
+
+    shapes = {"queries": ["B", "L", "H", "d"], "keys": ["B", "S", "H", "d"], "values": ["B", "S", "H", "d"]}
+    assert [each.kind for each in hw.doctor(Miscounted, call=shapes).faults] == ["key-uses-query-length"]
+
+
 def test_tokens_that_want_a_square_are_examined_in_one():
     found = hw.doctor(SquareMap)
     assert (found.verdict, found.faults) == ("sound", ())

@@ -71,7 +71,7 @@ def level(plan: Plan) -> dict[str, int]:
 
 def squared(plan: Plan) -> Plan | None:
     """A plan whose tokens lie in a square, where they lie along two axes; None: they do not."""
-    sides = [each for each in _counted(plan) if each.meaning != "batch"]
+    sides = [each for each in _counted(plan) if each.meaning not in ("batch", "queries")]
     if len(sides) < 2:
         return None
     bound = {each.name: replace(each, equals=sides[0].name) for each in sides[1:]}
@@ -79,11 +79,13 @@ def squared(plan: Plan) -> Plan | None:
 
 
 def _counted(plan: Plan) -> list[Named]:
-    """The free sizes of axes that are no features: how many samples there are, and how many tokens along each axis."""
+    """The free sizes of axes that are no features: how many samples there are, and how many tokens along each axis; but
+    not how many keys, whose number is their own.
+    """
     axes = {str(axis) for value in plan.call.values() if isinstance(value, list) for axis in value}
     return [
         each for each in plan.symbols
-        if each.name in axes and not each.equals and each.fixed is None and each.meaning not in FEATURES
+        if each.name in axes and not each.equals and each.fixed is None and each.meaning not in {*FEATURES, "keys"}
     ]  # fmt: skip
 
 
