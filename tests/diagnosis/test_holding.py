@@ -120,7 +120,7 @@ def test_a_fault_is_found_although_another_check_fails(monkeypatch, name):
     ("name", "told"),
     [
         ("settings", "call"), ("remember", "cache"), ("goal_of", "ideal"), ("proved", "proof"),
-        ("docstring_notes", "documentation"), ("candidates", "patches"), ("turned_calls", "layout"),
+        ("docstring_notes", "documentation"), ("turned_calls", "layout"),
     ],
 )  # fmt: skip
 def test_what_stands_around_the_checks_is_held_too(monkeypatch, name, told):

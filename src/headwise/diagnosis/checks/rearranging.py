@@ -58,7 +58,15 @@ def _unknown(attention: Attention, breach: Breach) -> Suspect:
         return Suspect("batch-length-confused", entry.operation.span)
     if breach.what in ("samples mixed", "unequal samples"):
         return Suspect("sample-leak", entry.operation.span)
-    return Suspect("unknown", entry.operation.span, said={"segment": breach.side}, guess="layout")
+    # weights that are summed by themselves meet no value in any order of axes
+    guess = "" if entry is attention.context and _sums_alone(entry) else "layout"
+    return Suspect("unknown", entry.operation.span, said={"segment": breach.side}, guess=guess)
+
+
+def _sums_alone(entry: Seen) -> bool:
+    """Whether a product sums over an axis that one side has alone."""
+    joint = entry.joint
+    return joint is not None and not (set(joint.left) ^ set(joint.right)) <= set(joint.out)
 
 
 def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
