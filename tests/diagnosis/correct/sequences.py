@@ -128,8 +128,8 @@ class FewerKeys(Split):
 class Mutual(Split):
     """Tokens choose among slots and slots among tokens, by the same scores."""
 
-    def forward(self, x, slots):
+    def forward(self, x, slots, mask):
         q, k, v = self.sides(x, slots)
-        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5 + mask
         to_slots = torch.einsum("bhts,bhtd->bhsd", scores.softmax(dim=-1), self.split(self.v(x)))
         return self.merge(scores.softmax(dim=-2) @ v), self.merge(to_slots)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from headwise.diagnosis.checks.sharing import is_mutual
 from headwise.diagnosis.following.anatomy import Attention
+from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import Sight
 
 __all__ = ["is_other_half", "of_others"]
@@ -15,10 +17,15 @@ __all__ = ["is_other_half", "of_others"]
 Pair = tuple[Attention, Sight | None, Sight | None]
 
 
-def is_other_half(pair: Pair, pairs: Sequence[Pair]) -> bool:
-    """Whether a mask hides none of these keys, but some of those that share a softmax with them and are of others."""
-    mine, source = pair[0].softmax, _source(pair)
-    others = [each for each in pairs if mine is not None and each[0] is not pair[0] and each[0].softmax is mine]
+def is_other_half(run: Run, at: Attention, pairs: Sequence[Pair]) -> bool:
+    """Whether a mask hides none of these keys, but some of those that share a softmax with them and are of others; or
+    both sides choose among each other, and nobody says which of them the mask hides.
+    """
+    if is_mutual(run, at):
+        return True
+    pair = next(each for each in pairs if each[0] is at)
+    mine, source = at.softmax, _source(pair)
+    others = [each for each in pairs if mine is not None and each[0] is not at and each[0].softmax is mine]
     return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)
 
 

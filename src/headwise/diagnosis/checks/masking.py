@@ -35,7 +35,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
-        if (sources and int(with_mask.source.max()) not in sources) or is_other_half((a, with_mask, without), pairs):
+        if (sources and int(with_mask.source.max()) not in sources) or is_other_half(masked, a, pairs):
             # it looks at other tokens than those that the mask is for
             continue
         samples = int(with_mask.sample.max()) + 1

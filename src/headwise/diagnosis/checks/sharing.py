@@ -19,7 +19,7 @@ from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Suspect
 from headwise.tracing.movement import is_movement
 
-__all__ = ["TOLERANCE", "key_axis", "sharing_suspects", "weights_of"]
+__all__ = ["TOLERANCE", "is_mutual", "key_axis", "sharing_suspects", "weights_of"]
 
 # values are float64, but what a person turns into float32 on the way stays that exact
 TOLERANCE = 2e-5
@@ -37,7 +37,7 @@ def sharing_suspects(run: Run) -> list[Suspect]:
         if weights is None or _shares(weights):
             continue
         softmax = attention.softmax
-        if softmax is not None and _is_mutual(run, attention, softmax):
+        if is_mutual(run, attention):
             continue
         if softmax is not None:
             out += _wrong_axis(run, attention, softmax)
@@ -110,10 +110,11 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def _is_mutual(run: Run, attention: Attention, softmax: Seen) -> bool:
+def is_mutual(run: Run, attention: Attention) -> bool:
     """Whether the same scores are shared out along two axes, for two sums: each side chooses among the other."""
+    softmax = attention.softmax
     others = [each.softmax for each in attentions(run) if each.scores is not None and each.scores is attention.scores]
-    return any(each is not None and _goes_over(each) != _goes_over(softmax) for each in others)
+    return softmax is not None and any(each is not None and _goes_over(each) != _goes_over(softmax) for each in others)
 
 
 def _is_shared_again(attention: Attention, softmax: Seen) -> bool:

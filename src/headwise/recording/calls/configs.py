@@ -75,7 +75,8 @@ def _ways(
     """The ways to fill in a config: the heads that are not read here are as many as those that are."""
     mapped = {} if kind is None else getattr(kind[1], "attribute_map", {})
     is_read = {name: name in {*names, *(mapped.get(each) for each in names)} for name in (each.name for each in own)}
-    heads = sorted((each.name for each in own if init_role(each.name) == "heads"), key=lambda name: not is_read[name])
+    roles = {each.name: init_role(each.name) for each in own if each.default is EMPTY or type(each.default) is int}
+    heads = sorted((name for name in roles if roles[name] == "heads"), key=lambda name: not is_read[name])
     unread = [name for name in heads[1:] if not is_read[name]]
     yield from _tied(own, unread, reading)[: MOST * 3]
     # a config may check that the layers are as many as another of its lists is long
