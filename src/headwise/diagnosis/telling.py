@@ -44,13 +44,15 @@ def _finding(suspect: Suspect, files: Mapping[str, str], held: Held, lang: str) 
     if said.get("error") and not evidence:
         evidence = str(said["error"])
     source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
+    # what is so on purpose is not patched
+    patches = () if suspect.severity == "note" else held("patches", (), candidates, suspect)
     return Finding(
         kind=suspect.kind, severity=suspect.severity, line=None if span is None else span.line,
         end_line=None if span is None else span.end_line or span.line, column=None if span is None else span.column,
         source=source, proved=bool(suspect.proved), evidence=evidence,
         file="" if span is None else files.get(span.file, span.file),
         end_column=None if span is None else span.end_column, code="" if span is None else span.source,
-        what=words["what"], why=words["why"], fix=words["fix"], candidates=held("patches", (), candidates, suspect),
+        what=words["what"], why=words["why"], fix=words["fix"], candidates=patches,
     )  # fmt: skip
 
 

@@ -36,7 +36,9 @@ class _Reading:
 def compared(trace: Trace) -> tuple[Comment, ...]:
     """The chains of shapes in the comments of a trace's sources that could be read: right, or surely wrong."""
     scale = Scale(trace.symbols)
-    found = [each for file, text in trace.sources.items() for each in remarks(file, text, trace.steps)]
+    # of the files of a repository only these say anything of what ran
+    ran = {place.file for step in trace.steps for place in (step.place, *step.chain)}
+    found = [each for file, text in trace.sources.items() if file in ran for each in remarks(file, text, trace.steps)]
     readings = [(each, _read(each, scale)) for each in found]
     right = [reading for _, reading in readings if reading is not None and not reading.wrong]
     out = []
