@@ -271,9 +271,9 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
     said = exam.plan.call.get("_mask")
     if not found or exam.is_mask_sure or not isinstance(said, Mapping) or said["means"] == "lengths":
         return found
-    finite = FinitePlan(**exam.plan.__dict__)
     if found[0].kind == "mask-nan" and said["means"] == "additive":
         # less than minus infinity is more than all
+        finite = FinitePlan(**exam.plan.__dict__)
         named = masking_suspects(exam.run(plan=finite), free)
         if named and named[0].kind != "mask-nan":
             exam.plan = finite
@@ -284,6 +284,9 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
             continue
         plan = replace(exam.plan, call={**exam.plan.call, "_mask": {**said, "means": means}})
         other = exam.run(plan=plan)
+        if other.record.failure is not None and "dtype" not in said:
+            plan = replace(plan, call={**plan.call, "_mask": {**plan.call["_mask"], "dtype": "float"}})
+            other = exam.run(plan=plan)
         if other.record.failure is None and attentions(other):
             suspects = masking_suspects(other, free)
             if not suspects:

@@ -25,7 +25,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed
-from headwise.recording.calls import Plan, init_role
+from headwise.recording.calls import Plan, call_role, callee, init_role, parameters
 
 __all__ = ["remember"]
 
@@ -33,6 +33,7 @@ StandIns = Mapping[Site, Callable[..., Any]]
 # so many operations that are wrong are looked at, so many of them at once or all
 MOST = 8
 MOST_AT_ONCE = 2
+KEYS = ("key", "value")
 # keys in a window that leaves some of the tokens behind
 WINDOW = 3
 
@@ -46,7 +47,7 @@ def remember(exams: Sequence[Examination]) -> None:
         exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
         return
     exam.examined["cache"] = Missed("doctor.missed.no_cache")
-    plan = exam.free
+    plan = _alone(exam, exam.free)
     symbol = next((each for each in plan.symbols if each.name == "L"), None)
     is_free = symbol is not None and not symbol.equals and symbol.fixed is None
     if not is_free or not any("L" in shape for shape in plan.call.values() if isinstance(shape, list)):
@@ -74,6 +75,16 @@ def remember(exams: Sequence[Examination]) -> None:
             # what is wrong without a flag is wrong with it
             return
         exam.suspects += _with_windows(decoder, exam)
+
+
+def _alone(exam: Examination, plan: Plan) -> Plan:
+    """The plan without keys of their own where they may be left out: beside a cache these may mean another memory."""
+    spare = {each.name for each in parameters(callee(plan.target)) if each.default is None}
+    call = {name: each for name, each in plan.call.items() if name not in spare or call_role(name) not in KEYS}
+    if len(call) == len(plan.call):
+        return plan
+    alone = replace(plan, call=call)
+    return alone if exam.run(plan=alone).record.failure is None else plan
 
 
 def _decoder(exam: Examination, plan: Plan) -> Decoder:

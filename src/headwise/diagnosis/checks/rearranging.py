@@ -57,7 +57,7 @@ def _unknown(attention: Attention, breach: Breach) -> Suspect:
     if breach.what == "samples":
         return Suspect("batch-length-confused", entry.operation.span)
     if breach.what in ("samples mixed", "unequal samples"):
-        return Suspect("sample-leak", entry.operation.span)
+        return Suspect("sample-leak", entry.operation.span, guess="layout")
     # weights that are summed by themselves meet no value in any order of axes
     guess = "" if entry is attention.context and _sums_alone(entry) else "layout"
     return Suspect("unknown", entry.operation.span, said={"segment": breach.side}, guess=guess)

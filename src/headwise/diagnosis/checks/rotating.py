@@ -31,7 +31,7 @@ STEP = 0.3
 def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
     """What is wrong with a rotation by position, seen where all tokens are alike."""
     done = rerun(more_change=_alike)
-    if done.record.failure is not None:
+    if done.record.failure is not None or not _are_places_first(done):
         return []
     others = {name: each for name, each in done.named.items() if name not in done.known and name != done.plan.mask}
     tables = [name for name, each in others.items() if _is_table(name, each)]
@@ -55,6 +55,12 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
     return []
 
 
+def _are_places_first(done: Run) -> bool:
+    """Whether tokens lie along the first or the second axis of all that holds some, as `_alike` takes it."""
+    shapes = [said for said in done.plan.call.values() if isinstance(said, list)]
+    return all(said.index(name) < len("BL") for said in shapes for name in ("L", "S") if name in said and len(said) > 1)
+
+
 def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: Callable[..., Run]) -> Suspect:
     """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
     said = {"segment": "q, k"}
@@ -70,9 +76,11 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
         return again
 
     mended = mended_turn(done, number, right)
+    # halves and quarters of the features are whole numbers only where the width allows it
+    guess = "sizes" if done.sizes.get("d", 4) % 4 else ""
     if mended is None:
-        return Suspect("rotary-wrong", called(one), said=said)
-    return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]})
+        return Suspect("rotary-wrong", called(one), said=said, guess=guess)
+    return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]}, guess=guess)
 
 
 def _unturned(entries: Sequence[Seen], others: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:

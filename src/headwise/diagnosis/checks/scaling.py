@@ -47,6 +47,8 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if isclose(prod(each.value for each in late), 1, rel_tol=NEAR):
         # what one takes another gives back
         late = []
+    # any other number is a gate, or what two maps are mixed by
+    late = [each for each in late if _is_scale(each.value, scale.width, run.sizes)]
     if isclose(total, wanted, rel_tol=NEAR):
         return [_after(each, wanted) for each in late[:1]]
     if any(isclose(total, wanted / sqrt(each), rel_tol=NEAR) for each in terms_of(scale.attention)):
@@ -157,6 +159,12 @@ def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
     return next((name for name, value in known.items() if isclose(total, value, rel_tol=NEAR)), "constant")
 
 
+def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
+    """Whether a number is one that scores are scaled by, rightly or not: a root or a whole of some width or count."""
+    known = {width, sizes.get("D", sizes.get("H", 1) * width), *(sizes.get(name, 1) for name in "HLS")} - {1}
+    return any(isclose(value, each**power, rel_tol=NEAR) for each in known for power in (-1, -0.5, 0.5, 1))
+
+
 def _wrong(
     kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
 ) -> Suspect:
@@ -204,7 +212,8 @@ def _is_unscaled(run: Run, scale: Scale) -> bool:
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.scores
-    late = next((each for each in scale.after if abs(each.value - 1) > NEAR and each.value and not _learns(each)), None)
+    found = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
+    late = next(found, None)
     if (
         scores is None
         or is_bucketed(run, scale)

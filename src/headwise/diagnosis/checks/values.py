@@ -24,6 +24,8 @@ __all__ = ["value_suspects"]
 MEANT = ("drop", "mask", "where", "pool", "fft", "interpolate", "fold", "conv", "norm", "pad", "tril", "triu", "clamp",
          "relu", "threshold", "topk", "scatter", "gather", "shrink", "softmax", "setitem", "nan_to_num", "entmax",
          "sparsemax")  # fmt: skip
+# what only rounds
+CASTS = frozenset({"float", "half", "bfloat16", "double", "to", "type", "type_as"})
 NEAR = 1e-9
 
 
@@ -114,7 +116,7 @@ def _is_alone(entry: Seen) -> bool:
 
 
 def _is_meant(entry: Seen) -> bool:
-    return any(each in entry.last for each in MEANT)
+    return entry.last in CASTS or any(each in entry.last for each in MEANT)
 
 
 def _is_scaled(entry: Seen) -> bool:
