@@ -7,10 +7,11 @@ import inspect
 import linecache
 from collections.abc import Iterator
 
+from torch import nn
+
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
-from headwise.recording.calls import callee
 
 __all__ = ["silent_suspects"]
 
@@ -19,17 +20,29 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 def silent_suspects(done: Run) -> list[Suspect]:
     """A call that ran to its end and gave None, where nothing that it is written as returns a value."""
-    if done.record.failure is not None or done.record.result is not None or not done.record.operations:
+    is_silent = done.record.failure is None and done.record.result is None and bool(done.record.operations)
+    if not is_silent or not isinstance(done.target, nn.Module):
+        # a function may work in place
         return []
-    kind = type(done.target)
-    function = inspect.unwrap(kind.forward if hasattr(kind, "forward") else callee(done.plan.target))
+    function = inspect.unwrap(type(done.target).forward)
     code = getattr(function, "__code__", None)
     written = None if code is None else _function(code.co_filename, code.co_firstlineno, code.co_name)
     if code is None or written is None or any(each.value is not None for each in _returns(written)):
         return []
     last = written.body[-1]
+    if not _is_result(last):
+        return []
     span = Span(code.co_filename, code.co_name, last.lineno)
     return [Suspect("unknown", span, words="no_return")]
+
+
+def _is_result(last: ast.stmt) -> bool:
+    """Whether a last statement makes a value, and writes it into nothing that is there."""
+    if isinstance(last, ast.Assign):
+        return all(isinstance(each, ast.Name) for each in last.targets)
+    call = last.value if isinstance(last, ast.Expr) else None
+    name = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+    return isinstance(call, ast.Call) and not name.endswith("_")
 
 
 def _function(file: str, line: int, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -160,9 +160,10 @@ def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
 
 
 def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
-    """Whether a number is one that scores are scaled by, rightly or not: a root or a whole of some width or count."""
-    known = {width, sizes.get("D", sizes.get("H", 1) * width), *(sizes.get(name, 1) for name in "HLS")} - {1}
-    return any(isclose(value, each**power, rel_tol=NEAR) for each in known for power in (-1, -0.5, 0.5, 1))
+    """Whether a number is one that scores are scaled by, rightly or not: a width, or the root of one or of a count."""
+    widths = {width, sizes.get("D", sizes.get("H", 1) * width)}
+    roots = {each**0.5 for each in {*widths, *(sizes.get(name, 1) for name in "HLS")}}
+    return any(isclose(value, each**power, rel_tol=NEAR) for each in (widths | roots) - {1} for power in (-1, 1))
 
 
 def _wrong(

@@ -14,6 +14,8 @@ __all__ = ["as_given", "level", "small", "squared"]
 # for sizes that bear the name of a parameter of the person's
 PARAMETERS = (6, 8, 9, 10, 12, 14, 15, 16)
 # a model that is wider is not built as wide as it was given
+# numbers of the largest tensor of a run at the sizes of the person
+LARGEST = 1 << 24
 WIDEST = 2048
 # as many of everything that is counted, where that is to be one number
 COUNT = 6
@@ -57,7 +59,9 @@ def small(plan: Plan) -> dict[str, int]:
 def as_given(plan: Plan) -> dict[str, int] | None:
     """The sizes that the person gave, and small ones of what they left open; None: they are too large to be tried."""
     out = {**small(plan), **plan.real}
-    if max(out.values(), default=0) > WIDEST:
+    length, heads = max(out.get("L", 1), out.get("S", 1)), out.get("H", 1)
+    scores = out.get("B", 1) * length * max(out.get("D", 1), heads * length)
+    if max(out.values(), default=0) > WIDEST or scores > LARGEST:
         return None
     return {**out, **{each.name: evaluated(each.equals, out) for each in plan.symbols if each.equals}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import sysconfig
 import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -23,6 +24,8 @@ __all__ = ["Silent", "is_kept", "is_of_code"]
 PROBES = 3
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
+# what every class has one of: an error names it without saying whose it is
+SHARED = ("__init__", "__call__", "forward")
 COUNT = re.compile(r"(\w+)\(\) (?:takes|missing|got an unexpected)\b")
 
 
@@ -52,7 +55,9 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
             isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
         )
     if isinstance(error, TypeError) and COUNT.search(str(error)):
-        return _calls_itself_wrong(error)
+        made = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
+        # what the constructor was given by us may take other arguments than what was meant
+        return not any("_expr" in each for each in made) and _calls_itself_wrong(error)
     if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
         return plan is not None and _is_widened(plan)
     # the number may be one that it was called with
@@ -65,8 +70,12 @@ def is_kept(value: object) -> bool:
     """Whether a value is a module of torch or of Python itself, whose names are known."""
     if not isinstance(value, ModuleType):
         return False
-    root = value.__name__.partition(".")[0]
-    return root == "torch" or root in sys.stdlib_module_names
+    root, _, rest = value.__name__.partition(".")
+    if root == "torch":
+        # operations of an extension that is not loaded are not torch's own
+        return not rest.startswith("ops")
+    file = getattr(value, "__file__", None)
+    return root in sys.stdlib_module_names and (file is None or file.startswith(sysconfig.get_path("stdlib")))
 
 
 def _is_furnished(made: Any, plan: Plan) -> bool:
@@ -88,7 +97,7 @@ def _last_frame(error: BaseException) -> FrameType | None:
 def _calls_itself_wrong(error: TypeError) -> bool:
     """Whether a function of the same file was called with what it does not take, by code of the file."""
     frame, found = _last_frame(error), COUNT.search(str(error))
-    if frame is None or found is None:
+    if frame is None or found is None or found[1] in SHARED:
         return False
     own = frame.f_locals.get("self")
     function = getattr(type(own), found[1], None) or frame.f_globals.get(found[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import inspect
 from collections.abc import Mapping
@@ -83,7 +84,10 @@ class Plan:
             shared = {
                 each.name: each.default for each in parameters(self.target) if isinstance(each.default, nn.Module)
             }
-            own = {name: copy.deepcopy(each) for name, each in shared.items() if name not in self.init}
+            own = {}
+            for name in shared.keys() - self.init.keys():
+                with contextlib.suppress(RuntimeError, TypeError):
+                    own[name] = copy.deepcopy(shared[name])
             built = self.target(**own, **{name: self._value(value, sizes) for name, value in self.init.items()})
         return built.eval() if isinstance(built, nn.Module) else built
 

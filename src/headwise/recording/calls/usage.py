@@ -7,6 +7,7 @@ import doctest
 import inspect
 import linecache
 import operator
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,8 @@ def usages(target: Any, namespace: Mapping[str, Any]) -> list[Usage]:
 def _trees(target: Any, namespace: Mapping[str, Any]) -> Iterator[ast.Module]:
     """The file of a target, its other cells, and the examples in its words."""
     file = str(namespace.get("__file__") or getattr(getattr(target, "__code__", None), "co_filename", ""))
-    root = file.rpartition("[")[0] or file
+    # the cells of a notebook are told apart by a number
+    root = re.sub(r"\[\d+\]$", "", file)
     texts = ["".join(linecache.getlines(each)) for each in dict.fromkeys([file, *linecache.cache]) if root
              and each.startswith(root)]  # fmt: skip
     words = [target.__doc__, getattr(getattr(target, "forward", None), "__doc__", "")]

@@ -23,9 +23,11 @@ def imported(target: Target, source: Source) -> Loaded:
     """The object of a target of the kind "module". Its own file is that in which the object was written."""
     if not target.name:
         raise unnamed(target, source)
-    file = str(file_of_module(target.path) or "")
+    file, root = str(file_of_module(target.path) or ""), target.name.partition(".")[0]
     try:
         module = importlib.import_module(target.path)
+        # a package may make its names only when they are asked for
+        lazy = {root: getattr(module, root)} if hasattr(module, root) else {}
     except ModuleNotFoundError as error:
         missing = str(error.name)
         raise refusal("refuse.target_package", name=missing, package=missing.partition(".")[0]) from error
@@ -33,9 +35,6 @@ def imported(target: Target, source: Source) -> Loaded:
         raise
     except Exception as error:
         raise not_run(error, target, file, 1) from error
-    root = target.name.partition(".")[0]
-    # a package may make its names only when they are asked for
-    lazy = {root: getattr(module, root)} if hasattr(module, root) else {}
     value = attribute({**vars(module), **lazy}, target, source)
     home = sys.modules.get(getattr(value, "__module__", None) or target.path, module)
     own = getattr(home, "__file__", None) or ""
