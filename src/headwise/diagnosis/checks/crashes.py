@@ -21,7 +21,7 @@ from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
-from headwise.recording.calls import call_role, is_kept, is_of_code
+from headwise.recording.calls import call_role, is_of_code, is_of_library
 
 __all__ = ["crash_suspect"]
 
@@ -39,7 +39,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if isinstance(error, NameError):
         is_missing = is_optional(failure.span, name_of(error))
         return None if is_missing else name_suspect(error, failure.span, exam, said)
-    if isinstance(error, AttributeError) and (isinstance(error.obj, nn.Module | Tensor) or is_kept(error.obj)):
+    if isinstance(error, AttributeError) and (isinstance(error.obj, nn.Module | Tensor) or is_of_library(error.obj)):
         # what was called with a tensor may want something else
         is_other = is_of_another_kind(error, done.named.values())
         return None if is_other else attribute_suspect(error, failure, said)

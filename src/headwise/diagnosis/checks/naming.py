@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headwise.diagnosis.checks.refusing import name_of
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.recording import Span
-from headwise.recording.calls import is_kept
+from headwise.recording.calls import is_of_library
 
 __all__ = ["attribute_suspect", "meanings", "name_suspect"]
 
@@ -37,7 +37,7 @@ def attribute_suspect(error: AttributeError, failure: Any, said: dict[str, objec
         words = "" if near else "attribute_unmade"
         said = {**said, "name": name, "near": near[0] if near else ""}
         return Suspect("wrong-attribute", failure.span, said=said, words=words)
-    if is_kept(module):
+    if is_of_library(module):
         near = difflib.get_close_matches(name, [each for each in dir(module) if each[0] != "_"], n=1, cutoff=TORCH)
         words = "" if near else "attribute_unmade"
         said = {**said, "name": name, "near": near[0] if near else ""}

@@ -36,16 +36,17 @@ class Padding:
 def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     """What is wrong with a mask made of tokens, where some of these are padding. free: the run in which none is."""
     for padding in _paddings(free):
+        bare = free
         if bool((free.given[padding.name] == padding.number).any()):
-            free = exam.run(change=_changed(exam, padding, lambda tokens: tokens))
+            bare = exam.run(change=_changed(exam, padding, lambda tokens: tokens))
         done: Run = exam.run(change=_changed(exam, padding, _padded(padding)))
-        if done.record.failure is not None or len(attentions(done)) != len(attentions(free)):
+        if done.record.failure is not None or len(attentions(done)) != len(attentions(bare)):
             continue
         tokens = done.given.get(padding.name)
         if tokens is None:
             continue
         pads = tokens == padding.number
-        for a, b in zip(attentions(done), attentions(free), strict=True):
+        for a, b in zip(attentions(done), attentions(bare), strict=True):
             masked, plain = sight_of(a), sight_of(b)
             if masked is None or plain is None or masked.weights.shape != plain.weights.shape:
                 continue
@@ -58,9 +59,9 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
 
 
 def _paddings(run: Run) -> list[Padding]:
-    """What the tokens of each argument are compared with."""
+    """What the tokens of each argument are compared with, each number once."""
     names = [name for name, said in run.plan.call.items() if isinstance(said, Mapping) and "_ids" in said]
-    out = []
+    out: list[Padding] = []
     for entry in run.seen:
         if entry.operation.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
             continue
@@ -73,7 +74,8 @@ def _paddings(run: Run) -> list[Padding]:
             if own is None or not is_it or own.ndim != 2 or number < 0:
                 continue
             others = own[own != number]
-            if others.numel():
+            is_new = all((each.name, each.number) != (name, number) for each in out)
+            if others.numel() and is_new:
                 out.append(Padding(name, number, int(others.min()), entry))
     return out
 

@@ -223,7 +223,7 @@ def _by_distance(attention: Attention) -> bool | None:
         return None
     product, x, y = (each.movedim((row, column), (-2, -1)) for each in (product, x, y))
     flat, x, y = (each.reshape(-1, *each.shape[-2:])[:8] for each in (product, x, y))
-    return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(x.max()) + 1))
+    return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(max(x.max(), y.max())) + 1))
 
 
 def _widths(count: int) -> list[int]:

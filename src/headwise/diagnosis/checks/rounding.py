@@ -23,6 +23,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
+from headwise.recording.identity import tensors
 
 __all__ = ["as_rounded", "erased", "says_root"]
 
@@ -123,6 +124,6 @@ def _given(place: int, factor: float) -> Callable[..., Any]:
     """A stand-in that multiplies one of its operands by a number, whatever the other is."""
 
     def right(*args: Any, **options: Any) -> Any:
-        return [*args, *options.values()][place] * factor
+        return list(tensors((args, options)))[place] * factor
 
     return right

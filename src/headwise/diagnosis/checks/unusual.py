@@ -79,19 +79,21 @@ def _left_behind(done: Run) -> list[Suspect]:
     """A tensor that is made with the module and kept as a plain attribute: the module is moved without it."""
     if not isinstance(done.target, nn.Module):
         return []
-    fresh = done.plan.build(done.sizes)
-    kept = {path: vars(module) for path, module in fresh.named_modules() if isinstance(fresh, nn.Module)}
-    for path, module in done.target.named_modules():
-        if type(module).__module__.startswith("torch."):
-            continue
-        for name, value in vars(module).items():
-            is_made = isinstance(value, Tensor) and isinstance(kept.get(path, {}).get(name), Tensor)
-            if not is_made or value.ndim == 0 or isinstance(value, nn.Parameter):
-                continue
-            user = next((each for each in done.seen if any(t is value for t in each.tensors)), None)
-            if user is not None and user.last not in MOVES:
-                span = assigned(module, [name]) or user.operation.span
-                return [_note("parameters-unregistered", "left_behind", span, {"name": name})]
+    plain = [
+        (path, module, name, value)
+        for path, module in done.target.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor) and value.ndim and not type(module).__module__.startswith("torch.")
+    ]
+    # what a call leaves there is made where the call is
+    fresh = done.plan.build(done.sizes) if plain else None
+    made = dict(fresh.named_modules()) if isinstance(fresh, nn.Module) else {}
+    for path, module, name, value in plain:
+        user = next((each for each in done.seen if any(t is value for t in each.tensors)), None)
+        is_made = isinstance(vars(made.get(path, module)).get(name), Tensor) and path in made
+        if is_made and user is not None and user.last not in MOVES:
+            span = assigned(module, [name]) or user.operation.span
+            return [_note("parameters-unregistered", "left_behind", span, {"name": name})]
     return []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from headwise.diagnosis.tried import Missed, told
 from headwise.recording.calls import Clock
 from headwise.wording import say
 
-__all__ = ["ENDING", "LONG", "SHORT", "Again", "Effort", "mended"]
+__all__ = ["ENDING", "LONG", "SHORT", "Again", "Effort", "by_file", "mended"]
 
 # what ends a call before the rest of it is seen; one without a name that has a patch gives nothing back
 ENDING = frozenset({"unknown", "undefined-name", "wrong-attribute", "view-noncontiguous", "raises", "mask-raises"})
@@ -42,7 +42,7 @@ def mended(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: 
     together = {at: each[0] for at, each in every.items()}
     if together and not _overlaps(found, together):
         tries += 1
-        is_all = _helps(found, [found.findings[at] for at in together], again(_by_file(found, together)))
+        is_all = _helps(found, [found.findings[at] for at in together], again(_chosen(found, together)))
         chosen = together if is_all else {}
         if not is_all and len(together) == 1:
             # just this has been tried
@@ -56,7 +56,7 @@ def mended(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: 
             left.add(at)
             continue
         tries += 1
-        if _helps(found, [found.findings[at]], again(_by_file(found, {at: edits}))):
+        if _helps(found, [found.findings[at]], again(_chosen(found, {at: edits}))):
             chosen[at] = edits
     findings = [
         _patched(each, chosen[at], texts[each.file], lang) if at in chosen else each
@@ -72,17 +72,21 @@ def _untried(found: Diagnosis, left: Collection[int], effort: Effort, lang: str)
     return {"patches": told(Missed(key, {"lines": lines}), lang=lang)} if left else {}
 
 
-def _by_file(found: Diagnosis, chosen: Mapping[int, Edits]) -> dict[str, list[Edit]]:
-    """The edits of findings by the files that they are of, each once."""
+def by_file(pairs: Iterable[tuple[Finding, Sequence[Edit]]]) -> dict[str, list[Edit]]:
+    """The edits of findings by the files that these are of, each once."""
     out: dict[str, list[Edit]] = {}
-    for at, own in chosen.items():
-        known = out.setdefault(found.findings[at].file, [])
+    for finding, own in pairs:
+        known = out.setdefault(finding.file, [])
         known += [each for each in own if each not in known]
     return out
 
 
+def _chosen(found: Diagnosis, chosen: Mapping[int, Edits]) -> dict[str, list[Edit]]:
+    return by_file((found.findings[at], own) for at, own in chosen.items())
+
+
 def _overlaps(found: Diagnosis, chosen: Mapping[int, Edits]) -> bool:
-    return any(_overlap(own) for own in _by_file(found, chosen).values())
+    return any(_overlap(own) for own in _chosen(found, chosen).values())
 
 
 def _overlap(edits: Sequence[Edit]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.patches.mending import ENDING, Again, Effort, mended
+from headwise.diagnosis.patches.mending import ENDING, Again, Effort, by_file, mended
 from headwise.diagnosis.patches.sources import Edit, applied
 
 __all__ = ["uncovered"]
@@ -15,7 +15,7 @@ __all__ = ["uncovered"]
 def uncovered(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str) -> Diagnosis:
     """A diagnosis with what its target does wrong once the calls that fail are mended. effort: of trying patches."""
     ends = [each for each in found.faults if each.kind in ENDING and each.edits]
-    edits = _by_file(ends)
+    edits = by_file((each, each.edits) for each in ends)
     then = again(edits) if ends else None
     if then is None or then.verdict == "not examined":
         return found
@@ -56,14 +56,6 @@ def _shift(line: int, edits: Sequence[Edit]) -> int:
     for each in sorted(edits, key=lambda one: one.line):
         if each.line + out < line:
             out += each.text.count("\n") - (each.end_line - each.line)
-    return out
-
-
-def _by_file(findings: Sequence[Finding]) -> dict[str, list[Edit]]:
-    out: dict[str, list[Edit]] = {}
-    for finding in findings:
-        known = out.setdefault(finding.file, [])
-        known += [each for each in finding.edits if each not in known]
     return out
 
 

@@ -2,7 +2,7 @@
 
 from headwise.recording.calls.asked import Found
 from headwise.recording.calls.callee import callee, whole
-from headwise.recording.calls.certain import is_kept, is_of_code
+from headwise.recording.calls.certain import is_of_code, is_of_library
 from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.finding import find
 from headwise.recording.calls.given import checked_call, checked_init
@@ -28,7 +28,7 @@ __all__ = [
     "evaluated",
     "find",
     "init_role",
-    "is_kept",
+    "is_of_library",
     "is_of_code",
     "mask_arguments",
     "masks",

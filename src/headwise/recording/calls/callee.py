@@ -47,7 +47,7 @@ def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str
     while isinstance(target, functools.partial) and isinstance(target.func, type):
         names = [each.name for each in parameters(target.func)]
         own = {**dict(zip(names, target.args, strict=False)), **target.keywords}
-        if any(isinstance(each, Mapping | list) for each in own.values()):
+        if len(target.args) > len(names) or any(isinstance(each, Mapping | list) for each in own.values()):
             break
         target, init = target.func, {**own, **(init or {})}
     return target, init

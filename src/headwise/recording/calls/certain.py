@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headwise.recording.calls.lessons import FOREIGN, SHAPE
 from headwise.recording.calls.plan import Plan
 
-__all__ = ["Silent", "is_kept", "is_of_code"]
+__all__ = ["Silent", "is_of_library", "is_of_code"]
 
 PROBES = 3
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
@@ -48,7 +48,9 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         if plan is not None and _is_furnished(error.obj, plan):
             return False
         return (
-            isinstance(error.obj, nn.Module | Tensor) or is_kept(error.obj) or "before Module.__init__()" in str(error)
+            isinstance(error.obj, nn.Module | Tensor)
+            or is_of_library(error.obj)
+            or "before Module.__init__()" in str(error)
         )
     if isinstance(error, TypeError) and WHOLE.search(str(error)):
         return plan is not None and not any(
@@ -66,7 +68,7 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None and not is_given
 
 
-def is_kept(value: object) -> bool:
+def is_of_library(value: object) -> bool:
     """Whether a value is a module of torch or of Python itself, whose names are known."""
     if not isinstance(value, ModuleType):
         return False
@@ -109,7 +111,12 @@ def _is_widened(plan: Plan) -> bool:
     heads = [each.name for each in plan.symbols if each.meaning == "heads"]
     places = set()
     for probe in range(PROBES):
-        with redirect_stdout(io.StringIO()), warnings.catch_warnings(), torch.enable_grad():
+        with (
+            redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+            torch.enable_grad(),
+            torch.random.fork_rng(devices=()),
+        ):
             warnings.simplefilter("ignore")
             try:
                 sizes = plan.sizes(probe)

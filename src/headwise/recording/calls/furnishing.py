@@ -60,8 +60,8 @@ def _kinds(target: Any, namespace: Mapping[str, Any]) -> dict[str, Any]:
         name: each
         for name, each in namespace.items()
         if each is not target
-        and getattr(each, "__module__", "") == home
         and (inspect.isfunction(each) or (isinstance(each, type) and issubclass(each, nn.Module)))
+        and each.__module__ == home
     }
 
 
