@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headwise.recording.calls.lessons import FOREIGN, SHAPE
 from headwise.recording.calls.plan import Plan
 
-__all__ = ["Silent", "is_of_library", "is_of_code"]
+__all__ = ["Silent", "is_of_code", "is_of_library"]
 
 PROBES = 3
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
