@@ -9,7 +9,7 @@ from torch import nn
 import headwise as hw
 from headwise.diagnosis import diagnosing, examining, holding, laws
 from headwise.diagnosis.checks.rearranging import layout_suspects
-from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.holding import Held
 from headwise.diagnosis.plans import settings
 from headwise.recording.calls import find

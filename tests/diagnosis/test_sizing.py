@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from headwise.diagnosis.diagnosed import doctor
-from headwise.diagnosis.examining import HELD, Examination
+from headwise.diagnosis.examination import HELD, Examination
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording import record
 from headwise.recording.calls import find

@@ -14,7 +14,8 @@ from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.evidence import is_call_guessed, weigh
-from headwise.diagnosis.examining import Examination, broken, examined
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.examining import broken, examined
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed
 

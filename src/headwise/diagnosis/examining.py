@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
-
-import torch
+from collections.abc import Mapping
+from dataclasses import replace
 
 from headwise.diagnosis.checks.coming import is_counted
 from headwise.diagnosis.checks.crashes import crash_suspect
@@ -23,138 +18,18 @@ from headwise.diagnosis.checks.scaling import scales_suspects
 from headwise.diagnosis.checks.sharing import sharing_suspects
 from headwise.diagnosis.checks.splitting import unsplit_heads
 from headwise.diagnosis.checks.values import value_suspects
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import attentions
-from headwise.diagnosis.following.replacing import Site
-from headwise.diagnosis.following.running import Manner, Run, run
+from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.holding import Held
-from headwise.diagnosis.plans.opening import FinitePlan, FlippedPlan, OpenPlan, TurnedPlan, is_shut, looks_back
-from headwise.diagnosis.plans.sizing import small
-from headwise.diagnosis.suspects import Change, Suspect, both, together
+from headwise.diagnosis.plans.opening import FinitePlan, FlippedPlan, looks_back
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 
-__all__ = ["Examination", "broken", "examined"]
+__all__ = ["broken", "examined"]
 
 # more faults than this in one class are not looked for
 MOST = 12
-# bytes of tensors in the runs that are kept
-HELD = 200 << 20
-# what is found out once for all repairs of one plan
-KNOWN = ("sizes", "free", "dtype")
-
-
-@dataclass
-class Examination:
-    """One plan under examination. suspects: found so far, in order; inherited: what puts right what was found before;
-    stand_ins: that, and what puts the suspects right. kept: runs that were made, by what they were asked for.
-    last: what was found last, after what had been put right.
-    """
-
-    plan: Plan
-    own: tuple[str, ...] = ()
-    is_published: bool = False
-    inherited: dict[Site, Callable[..., Any]] = field(default_factory=dict)
-    change: Change | None = None
-    before: Change | None = None
-    suspects: list[Suspect] = field(default_factory=list)
-    tried: set[tuple[str, object]] = field(default_factory=set)
-    examined: dict[str, Any] = field(default_factory=dict)
-    is_understood: bool = False
-    is_mask_sure: bool = False
-    held: Held = field(default_factory=Held)
-    stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
-    kept: dict[tuple[object, ...], Run] = field(default_factory=dict, repr=False)
-    last: tuple[object, list[Suspect]] | None = None
-
-    def __post_init__(self) -> None:
-        self.stand_ins = {**self.inherited, **self.stand_ins}
-
-    def found(self, suspect: Suspect) -> None:
-        """Take note of something that is wrong, and put it right from here on."""
-        self.tried.add((suspect.kind, suspect.span))
-        self.suspects.append(suspect)
-        self.stand_ins = together(self.stand_ins, suspect)
-        if suspect.change is not None:
-            self.change = both(self.change, suspect.change)
-
-    @property
-    def right(self) -> object:
-        """What has been put right so far, and of which plan."""
-        return id(self.plan), frozenset(self.stand_ins.items()), self.change
-
-    def without(self, suspect: Suspect) -> Examination:
-        """The same with all put right but this one."""
-        others = [each for each in self.suspects if each is not suspect]
-        gone = [each.change for each in self.suspects if each is suspect and each.change is not None]
-        out = replace(self, suspects=others, stand_ins={}, change=self.before if gone else self.change)
-        for each in others:
-            out.stand_ins = together(out.stand_ins, each)
-            if gone and each.change is not None:
-                out.change = both(out.change, each.change)
-        out.__dict__.update({name: self.__dict__[name] for name in KNOWN if name in self.__dict__})
-        return out
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Small sizes, or where the target does not take them, those of the plan."""
-        sizes = small(self.plan)
-        manner = Manner(dtype=self.dtype)
-        done = run(self.plan, manner, sizes=sizes, own=self.own, change=self.change)
-        if done.record.failure is None:
-            return sizes
-        if run(self.plan, manner, own=self.own, change=self.change).record.failure is not None:
-            return sizes
-        return self.plan.sizes(0)
-
-    @cached_property
-    def free(self) -> Plan:
-        """The plan with no mask, or where it must have one, with one that hides nothing."""
-        if not self.plan.mask:
-            return self.plan
-        call = {name: each for name, each in self.plan.call.items() if name not in ("_mask", self.plan.mask)}
-        _ = self.sizes
-        without = replace(self.plan, call=call, mask="")
-        done = self.run(plan=without)
-        if done.record.failure is None:
-            return without
-        opened, turned = OpenPlan(**self.plan.__dict__), TurnedPlan(**self.plan.__dict__)
-        # what should let all be seen hides all where a mask is used the wrong way round
-        return turned if is_shut(self.run(plan=opened)) and not is_shut(self.run(plan=turned)) else opened
-
-    @cached_property
-    def dtype(self) -> torch.dtype:
-        """float64, or float32 where the code mixes the two."""
-        done = run(self.plan, sizes=small(self.plan), own=self.own, change=self.change)
-        failure = done.record.failure
-        if failure is None or not re.search(r"dtype|scalar type|Double|Float", str(failure.error)):
-            return torch.float64
-        single = Manner(dtype=torch.float32)
-        again = run(self.plan, single, sizes=small(self.plan), own=self.own, change=self.change)
-        return torch.float32 if again.record.failure is None else torch.float64
-
-    def run(
-        self,
-        more: Mapping[Site, Callable[..., Any]] | None = None,
-        *,
-        plan: Plan | None = None,
-        change: Change | None = None,
-        **manner: Any,
-    ) -> Run:
-        """A run with what has been put right, and more. manner: of the run, by the names of Manner."""
-        plan, change = plan or self.plan, change or self.change
-        asked = Manner(**{"dtype": self.dtype, **manner})
-        stand_ins = {**self.stand_ins, **(more or {})}
-        # a run that is asked for again is not made again, where nothing is drawn from it
-        key = (id(plan), frozenset(stand_ins.items()), change, asked)
-        is_kept = not (more or asked.gradients or asked.training) and isinstance(plan.target, type)
-        done = self.kept.pop(key, None) if is_kept else None
-        if done is None:
-            done = run(plan, asked, sizes=self.sizes, stand_ins=stand_ins, own=self.own, change=change)
-        if is_kept:
-            # the one that was asked for last stays longest
-            self.kept[key] = done
-            while len(self.kept) > 1 and sum(each.size for each in self.kept.values()) > HELD:
-                del self.kept[next(iter(self.kept))]
-        return done
 
 
 def examined(

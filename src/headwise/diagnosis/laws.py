@@ -30,7 +30,7 @@ from headwise.diagnosis.checks.saving import saving_suspects
 from headwise.diagnosis.checks.splitting import missing_projection
 from headwise.diagnosis.checks.stepping import step_suspects
 from headwise.diagnosis.checks.unusual import unusual_notes
-from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.replacing import Site
 from headwise.diagnosis.following.running import Run

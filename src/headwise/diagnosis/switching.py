@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwise.diagnosis.checks.dropping import dropping_suspects
-from headwise.diagnosis.examining import Examination, examined
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.examining import examined
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.holding import Held
 from headwise.diagnosis.plans.switches import switched_plans

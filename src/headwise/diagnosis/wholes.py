@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.holding import Held
 from headwise.diagnosis.owners import Owner, insides, owners
 from headwise.diagnosis.suspects import Suspect

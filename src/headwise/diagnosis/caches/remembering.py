@@ -17,7 +17,7 @@ from headwise.diagnosis.caches.losing import lost_suspects
 from headwise.diagnosis.caches.parts import attention_of, in_call, joins
 from headwise.diagnosis.caches.transplanting import Transplants
 from headwise.diagnosis.checks.rotating import called
-from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import Attention, chain_of
 from headwise.diagnosis.following.marks import Marks, place_of, sample_of
 from headwise.diagnosis.following.replacing import Site, site_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headwise.diagnosis.examining import Examination
+from headwise.diagnosis.examination import Examination
 from headwise.recording.calls import Reading, call_role, read
 
 __all__ = ["TURNED", "is_better", "turned_calls"]
