@@ -19,6 +19,7 @@ from headwise.diagnosis.examining import broken, examined
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.merging import merged
 from headwise.diagnosis.owners import holds_layers, is_of_torch
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
 from headwise.diagnosis.plans.saying import no_mask, unbuilt
@@ -38,11 +39,6 @@ from headwise.wording import say
 
 __all__ = ["diagnosed"]
 
-# kinds of what is wrong with the layout
-LAYOUT = frozenset({
-    "split-without-transpose", "merge-without-transpose", "heads-batch-swapped", "key-not-transposed", "input-ignored",
-    "key-uses-query-length", "batch-length-confused",
-})  # fmt: skip
 # so many ways to call a target are examined at the sizes that the person gave too
 MOST_SIZED = 2
 HEADWISE = f"{Path(__file__).parents[1]}/"
@@ -81,7 +77,7 @@ def diagnosed(
         verdict, reason = _verdict(target, findings, exams, lang)
         return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
     weigh(exams)
-    suspects = _merged([suspect for exam in exams for suspect in exam.suspects])
+    suspects = merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         there = [each for each in exams if each not in whole.exams] or exams
         suspects += held.all("documentation", _documented, there, own, files)
@@ -242,37 +238,6 @@ def _documented(exams: list[Examination], own: tuple[str, ...], files: Mapping[s
     if done.record.failure is not None:
         return []
     return docstring_notes(done) + comment_notes(exam.free, own, files)
-
-
-def _merged(suspects: list[Suspect]) -> list[Suspect]:
-    """Each thing once, that which is proved before that which is not."""
-    out: dict[tuple[str, object], Suspect] = {}
-    for each in suspects:
-        span = each.span
-        place = span if each.home is None else each.home
-        key = (each.kind, place if each.severity == "fault" or span is None else (span.file, span.line))
-        if key not in out or (each.proved and not out[key].proved):
-            out[key] = each
-    return _plain(list(out.values()))
-
-
-def _plain(suspects: list[Suspect]) -> list[Suspect]:
-    """Without what is only another sign of a fault that is proved: at its own line, or of the layout without a name."""
-    proved = [each for each in suspects if each.severity == "fault" and each.proved]
-    lines = {(each.span.file, each.span.line) for each in proved if each.span is not None}
-    has_layout = any(each.kind in LAYOUT for each in proved)
-    is_misshapen = any(each.severity == "fault" and each.kind in (*LAYOUT, "unknown") for each in suspects)
-
-    def is_sign(each: Suspect) -> bool:
-        if each.severity != "fault" or each.proved:
-            return False
-        return (each.span is not None and (each.span.file, each.span.line) in lines) or (
-            (each.kind == "unknown" and has_layout)
-            # scores of another shape fit no mask
-            or (each.kind == "mask-raises" and is_misshapen)
-        )
-
-    return [each for each in suspects if not is_sign(each)]
 
 
 def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
