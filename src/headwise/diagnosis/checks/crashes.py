@@ -14,8 +14,8 @@ from headwise.diagnosis.checks.condensing import is_condensed
 from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
+from headwise.diagnosis.checks.viewing import asked_sizes, view_suspect
 from headwise.diagnosis.following.anatomy import chain_of, operand_marks
-from headwise.diagnosis.following.lengths import own_size
 from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
@@ -127,7 +127,7 @@ def _with_mask_only(done: Run, exam: Any) -> bool:
 def _operation(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
     last = operation.function.rpartition(".")[2]
     if last in ("view", "reshape", "_unsafe_view", "unflatten", "view_as"):
-        return _view(done, operation, error, said)
+        return view_suspect(done, operation, error, said)
     return None
 
 
@@ -206,7 +206,7 @@ def _sources(marks: Marks) -> set[int]:
 
 def _asks_keys(done: Run, failed: Operation) -> bool:
     """Whether what has the length of the queries was to be given that of the keys."""
-    asked, count = _asked(failed), prod(failed.inputs[0].shape)
+    asked, count = asked_sizes(failed), prod(failed.inputs[0].shape)
     for place, size in enumerate(asked):
         changed = [done.sizes["L"] if at == place else each for at, each in enumerate(asked)]
         if size == done.sizes["S"] and prod(changed) == count:
@@ -242,54 +242,3 @@ def _orders(operation: Operation) -> Iterator[tuple[int, ...]]:
             shape = tuple(right[each] for each in order)
             if order != last and shape[:-2] == left[:-2] and shape[-2] == left[-1]:
                 yield order
-
-
-def _view(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
-    asked = _asked(operation)
-    shape = operation.inputs[0].shape
-    count = prod(shape)
-    if "view size is not compatible" in error or "Use .reshape" in error:
-
-        def reshaped(*args: Any, **_: Any) -> Any:
-            given = args[1:]
-            is_like = len(given) == 1 and isinstance(given[0], Tensor)
-            return args[0].reshape(given[0].shape) if is_like else args[0].reshape(*given)
-
-        return Suspect("view-noncontiguous", operation.span, {site_of(operation): reshaped}, said=said)
-    queries, keys = done.sizes.get("L"), done.sizes.get("S")
-    if queries is None or keys is None or not asked:
-        return None
-    for place, size in enumerate(asked):
-        if size != queries:
-            continue
-        changed = [keys if at == place else each for at, each in enumerate(asked)]
-        if prod(changed) == count or (-1 in changed and count % -prod(changed) == 0):
-            return Suspect(
-                "key-uses-query-length", operation.span,
-                {site_of(operation): _resized(place)}, said={**said, "_place": place},
-                home=own_size(done, operation, place),
-            )  # fmt: skip
-    return None
-
-
-def _resized(place: int) -> Callable[..., Any]:
-    def right(*args: Any, **options: Any) -> Any:
-        given = list(args[1:]) if not (len(args) == 2 and isinstance(args[1], tuple | list)) else list(args[1])
-        given = given or list(options.get("shape", options.get("size", ())))
-        known = prod(each for at, each in enumerate(given) if at != place and each != -1)
-        if -1 not in given:
-            given[place] = -1
-        else:
-            # the other open size is that of the heads: the length stays where it was
-            size = args[0].shape[place] if place < args[0].ndim else 0
-            given[place] = size if size and args[0].numel() % (known * size) == 0 else args[0].numel() // known
-        return args[0].reshape(given)
-
-    return right
-
-
-def _asked(operation: Operation) -> list[int]:
-    given = [value for name, value in operation.arguments.items() if name.isdigit() and int(name) > 0]
-    if len(given) == 1 and isinstance(given[0], tuple | list):
-        given = list(given[0])
-    return [each for each in given if isinstance(each, int)]
