@@ -6,13 +6,13 @@ import pytest
 from torch import nn
 
 import headwise.diagnosis.diagnosed as doctors
-from tests.diagnosis.correct import chosen, heads, libraries, promises, scores, sequences, strangers, weights
+from tests.diagnosis.correct import chosen, heads, libraries, meant, promises, scores, sequences, strangers, weights
 from tests.diagnosis.mutants import Oracle, diagnosis
 from tests.diagnosis.operators import HOSTS
 
 VARIANTS = [
     each
-    for module in (scores, weights, heads, strangers, promises, libraries, chosen, sequences)
+    for module in (scores, weights, heads, strangers, promises, libraries, chosen, sequences, meant)
     for each in vars(module).values()
     if inspect.isclass(each)
     and issubclass(each, nn.Module)

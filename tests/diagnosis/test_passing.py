@@ -87,7 +87,7 @@ def attend(x, memory, wq, wk, wv, wo, num_heads=4):
 # the line of the fault ends with "# <-"
 CASES = {
     "a flag of the call, off by default, hides what is before": (
-        "causal-inverted", attend("", FLAGGED.format(flag="peek", half="triu"), given="peek=False")),
+        "causal-inverted", attend("", FLAGGED.format(flag="masked", half="triu"), given="masked=False")),
     "a flag of the constructor, off by default, hides what is before": (
         "causal-inverted", attend("self.one_way = one_way", FLAGGED.format(flag="self.one_way", half="triu"),
                                   extra="one_way=False")),
@@ -246,3 +246,4 @@ def test_weights_that_a_function_is_given_and_does_not_use_are_told_where_others
     (fault,) = found_in(source, "attend").faults
     assert (fault.kind, fault.line) == ("projection-shared", line_of(source, "k = cut"))
     assert found_in(HEAD + GIVEN.format(match="wk"), "attend").faults == ()
+    assert found_in(HEAD + GIVEN.format(match="(wq if num_heads else wk)"), "attend").faults == ()

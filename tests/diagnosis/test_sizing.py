@@ -1,5 +1,8 @@
 """A diagnosis holds no more than it needs: room for tokens is small, runs are let go, copies are shared."""
 
+from dataclasses import replace
+from math import prod
+
 import torch
 from torch import nn
 
@@ -8,6 +11,7 @@ from headwise.diagnosis.examination import HELD, Examination
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording import record
 from headwise.recording.calls import find
+from headwise.recording.calls.symbols import LEGEND, MORE
 
 
 class Roomy(nn.Module):
@@ -106,3 +110,45 @@ def test_where_what_the_person_says_fails_that_failure_and_its_line_are_the_reas
     found = doctor(target, call={"x": ["B", "L"]})
     assert "With --call as given" in found.reason
     assert "(ValueError: not enough values to unpack (expected 3, got 2) [15: b, n, d = x.shape])" in found.reason
+
+
+def test_there_are_few_windows_as_these_multiply_all():
+    (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
+    windows = [each for each in {**LEGEND, **MORE}.values() if each.said == "windows"]
+    sizes = small(replace(plan, symbols=(*plan.symbols, *windows)))
+    counts = {sizes[each.name] for each in windows}
+    assert len(counts) == len(windows) > 1
+    assert prod(counts) < sizes["B"] * sizes["L"]
+
+
+HUGE = """import torch
+from torch import nn
+
+SEEN = []
+
+
+class Insists(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        SEEN.append(x.numel())
+        if x.shape[1] != 9000:
+            raise ValueError("9000 tokens are wanted")
+        return self.qkv(x)
+
+
+if __name__ == "__main__":
+    Insists(512, 8)(torch.randn(8, 9000, 512))
+"""
+
+
+def test_what_a_file_runs_under_its_main_guard_is_not_run_where_that_would_take_the_machine(tmp_path):
+    file = tmp_path / "huge.py"
+    file.write_text(HUGE, encoding="utf-8")
+    space = {"__name__": "huge", "__file__": str(file)}
+    exec(compile(HUGE, str(file), "exec"), space)
+    found = find(space["Insists"], namespace=space, own=(str(file),))
+    assert not found.plans
+    assert 0 < max(space["SEEN"]) < 8 * 9000 * 512

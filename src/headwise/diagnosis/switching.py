@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headwise.diagnosis.checks.dropping import dropping_suspects
@@ -31,7 +32,7 @@ def switched(
     if found or not any(exam.is_understood for exam in exams):
         return out
     clock = exams[-1].held.clock
-    for plan, kinds in switched_plans(plans, target, own):
+    for plan, kinds, chosen in switched_plans(plans, target, own):
         if clock.is_over:
             break
         exam = examined(plan, own=own, held=Held(clock=clock))
@@ -41,6 +42,7 @@ def switched(
         faults = [each for each in exam.suspects if each.severity == "fault"]
         if faults and all(each.kind in kinds for each in faults):
             exam.held("proof", None, prove, exam, laws)
+            exam.suspects = [replace(each, severity="note") if each.kind in chosen else each for each in exam.suspects]
             out.append(exam)
     return out
 

@@ -84,8 +84,12 @@ def _takes(function: Function, name: str) -> bool:
 
 
 def _is_read_past(tree: ast.AST, name: str, gone: set[int]) -> bool:
-    """Whether a name is read in a branch none of whose lines were gone."""
+    """Whether a name is read in a branch none of whose lines were gone, or in one of two on a line, of which it is not
+    known which was.
+    """
     for node in ast.walk(tree):
+        if isinstance(node, ast.IfExp) and not _is_read(node.test, name) and _is_read(node, name):
+            return True
         for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
             is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
             if block and not is_gone and any(_is_read(each, name) for each in block):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.elsewhere import is_elsewhere
 from headwise.diagnosis.checks.ignoring import is_dead, is_dead_elsewhere, is_switched
 from headwise.diagnosis.checks.layout import Side, sides
 from headwise.diagnosis.checks.packing import shared_features, shared_part
@@ -187,7 +188,8 @@ def shared_arguments(run: Run) -> list[Suspect]:
             if one.weight != other.weight or one.projection is None or other.projection is one.projection:
                 continue
             spare = [name for name, each in run.named.items()
-                     if id(each) not in taken and one.value is not None and each.shape == one.value.shape]  # fmt: skip
+                     if id(each) not in taken and one.value is not None and each.shape == one.value.shape
+                     and not is_elsewhere(run, name)]  # fmt: skip
             named = next((name for name, each in run.named.items() if each is one.value), "")
             if not spare or not named or other.projection is None:
                 continue

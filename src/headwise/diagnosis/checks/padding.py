@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ast
+import linecache
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import attentions
@@ -16,11 +19,15 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import Sight, sight_of
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.recording import Span
 from headwise.tracing.movement import is_movement
 
 __all__ = ["padding_suspects"]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
+PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
+# what a comparison is written with besides what it compares
+WORDS = frozenset({"self", "torch", *COMPARED})
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class Padding:
 def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     """What is wrong with a mask made of tokens, where some of these are padding. free: the run in which none is."""
     for padding in _paddings(free):
+        if not _meets_scores(free, padding.entry):
+            continue
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=_changed(exam, padding, lambda tokens: tokens))
@@ -75,9 +84,70 @@ def _paddings(run: Run) -> list[Padding]:
                 continue
             others = own[own != number]
             is_new = all((each.name, each.number) != (name, number) for each in out)
-            if others.numel() and is_new:
+            if others.numel() and is_new and _is_padding(run, entry, name, number):
                 out.append(Padding(name, number, int(others.min()), entry))
     return out
+
+
+def _is_padding(run: Run, entry: Seen, name: str, number: int) -> bool:
+    """Whether anything says that a number of tokens is padding: a table of embeddings, or words where it is compared.
+
+    Other tokens that are asked for, as landmarks are, may be all that is seen.
+    """
+    modules = run.target.modules() if isinstance(run.target, nn.Module) else ()
+    if any(isinstance(each, nn.Embedding) and each.padding_idx == number for each in modules):
+        return True
+    operation = entry.operation
+    compared = set(re.findall(r"[^\W\d]\w*", operation.span.source or "")) - {name, *WORDS}
+    if PAD.search(" ".join(compared)):
+        return True
+    if any(isinstance(each, ast.Name | ast.Attribute) for each in _compared_with(operation.span.source or "")):
+        # it has a name, and that is another one
+        return False
+    lines = [line for span in (operation.span, *operation.chain) for line in _beside(span)]
+    return PAD.search("\n".join([operation.span.function, *lines])) is not None
+
+
+def _compared_with(source: str) -> Iterator[ast.expr]:
+    """What a comparison compares its left side with."""
+    try:
+        tree = ast.parse(source.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            yield from node.comparators
+        elif isinstance(node, ast.Call) and node.args:
+            yield node.args[-1]
+
+
+def _beside(span: Span) -> Iterator[str]:
+    """The lines of a place, and the comments right before them."""
+    lines = linecache.getlines(span.file)
+    yield from lines[span.line - 1 : span.end_line or span.line]
+    for line in reversed(lines[: span.line - 1]):
+        if not line.strip().startswith("#"):
+            return
+        yield line
+
+
+def _meets_scores(run: Run, entry: Seen) -> bool:
+    """Whether what a comparison gives comes to scores as a mask does, and not in the features of tokens."""
+    numbers = {each.number for each in entry.operation.outputs}
+    fused = {each.context.at for each in attentions(run) if each.fused}
+    for each in run.seen[entry.at + 1 :]:
+        if not numbers & {one.number for one in each.operation.inputs}:
+            continue
+        others = [marks for marks in each.given if marks is not None]
+        if each.at in fused or any(marks.kind == "pair" for marks in others):
+            return True
+        is_of_features = any(
+            marks is not None and marks.kind == "token" and tensor.is_floating_point() and seen.number not in numbers
+            for marks, tensor, seen in zip(each.given, each.tensors, each.operation.inputs, strict=True)
+        )
+        if not is_of_features:
+            numbers |= {one.number for one in each.operation.outputs}
+    return False
 
 
 def _whole(value: Any) -> int | None:

@@ -8,7 +8,7 @@ import io
 import linecache
 import re
 import tokenize
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, isclose, prod, sqrt
 from typing import Any
@@ -28,24 +28,50 @@ from headwise.recording.identity import tensors
 __all__ = ["as_rounded", "erased", "says_root"]
 
 ROOT = re.compile(r"√|根号|平方根|sqrt|square root|scaled[ _-]*dot|缩放点积", re.IGNORECASE)
+# what makes a fraction a whole number
+ROUNDED = re.compile(r"//|\b(?:int|round|floor|trunc|long|int32|int64)\b")
 # what stands where the whole width is meant
 WHOLE = re.compile(r"\bmup\b|μp|µp|μ-?p|maximal.update|mutransfer|μtransfer|1\s*/\s*\(?(d|dim|head|width|n_embd)",
                    re.IGNORECASE)  # fmt: skip
 
 
-def says_root(run: Run, scale: Scale) -> bool:
-    """Whether the words beside the code say that scores are divided by a root, and nothing says that they are not."""
-    entry = scale.attention.scores or scale.attention.context
-    lines = linecache.getlines(entry.operation.span.file)
-    text = "".join(lines)
-    names = [type(each).__name__ for each in run.target.modules()] if isinstance(run.target, nn.Module) else []
-    said = "\n".join([*_words(text), *(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", each) for each in names)])
-    return ROOT.search(said) is not None and WHOLE.search(said) is None and "mup" not in text.lower()
+def says_root(scale: Scale, homes: Sequence[Span | None] = ()) -> bool:
+    """Whether the words of the class or function that computes the scores say that they are divided by a root, and
+    nothing in its file says that they are not. homes: where numbers of theirs were made.
+    """
+    operation = (scale.attention.scores or scale.attention.context).operation
+    text = "".join(linecache.getlines(operation.span.file))
+    words = _words(text)
+    said = "\n".join(each for _, each in words)
+    if WHOLE.search(said) is not None or "mup" in text.lower():
+        return False
+    gone = {each.line for each in (operation.span, *operation.chain) if each.file == operation.span.file}
+    near = {at for each in homes if each is not None for at in range(each.line - 1, (each.end_line or each.line) + 1)}
+    parts = [part for node in ast.parse(text).body for part in _around(node, operation.span.line, gone)]
+    own = [each for line, each in words if line in near or any(line in lines for _, lines in parts)]
+    names = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name) for name, _ in parts]
+    return ROOT.search("\n".join([*own, *names])) is not None
 
 
-def _words(text: str) -> list[str]:
-    """The comments and the texts that stand by themselves in a file."""
-    out: list[str] = []
+def _around(node: ast.stmt, line: int, gone: set[int]) -> Iterator[tuple[str, range]]:
+    """The names of the class and the functions that a line is in and that led there, with the lines of their words; of
+    a class those of its own, and of its methods those that ran.
+    """
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef) or not node.lineno <= line <= (node.end_lineno or 0):
+        return
+    if isinstance(node, ast.FunctionDef):
+        yield node.name, range(node.lineno - 2, (node.end_lineno or 0) + 1)
+        return
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+    yield node.name, range(node.lineno - 2, methods[0].lineno - len(methods[0].decorator_list) if methods else line)
+    for each in methods:
+        if any(each.lineno <= one <= (each.end_lineno or 0) for one in gone):
+            yield each.name, range(each.lineno, (each.end_lineno or 0) + 1)
+
+
+def _words(text: str) -> list[tuple[int, str]]:
+    """The comments and the texts that stand by themselves in a file, each with its first line."""
+    out: list[tuple[int, str]] = []
     try:
         tree = ast.parse(text)
         read = list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -53,12 +79,14 @@ def _words(text: str) -> list[str]:
         return out
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            out.append(inspect.cleandoc(node.value.value))
-    return out + [each.string for each in read if each.type == tokenize.COMMENT]
+            out.append((node.lineno, inspect.cleandoc(node.value.value)))
+    return out + [(each.start[0], each.string) for each in read if each.type == tokenize.COMMENT]
 
 
 def erased(run: Run, scale: Scale, wanted: float, said: Mapping[str, object]) -> list[Suspect]:
-    """Scores that a number multiplies by 0: all keys have one weight."""
+    """Scores that a number multiplies by 0: all keys have one weight. A number that was rounded down to that is wrong;
+    any other may be raised later, as in a warm-up, and is noted.
+    """
     for each in scale.factors:
         if each.value == 0 and _is_number(run, each):
             others = prod(one.value for one in scale.factors if one is not each) or 1.0
@@ -70,8 +98,14 @@ def erased(run: Run, scale: Scale, wanted: float, said: Mapping[str, object]) ->
                 home=written_in(run.target, entry.operation.span, _is_nothing, is_number=True)
                 or own_number(entry.operation),
             )  # fmt: skip
-            return [as_rounded(suspect, 0.0, scale.width)]
+            found = as_rounded(suspect, 0.0, scale.width)
+            is_made = any(ROUNDED.search(_source(place)) for place in (suspect.span, suspect.home) if place is not None)
+            return [found if is_made else replace(found, severity="note")]
     return []
+
+
+def _source(span: Span) -> str:
+    return "".join(linecache.getlines(span.file)[span.line - 1 : span.end_line or span.line])
 
 
 def as_rounded(suspect: Suspect, total: float, width: int) -> Suspect:

@@ -23,12 +23,14 @@ from headwise.diagnosis.following.shadow import FRESH, Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
 from headwise.recording import Span
-from headwise.recording.calls import call_role
+from headwise.recording.calls import call_role, callee, parameters
 from headwise.wording import Sentence
 
 __all__ = ["is_bucketed", "scales_suspects"]
 
 NEAR = 1e-3
+# tensors of a projection that has a bias
+LINEAR = 3
 # what a factor is made of, as the words of the doctor call it
 FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width", "mup": "head"}
 
@@ -65,7 +67,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
         return []
     if named == "none":
         return _without(run, scale, wanted)
-    if named == "mup" and not says_root(run, scale):
+    if named == "mup" and not says_root(scale, [_home(run, each, "", scale.width) for each in scale.factors]):
         return []
     if not scale.factors or (named == "√D" and _adds_queries(run, scale)):
         return []
@@ -247,10 +249,15 @@ def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
 
 def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
-    if any(call_role(name) == "bias" and "pos" in name for name in run.named):
-        # the buckets are of who calls it
+    if any(each.last == "embedding" for each in made_from(run, scale.attention.path)):
         return True
-    return any(each.last == "embedding" for each in made_from(run, scale.attention.path))
+    taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
+    if not taken or says_root(scale) or _kept_scale(run, scale, scale.width**-0.5):
+        return False
+    # the buckets are of who calls it; T5 projects without a bias
+    made = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
+    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in made)
+    return is_plain or any("pos" in name for name in taken)
 
 
 def _floored(entry: Seen) -> Suspect:

@@ -9,6 +9,7 @@ from typing import Any
 
 from headwise.diagnosis.following.running import Manner, run
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.tried import Missed
 from headwise.recording import Span
 from headwise.recording.targets import Loaded, meant
 
@@ -50,6 +51,9 @@ def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
     given = loaded.namespace.pop(name)
     try:
         for exam in exams:
+            if exam.held.clock.is_over:
+                exam.held.failures.setdefault("names", Missed("doctor.missed.no_time"))
+                return None
             manner = Manner(dtype=exam.dtype)
             done = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
             failure = done.record.failure

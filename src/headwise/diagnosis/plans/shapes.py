@@ -32,7 +32,7 @@ def as_said(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> Iterator[
         keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
         shapes = said_shapes(target, plan.mask, keys=keys)
         if list(said["shape"]) in shapes:
-            return
+            continue
         for shape in shapes:
             other = replace(plan, call={**plan.call, "_mask": {**said, "shape": shape}})
             with contextlib.suppress(ValueError, KeyError, TypeError, RuntimeError):

@@ -13,9 +13,9 @@ __all__ = ["as_given", "level", "small", "squared"]
 
 # for sizes that bear the name of a parameter of the person's
 PARAMETERS = (6, 8, 9, 10, 12, 14, 15, 16)
-# a model that is wider is not built as wide as it was given
 # numbers of the largest tensor of a run at the sizes of the person
 LARGEST = 1 << 24
+# a model that is wider is not built as wide as it was given
 WIDEST = 2048
 # as many of everything that is counted, where that is to be one number
 COUNT = 6
@@ -43,7 +43,7 @@ def small(plan: Plan) -> dict[str, int]:
             continue
         wanted = WANTED.get(each.meaning, PARAMETERS[at % len(PARAMETERS)])
         # how many windows there are multiplies all
-        wanted = FEW.get(each.name, wanted) if each.meaning == "windows" else wanted
+        wanted = FEW.get(each.name, wanted) if each.said == "windows" else wanted
         if each.fixed is not None:
             out[each.name] = usual[each.name]
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,6 +25,11 @@ MOST = 4
 SHOWN = frozenset({
     "causal-inverted", "scale-floor-division", "scale-inverted", "scale-after-softmax", "scale-twice", "softmax-axis",
 })  # fmt: skip
+# what a flag may be for, by itself: to share out weights over the queries, to look ahead
+CHOSEN = frozenset({"causal-inverted", "softmax-axis"})
+# a flag that says that what comes later is hidden, and one that says that it is what comes before
+BACK = re.compile(r"causal|auto_?reg|one_?way|uni_?dir|decod|mask|hide|ltr|left_to")
+AHEAD = re.compile(r"past|prev|rev|before|ahead$|anti")
 # what is wrong where a flag only chooses whether torch computes the same
 SAME = SHOWN | {"causal-missing", "causal-offset", "scale-missing", "scale-wrong", "dropout-in-eval"}
 # flags that may turn the order of tokens round, or the scale off, on purpose
@@ -46,8 +51,18 @@ def causal_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list
     return [each for each in ways if _ran(each, own) is not None][:1]
 
 
-def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> Iterator[tuple[Plan, frozenset[str]]]:
-    """Plans with a flag the other way round, each flag by itself, and the kinds of what is wrong with them for sure.
+class Switched(NamedTuple):
+    """A plan with a flag the other way round. kinds: what may be wrong with it, or none of it is told; chosen: what the
+    flag may be for, which is noted.
+    """
+
+    plan: Plan
+    kinds: frozenset[str]
+    chosen: frozenset[str]
+
+
+def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> Iterator[Switched]:
+    """Plans with a flag the other way round, each flag by itself.
 
     Those that are off by default count where scores are shared out in another way with them, or other keys are seen;
     those that are on, only where they choose whether torch computes the attention itself.
@@ -57,14 +72,15 @@ def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> It
     if free is None or before is None or (own and all(is_installed(each) for each in own)):
         return
     others = [(name, plan) for name, plan in _ways(free, target) if "causal" not in name and not TURNING.search(name)]
-    for _, plan in others[:MOST]:
+    for name, plan in others[:MOST]:
         done = _ran(plan, own)
         if done is not None and _is_other(before, done):
-            yield plan, SHOWN
+            is_back = BACK.search(name) is not None and AHEAD.search(name) is None
+            yield Switched(plan, SHOWN, CHOSEN - {"causal-inverted"} if is_back else CHOSEN)
     for _, plan in [*_ways(free, target, off=True), *others][: 2 * MOST]:
         done = _ran(plan, own)
         if done is not None and _is_fused(before) != _is_fused(done):
-            yield plan, SAME
+            yield Switched(plan, SAME, frozenset())
 
 
 def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, Plan]]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.recording.calls.lessons import FOREIGN, SHAPE
-from headwise.recording.calls.plan import Plan
+from headwise.recording.calls.plan import Plan, evaluated
 
 __all__ = ["Silent", "is_of_code", "is_of_library"]
 
@@ -61,7 +61,7 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         # what the constructor was given by us may take other arguments than what was meant
         return not any("_expr" in each for each in made) and _calls_itself_wrong(error)
     if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
-        return plan is not None and _is_widened(plan)
+        return plan is not None and _is_wide(error) and _is_widened(plan)
     # the number may be one that it was called with
     given = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
     is_given = any(isinstance(each, str | int | float) for each in given.values())
@@ -106,8 +106,19 @@ def _calls_itself_wrong(error: TypeError) -> bool:
     return getattr(function, "__module__", None) == frame.f_globals.get("__name__")
 
 
+def _is_wide(error: Exception) -> bool:
+    """Whether more entries are asked for than what weights made has, by one of the sizes that are asked for."""
+    found, frame = SHAPE.search(str(error)), _frame_of(error)
+    if found is None or frame is None:
+        return False
+    shape, count = [int(each) for each in found[1].split(",")], int(found[2])
+    return -1 not in shape and count > 0 and prod(shape) % count == 0 and prod(shape) // count in shape
+
+
 def _is_widened(plan: Plan) -> bool:
-    """Whether what its own weights made is seen as so many heads of the whole width each, whatever the sizes are."""
+    """Whether what its own weights made is seen as so many heads of the whole width each, whatever the sizes are; not
+    where two widths are one that need not be.
+    """
     heads = [each.name for each in plan.symbols if each.meaning == "heads"]
     places = set()
     for probe in range(PROBES):
@@ -120,6 +131,9 @@ def _is_widened(plan: Plan) -> bool:
             warnings.simplefilter("ignore")
             try:
                 sizes = plan.sizes(probe)
+                given = [evaluated(each, sizes) for each in plan.init.values() if isinstance(each, str)]
+                if len(set(given)) < len(given):
+                    return False
                 target = plan.build(sizes)
                 args, options = plan.arguments(sizes)
                 target(*args, **options)

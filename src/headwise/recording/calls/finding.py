@@ -19,7 +19,7 @@ from headwise.recording.calls.drafts import EMPTY, parameters
 from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, pinned, solved, symbols_of
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading, read
-from headwise.recording.calls.resorts import spelled, used, usual
+from headwise.recording.calls.resorts import is_small, spelled, used, usual
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.search import Search
 from headwise.recording.calls.symbols import LEGEND, LETTERS
@@ -114,7 +114,9 @@ def _resorts(
         return
     for given in used(target, namespace, *own):
         wishes = list(_wishes(*given, cross))
-        for wish in [*wishes[:2], replace(spelled(*given), cross=cross), *wishes[2:]]:
+        # with sizes of headwise's own it may run all the same
+        more = [*wishes[1:2], replace(spelled(*given), cross=cross), *wishes[2:]] if is_small(*given) else []
+        for wish in [*wishes[:1], *more]:
             yield given, wish, SHORT
     if isinstance(target, type):
         for wish in usual(own[0], reading):

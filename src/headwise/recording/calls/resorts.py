@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from headwise.recording.calls.asked import Wish
@@ -15,11 +16,13 @@ from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS
 from headwise.recording.calls.usage import usages
 
-__all__ = ["spelled", "usual", "used"]
+__all__ = ["is_small", "spelled", "usual", "used"]
 
 # a width and its heads, as layers most often have them
 USUAL = ((64, 4), (512, 8), (256, 4))
 GROUPS = 2
+# numbers of a tensor, as a file's own sizes make it
+LARGEST = 1 << 25
 
 
 def used(
@@ -28,6 +31,16 @@ def used(
     """What the file itself gives a target, the numbers that may vary apart."""
     for each in usages(target, namespace):
         yield checked_init(dict(each.init), built), checked_call(dict(each.call), called)
+
+
+def is_small(init: Given, call: Given) -> bool:
+    """Whether a file's own sizes make no tensor so large that trying takes the machine: no weights from the largest to
+    the next, nothing that is given, no scores of all its tokens.
+    """
+    numbers = [each for each in (*init.freed.values(), *init.kept.values()) if type(each) is int and each > 0]
+    shapes = list(call.freed.values())
+    scores = [shape[0] * prod(shape[1:-1]) ** 2 for shape in shapes]
+    return all(each <= LARGEST for each in (prod(sorted(numbers)[-2:]), *map(prod, shapes), *scores))
 
 
 def spelled(init: Given, call: Given) -> Wish:
