@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 HOME = Path(__file__).parents[1]
 # seconds of own work: a person waits, and the child that is too late says nothing at all
-LONGEST = 16.0
+LONGEST = 10.0
 # signs of an error's own words that are told
 MOST = 160
 # without these nothing can be said to be sound

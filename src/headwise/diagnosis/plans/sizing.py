@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from headwise.diagnosis.following.running import FEATURES
 from headwise.recording.calls import Named, Plan, evaluated
@@ -21,7 +22,10 @@ WIDEST = 2048
 COUNT = 6
 # what must have room gets so much, or so many times the largest count
 LEAST, ROOM = 27, 3
+# numbers in the largest input, and what sides of windows and other axes get where they would be more
+MOST, SIDES = 60_000, (5, 6, 7, 8, 9)
 FEW = {"n": 2, "m": 6}
+WORD = re.compile(r"\w+")
 WANTED = {
     "batch": 4,
     "queries": 5,
@@ -53,7 +57,8 @@ def small(plan: Plan) -> dict[str, int]:
     for each in plan.symbols:
         if each.equals:
             out[each.name] = evaluated(each.equals, out)
-    return {**out, **_rooms(plan, out)}
+    out |= _rooms(plan, out)
+    return out if _numbers(plan, out) <= MOST else _lessened(plan, out)
 
 
 def as_given(plan: Plan) -> dict[str, int] | None:
@@ -82,11 +87,37 @@ def squared(plan: Plan) -> Plan | None:
     return replace(plan, symbols=tuple(bound.get(each.name, each) for each in plan.symbols))
 
 
-def _counted(plan: Plan) -> list[Named]:
+def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of which the axes that no usual name bounds are shorter, windows first, until no input is large: what is
+    kept of each run grows with the square of them.
+    """
+    out = dict(sizes)
+    own = [each for each in _counted(plan, in_any=True) if each.meaning not in WANTED]
+    for each in sorted(own, key=lambda one: (one.said != "windows", -out[one.name])):
+        if each.least or each.times > 1 or each.even or _numbers(plan, out) <= MOST:
+            continue
+        among = FEW.values() if each.said == "windows" else SIDES
+        size = next((one for one in among if one not in out.values()), out[each.name])
+        out[each.name] = min(size, out[each.name])
+        out |= {one.name: evaluated(one.equals, out) for one in plan.symbols if one.equals}
+    return out
+
+
+def _numbers(plan: Plan, sizes: Mapping[str, int]) -> int:
+    """How many numbers the largest input has."""
+    shapes = [value for value in plan.call.values() if isinstance(value, list)]
+    return max((prod(evaluated(str(axis), sizes) for axis in each) for each in shapes), default=0)
+
+
+def _counted(plan: Plan, *, in_any: bool = False) -> list[Named]:
     """The free sizes of axes that are no features: how many samples there are, and how many tokens along each axis; but
-    not how many keys, whose number is their own.
+    not how many keys, whose number is their own. in_any: also those that an axis is made of.
     """
     axes = {str(axis) for value in plan.call.values() if isinstance(value, list) for axis in value}
+    if in_any:
+        bound = {each.name: each.equals for each in plan.symbols if each.equals}
+        for _ in bound:
+            axes |= {word for axis in axes for word in WORD.findall(bound.get(axis, axis))}
     return [
         each for each in plan.symbols
         if each.name in axes and not each.equals and each.fixed is None and each.meaning not in {*FEATURES, "keys"}
@@ -99,6 +130,6 @@ def _rooms(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
         each.name for each in plan.symbols if each.least and not each.equals and each.fixed is None and not each.even
     }
     counts = [sizes[each.name] for each in plan.symbols if each.name not in wide and each.meaning not in FEATURES]
-    bound = {word for each in plan.symbols for word in re.findall(r"\w+", each.equals)}
+    bound = {word for each in plan.symbols for word in WORD.findall(each.equals)}
     least = max(LEAST, ROOM * max(counts, default=0))
     return {name: min(sizes[name], least + 2 * at) for at, name in enumerate(sorted(wide - bound))}

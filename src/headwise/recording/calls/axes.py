@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["asked", "last", "orders", "places", "says_batch_first"]
+__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first"]
 
 # how documentation says a shape: its brackets, and the names of axes in them
 BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
@@ -65,6 +65,15 @@ def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
             of, at = _axis_of(value)
             if of and at >= 0 and last(name):
                 yield of, at, last(name)
+
+
+def repeated(tree: ast.AST) -> Iterator[str]:
+    """What says how many modules are made in turn: `[Block(d) for _ in range(n)]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Call):
+            for each in node.generators:
+                if isinstance(each.iter, ast.Call) and last(each.iter.func) == "range" and len(each.iter.args) == 1:
+                    yield last(each.iter.args[0])
 
 
 def _axis_of(node: ast.AST) -> tuple[str, int]:

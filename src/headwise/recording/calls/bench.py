@@ -27,7 +27,7 @@ from headwise.recording.calls.trying import Attempts, Clock, mended
 __all__ = ["LEARNING", "Bench"]
 
 # NARROW: drafts tried again with widths that many numbers divide; LEARNING: seconds
-DEEPEST, NARROW, LEARNING = 4, 4, 2.0
+DEEPEST, NARROW, LEARNING = 4, 4, 1.5
 
 
 class Bench:

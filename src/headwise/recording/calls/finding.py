@@ -23,13 +23,13 @@ from headwise.recording.calls.resorts import is_small, spelled, used, usual
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.search import Search
 from headwise.recording.calls.symbols import LEGEND, LETTERS
-from headwise.recording.calls.trying import Tried
+from headwise.recording.calls.trying import Clock, Tried
 from headwise.wording import refusal
 
 __all__ = ["find"]
 
-# seconds; the rest of what the person waits for is the trace itself
-LONGEST, SHORT = 2.5, 0.7
+# seconds of one search, and of all searches; the rest of what the person waits for is the trace itself
+LONGEST, SHORT, ALL = 2.5, 0.7, 5.0
 LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
 MOST_COPIED = 50_000_000
@@ -44,13 +44,15 @@ def find(
     cross: bool | None = None,
     own: Collection[str] = (),
     finite: bool = True,
+    seconds: float = ALL,
 ) -> Found:
     """How a target is built and called.
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
     of it, as `--init` and `--call`; the rest is found. A number of heads or a width in them is first tried as a size
     that may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
-    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure.
+    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure. seconds: of
+    own work, after which no other way is begun.
 
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
@@ -67,22 +69,16 @@ def find(
     built = parameters(target) if isinstance(target, type) else []
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
-    tried_on, failures, has_nan = _copied(target), tuple[Tried, ...](), False
+    tried_on, failures, has_nan, clock = _copied(target), tuple[Tried, ...](), False, Clock(seconds)
     ways = ((given, wish, LONGEST) for wish in _wishes(*given, cross))
-    for own_given, wish, seconds in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
-        is_last = seconds < LONGEST
-        if is_last and (init or call or not _may_run(failures)):
+    for own_given, wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
+        is_last = longest < LONGEST
+        if is_last and (init or call or clock.is_over or not _may_run(failures)):
             break
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
-        search = Search(
-            tried_on,
-            namespace,
-            reading,
-            replace(wish, known=known, lengths=_lengths(target), finite=finite),
-            own=tuple(own),
-            seconds=seconds,
-        )
-        found = search.found()
+        whole = replace(wish, known=known, lengths=_lengths(target), finite=finite)
+        spent = min(longest, clock.left)
+        found = Search(tried_on, namespace, reading, whole, own=tuple(own), seconds=spent).found()
         has_nan = has_nan or found.has_nan
         plans = [_real(replace(plan, target=target), own_given, built) for plan in found.plans]
         if plans and plans[0] is not None:

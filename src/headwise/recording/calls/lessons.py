@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import zip_longest
 from types import FrameType, TracebackType
 from typing import Any
@@ -102,16 +103,26 @@ def _around(frame: FrameType, line: int) -> list[ast.stmt]:
     """The statements that a line is of, the smallest first."""
     code = frame.f_code
     lines = linecache.getlines(code.co_filename, frame.f_globals)
+    return sorted(_within(_tree("".join(lines)), line), key=lambda node: (node.end_lineno or 0) - node.lineno)
+
+
+# a call is tried a hundred times, and a file that is read anew each time is most of the work
+@lru_cache(maxsize=4)
+def _tree(text: str) -> ast.AST:
     try:
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        return ast.parse(textwrap.dedent(text))
     except (SyntaxError, ValueError):
-        return []
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]
-    return sorted(around, key=lambda node: (node.end_lineno or 0) - node.lineno)
+        return ast.Module([], [])
+
+
+def _within(node: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """The statements below a node that a line is of."""
+    for each in ast.iter_child_nodes(node):
+        is_around = not isinstance(each, ast.stmt) or each.lineno <= line <= (each.end_lineno or each.lineno)
+        if is_around and not isinstance(each, ast.expr):
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from _within(each, line)
 
 
 def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int], reading: Reading) -> Iterator[Plan]:

@@ -8,6 +8,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -157,7 +158,13 @@ def _is_placed(name: str, every: list[inspect.Parameter]) -> bool:
 
 def evaluated(expression: str, sizes: Mapping[str, int]) -> int:
     """An expression in symbols and whole numbers, with + - * // and brackets."""
-    return _evaluated(ast.parse(expression, mode="eval").body, sizes)
+    return _evaluated(_parsed(expression), sizes)
+
+
+# the same few expressions are evaluated in every run
+@lru_cache(maxsize=512)
+def _parsed(expression: str) -> ast.AST:
+    return ast.parse(expression, mode="eval").body
 
 
 def _is_size(text: str, sizes: Mapping[str, int]) -> bool:

@@ -45,7 +45,7 @@ class Reading:
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
     of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
     question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
-    every width.
+    every width. repeated: how often something is made that is the same each time.
     """
 
     bound: tuple[str, ...] = ()
@@ -65,6 +65,7 @@ class Reading:
     parted: frozenset[str] = frozenset()
     step: int = 1
     modules: Mapping[str, Asked] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
 
     @property
     def is_turned(self) -> bool:
@@ -142,6 +143,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(name for _, tree in trees for name in _bound(tree, by="head_width")),
         steps.step_of([tree for _, tree in trees]),
         asked_modules([tree for function, tree in trees if _is_own(function, target)]),
+        frozenset(name for _, tree in trees if tree.name == "__init__" for name in axes.repeated(tree)),
     )  # fmt: skip
 
 
@@ -178,8 +180,9 @@ def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
             left, right = last(node.left), last(node.right)
             if left and init_role(right) == by and init_role(left) != by:
                 yield left
-        elif by == "heads" and isinstance(node, ast.Call) and last(node.func) == "divmod" and len(node.args) == 2:
-            yield last(node.args[0])
+        elif by == "heads" and isinstance(node, ast.Call) and last(node.func) in ("divmod", "MultiheadAttention"):
+            # torch's own layer asks for the same
+            yield from [last(each) for each in node.args[:1] if len(node.args) >= len(("width", "heads"))]
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:

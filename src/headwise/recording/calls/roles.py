@@ -48,7 +48,7 @@ INIT_PARTS = (
     (r"(seq|ctx|context|max).*len|max.*(pos|seq|tok)|block_size|(^|_)length$", "length"),
     (r"window", "window"),
     (r"(ff|feedforward|intermediate|mlp)", "feed_forward"),
-    (r"layers", "layers"),
+    (r"layers|(^|_)(n|nb|num|number_of)_?(\w+_)?(blocks|stacks)($|_)", "layers"),
     (r"class|label", "classes"),
     (r"(img|image)", "image"),
     (r"patch", "patch"),

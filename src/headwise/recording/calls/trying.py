@@ -58,6 +58,11 @@ class Clock:
         self._end = time.thread_time() + seconds
 
     @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return max(0.0, self._end - time.thread_time())
+
+    @property
     def is_over(self) -> bool:
         """Whether the time is over."""
         return time.thread_time() > self._end

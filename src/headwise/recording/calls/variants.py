@@ -71,6 +71,11 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
         return "flag"
     if role in SINGLE[:2] and parameter.name in reading.bound:
         return "width"
+    if role in ("", "factor") and parameter.name in reading.bound:
+        # what the heads divide is a width, whatever it is called
+        return "width"
+    if role == "" and parameter.name in reading.repeated:
+        return "layers"
     if role == "length" and parameter.name in ("n", "N", "L") and _is_count(default, reading):
         return "layers"
     return role
