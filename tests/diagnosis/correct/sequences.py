@@ -44,6 +44,21 @@ class TurnedInWindows(Split):
         return self.merge(out.flatten(2, 3))[:, :length]
 
 
+class TurnedThenAlike(Split):
+    """Values are taken into the kind and onto the device of what is turned already, and are not turned by it."""
+
+    def turned(self, x):
+        angles = torch.arange(x.shape[-2])[:, None] * 0.3 ** torch.arange(x.shape[-1] // 2)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], dim=-1)
+
+    def forward(self, x):
+        q, k, v = self.sides(x, x)
+        q, k = self.turned(q), self.turned(k)
+        v = v.to(q)
+        return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1).type_as(v) @ v)
+
+
 class PlacesFirst(Split):
     """The product with places is made first, and tokens' own is added to it; the places are all samples'."""
 

@@ -161,14 +161,9 @@ def chain_of(run: Run, entry: Seen | int, tensor: Tensor | int) -> list[Seen]:
     while ahead:
         before, own = ahead.pop()
         for maker in makers(run, before, own):
-            if maker.at in found:
-                continue
-            if not any(each is not None for each in maker.given):
-                continue
-            found[maker.at] = maker
-            for seen, marks in zip(maker.operation.inputs, maker.given, strict=True):
-                if marks is not None:
-                    ahead.append((maker.at, seen.number))
+            if maker.at not in found and maker.handed_on:
+                found[maker.at] = maker
+                ahead += [(maker.at, seen.number) for seen, _ in maker.handed_on]
     return [found[at] for at in sorted(found)]
 
 

@@ -135,7 +135,7 @@ def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:
     ahead, met = [(side.entry.at, side.entry.operation.inputs[place].number)], {entry.at}
     while ahead:
         before, number = ahead.pop()
-        found = [each for each in makers(run, before, number) if any(m is not None for m in each.given)]
+        found = [each for each in makers(run, before, number) if each.handed_on]
         if not found:
             return False
         maker = found[0]
@@ -144,9 +144,7 @@ def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:
         met.add(maker.at)
         if maker.joint is not None:
             return False
-        ahead += [
-            (maker.at, t.number) for t, m in zip(maker.operation.inputs, maker.given, strict=True) if m is not None
-        ]
+        ahead += [(maker.at, seen.number) for seen, _ in maker.handed_on]
     return True
 
 

@@ -15,7 +15,7 @@ from headwise.diagnosis.following.marks import LOST, Marks, numbered
 from headwise.diagnosis.following.products import contracted, embedded, entrywise, fresh_features, from_places
 from headwise.diagnosis.following.replacing import Recalled
 from headwise.diagnosis.following.views import Views
-from headwise.recording import Operation
+from headwise.recording import Operation, TensorSeen
 from headwise.recording.identity import tensors
 from headwise.tracing.movement import is_movement
 
@@ -67,6 +67,13 @@ class Seen:
     def last(self) -> str:
         """The last part of torch's name of it."""
         return self.operation.function.rpartition(".")[2]
+
+    @property
+    def handed_on(self) -> list[tuple[TensorSeen, Marks]]:
+        """The tensors with marks whose numbers go into its result: not those of which it takes the kind or the shape."""
+        taken = 0 if self.last in NEW else 1 if self.last in LIKENED | SHAPED else len(self.given)
+        pairs = zip(self.operation.inputs[:taken], self.given[:taken], strict=True)
+        return [(each, marks) for each, marks in pairs if marks is not None]
 
     @property
     def tensors(self) -> list[Tensor]:
