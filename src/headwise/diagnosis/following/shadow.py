@@ -70,7 +70,7 @@ class Seen:
 
     @property
     def handed_on(self) -> list[tuple[TensorSeen, Marks]]:
-        """The tensors with marks whose numbers go into its result: not those of which it takes the kind or the shape."""
+        """The tensors with marks whose numbers go into its result: not those of whose kind or shape it is made."""
         taken = 0 if self.last in NEW else 1 if self.last in LIKENED | SHAPED else len(self.given)
         pairs = zip(self.operation.inputs[:taken], self.given[:taken], strict=True)
         return [(each, marks) for each, marks in pairs if marks is not None]
