@@ -115,6 +115,12 @@ class Examination:
         again = run(self.plan, single, sizes=small(self.plan), own=self.own, change=self.change)
         return torch.float32 if again.record.failure is None else torch.float64
 
+    def rerun(self, *args: Any, more_change: Change | None = None, **options: Any) -> Run:
+        """A run whose arguments are changed before what has been put right takes them."""
+        if more_change is not None:
+            options["change"] = more_change if self.change is None else both(more_change, self.change)
+        return self.run(*args, **options)
+
     def run(
         self,
         more: Mapping[Site, Callable[..., Any]] | None = None,

@@ -35,7 +35,7 @@ from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.replacing import Site
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.plans.opening import looks_back
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import Plan
 
@@ -51,12 +51,7 @@ STOPS = frozenset({
 
 def law_suspects(exam: Examination) -> list[Suspect]:
     """What the laws find in a plan whose values are right, or have been put right."""
-
-    def rerun(*args: Any, more_change: Change | None = None, **options: Any) -> Run:
-        if more_change is not None:
-            # what is put right takes the arguments as they are changed
-            options["change"] = more_change if exam.change is None else both(more_change, exam.change)
-        return exam.run(*args, **options)
+    rerun = exam.rerun
 
     def free(*args: Any, **options: Any) -> Run:
         options.setdefault("plan", exam.free)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.factors import Scale, scales
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.ideal import Intent, contexts, given_instead
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.tracing.movement import is_movement
 
 __all__ = ["Goal", "goal_of", "proved"]
@@ -181,13 +182,7 @@ def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, obje
 def _is_leaking(exam: Any) -> bool:
     """Whether one sample is seen to change another's result."""
     done = exam.run(plan=exam.free)
-
-    def rerun(*, more_change: Change) -> Run:
-        change = more_change if exam.change is None else both(more_change, exam.change)
-        found: Run = exam.run(plan=exam.free, change=change)
-        return found
-
-    return done.record.failure is None and is_leaking(done, rerun)
+    return done.record.failure is None and is_leaking(done, partial(exam.rerun, plan=exam.free))
 
 
 def distance(a: Tensor | None, b: Tensor | None) -> float:

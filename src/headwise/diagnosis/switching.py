@@ -9,10 +9,9 @@ from typing import Any
 from headwise.diagnosis.checks.dropping import dropping_suspects
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.examining import examined
-from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.holding import Held
 from headwise.diagnosis.plans.switches import switched_plans
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 
 __all__ = ["switched"]
@@ -36,7 +35,7 @@ def switched(
         if clock.is_over:
             break
         exam = examined(plan, own=own, held=Held(clock=clock))
-        laws = exam.held.all("dropout", dropping_suspects, exam.free, _rerun(exam)) if not exam.suspects else []
+        laws = exam.held.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
         for each in laws:
             exam.found(each)
         faults = [each for each in exam.suspects if each.severity == "fault"]
@@ -45,12 +44,3 @@ def switched(
             exam.suspects = [replace(each, severity="note") if each.kind in chosen else each for each in exam.suspects]
             out.append(exam)
     return out
-
-
-def _rerun(exam: Examination) -> Callable[..., Run]:
-    def rerun(*args: Any, more_change: Change | None = None, **options: Any) -> Run:
-        if more_change is not None:
-            options["change"] = more_change if exam.change is None else both(more_change, exam.change)
-        return exam.run(*args, **options)
-
-    return rerun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Mapping, Sequence
 
-from headwise.diagnosis.diagnosis import Finding
+from headwise.diagnosis.diagnosis import SEVERITIES, Finding
 from headwise.diagnosis.holding import Held
 from headwise.diagnosis.patches.patching import candidates
 from headwise.diagnosis.suspects import Suspect
@@ -13,8 +13,6 @@ from headwise.wording import said_in, say
 
 __all__ = ["findings_of"]
 
-# faults first, notes last
-SEVERITIES = ("fault", "warning", "note")
 # what a sentence may speak of; what is not known of it is left empty
 NAMES = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what", "segment")
 

@@ -16,6 +16,7 @@ from headwise.diagnosis.following.readying import Unset, readied
 from headwise.diagnosis.following.replacing import Replacing, Site
 from headwise.diagnosis.following.running import (
     Run,
+    StandIns,
     arguments,
     declared,
     default_dtype,
@@ -28,8 +29,6 @@ from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
 __all__ = ["Decoded", "Decoder", "Place"]
-
-StandIns = Mapping[Site, Callable[..., Any]]
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -16,11 +16,12 @@ from headwise.diagnosis.caches.decoding import Decoded, Decoder, Place
 from headwise.diagnosis.caches.losing import lost_suspects
 from headwise.diagnosis.caches.parts import attention_of, in_call, joins
 from headwise.diagnosis.caches.transplanting import Transplants
+from headwise.diagnosis.checks.roles import KEYS
 from headwise.diagnosis.checks.rotating import called
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import Attention, chain_of
 from headwise.diagnosis.following.marks import Marks, place_of, sample_of
-from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, Seen
 from headwise.diagnosis.suspects import Suspect
@@ -29,11 +30,9 @@ from headwise.recording.calls import Plan, call_role, callee, init_role, paramet
 
 __all__ = ["remember"]
 
-StandIns = Mapping[Site, Callable[..., Any]]
 # so many operations that are wrong are looked at, so many of them at once or all
 MOST = 8
 MOST_AT_ONCE = 2
-KEYS = ("key", "value")
 # keys in a window that leaves some of the tokens behind
 WINDOW = 3
 

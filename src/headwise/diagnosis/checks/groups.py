@@ -66,19 +66,23 @@ def _weights_heads(attention: Attention) -> Tensor | None:
 def _suspect(run: Run, side: Side, group: int) -> Suspect:
     copies = [each for each in chain_of(run, side.entry, side.operand) if each.last in COPIES]
     entry = copies[-1] if copies else side.entry
-    before, after = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
-    axis = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
+    axis = _grown(entry, group)
     stand_ins = {site_of(entry.operation): _blocks(entry, group)} if copies else {}
     return Suspect("groups-tiled", entry.operation.span, stand_ins, said={"_axis": axis})
 
 
-def _blocks(entry: Seen, group: int) -> Callable[..., Any]:
+def _grown(entry: Seen, group: int) -> int | None:
+    """The axis along which an operation makes so many of each; None: along none."""
     before, after = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
-    axis = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
-    function = entry.function
+    return next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
+
+
+def _blocks(entry: Seen, group: int) -> Callable[..., Any]:
+    function, axis = entry.function, _grown(entry, group)
+    is_as_deep = len(entry.operation.inputs[0].shape) == len(entry.operation.outputs[0].shape)
 
     def right(*args: Any, **options: Any) -> Any:
-        if axis is None or len(before) != len(after):
+        if axis is None or not is_as_deep:
             return function(*args, **options)
         first = args[0] if isinstance(args[0], Tensor) else args[0][0]
         return first.repeat_interleave(group, dim=axis)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from headwise.diagnosis.checks.roles import KEYS
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.following.anatomy import attentions, operand_marks
 from headwise.diagnosis.following.marks import place_of
@@ -17,8 +18,6 @@ from headwise.diagnosis.tried import Missed, Tried
 from headwise.recording.calls import call_role
 
 __all__ = ["permuting_suspects"]
-
-KEYS = ("key", "value")
 
 
 def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["role_of"]
+__all__ = ["KEYS", "role_of"]
+
+# what arguments are for that hold keys and their values
+KEYS = ("key", "value")
 
 WORDS = {"q": ("query", "queries", "wq"), "k": ("key", "keys", "wk"), "v": ("value", "values", "wv")}
 

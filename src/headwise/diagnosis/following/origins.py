@@ -148,35 +148,34 @@ def alias_after(span: Span, *, returns: bool = False) -> Span | None:
 
     returns: else the one that returns it as it is.
     """
-    code = code_at(span)
-    function = None if code is None else function_of(code, code.node)
-    if code is None or function is None:
+    known = _given_name(span)
+    if known is None:
         return None
-    statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-        return None
-    name = statement.targets[0].id
-    for node in ast.walk(function):
-        is_alias = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
-        if is_alias and isinstance(node, ast.Assign) and node.lineno > statement.lineno:
-            return span_like(code, node, span)
-    for node in ast.walk(function) if returns else ():
-        is_it = isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
-        if is_it and isinstance(node, ast.Return) and node.lineno > statement.lineno:
-            return span_like(code, node, span)
+    code, function, statement, name = known
+    for kind in (ast.Assign, ast.Return) if returns else (ast.Assign,):
+        for node in ast.walk(function):
+            is_alias = isinstance(node, kind) and isinstance(node.value, ast.Name) and node.value.id == name
+            if is_alias and isinstance(node, kind) and node.lineno > statement.lineno:
+                return span_like(code, node, span)
     return None
 
 
 def is_left(span: Span) -> bool:
     """Whether what is made at a place gets a name that its function reads nowhere."""
+    known = _given_name(span)
+    return known is not None and not loads_of(known[1], known[3])
+
+
+def _given_name(span: Span) -> tuple[Code, ast.FunctionDef, ast.Assign, str] | None:
+    """The code at a place, its function, the statement that gives a name to what is made there, and that name."""
     code = code_at(span)
     function = None if code is None else function_of(code, code.node)
     if code is None or function is None:
-        return False
+        return None
     statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-        return False
-    return not loads_of(function, statement.targets[0].id)
+        return None
+    return code, function, statement, statement.targets[0].id
 
 
 def returned(file: str, node: ast.expr) -> Span | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.following.anatomy import Attention, operand_marks, value_of
 from headwise.diagnosis.following.layers import is_layer
-from headwise.diagnosis.following.marks import Marks, place_of, sample_of, source_of
+from headwise.diagnosis.following.marks import place_of, sample_of, source_of
 from headwise.diagnosis.following.replacing import Rebound
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
@@ -59,13 +59,12 @@ def sight_of(attention: Attention) -> Sight | None:
         return None
     left = operand_marks(attention.context)[0] is marks
     weights = joint.flat(value_of(attention.context, joint.a if left else joint.b), left=left)
-    return _sight(weights, marks, attention, lambda each: joint.flat(each, left=left))
+    tokens = (joint.flat(marks.arrays[each], left=left) for each in (attention.looks, attention.keys, "h"))
+    return _placed(weights, *tokens)
 
 
-def _sight(weights: Tensor, marks: Marks, attention: Attention, flat: object) -> Sight | None:
-    if not callable(flat):
-        return None
-    x, y, h = (flat(marks.arrays[each]) for each in (attention.looks, attention.keys, "h"))
+def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> Sight | None:
+    """The sight of weights, by the tokens of their rows, those of their columns, and their heads."""
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
     return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
@@ -118,10 +117,7 @@ def _of_layer(entry: Seen) -> Sight | None:
         return None
     h = torch.arange(module.num_heads)[None, :, None, None].expand(weights.shape)
     x, y = x[:, None, :, None].expand(weights.shape), y[:, None, None, :].expand(weights.shape)
-    x, y, h, weights = (each.reshape(-1, *weights.shape[-2:]) for each in (x, y, h, weights))
-    if bool((x < 0).any()) or bool((y < 0).any()):
-        return None
-    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return _placed(*(each.reshape(-1, *weights.shape[-2:]) for each in (weights, x, y, h)))
 
 
 def mask_argument(args: tuple[object, ...], options: Mapping[str, object]) -> Tensor | None:

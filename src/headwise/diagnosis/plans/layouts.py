@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from headwise.diagnosis.checks.roles import KEYS
 from headwise.diagnosis.examination import Examination
 from headwise.recording.calls import Reading, call_role, read
 
@@ -46,7 +47,7 @@ def _batch_second(shapes: Mapping[str, Sequence[Any]], reading: Reading) -> Iter
     if not shapes or any(reading.is_batch_first(name) for name in shapes) or reading.says_batch_first:
         return
     for keys in ("S", "L"):
-        lengths = {name: keys if call_role(name) in ("key", "value") else "L" for name in shapes}
+        lengths = {name: keys if call_role(name) in KEYS else "L" for name in shapes}
         if keys == "S" and keys not in lengths.values():
             continue
         yield {"_layout": TURNED, **{name: [lengths[name], "B", shape[2]] for name, shape in shapes.items()}}

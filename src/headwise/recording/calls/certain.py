@@ -6,17 +6,18 @@ import io
 import re
 import sys
 import sysconfig
+import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from math import prod
-from types import FrameType, ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headwise.recording.calls.lessons import FOREIGN, SHAPE
+from headwise.recording.calls.lessons import SHAPE, own_frames
 from headwise.recording.calls.plan import Plan, evaluated
 
 __all__ = ["Silent", "is_of_code", "is_of_library"]
@@ -86,21 +87,14 @@ def _is_furnished(made: Any, plan: Plan) -> bool:
     return any(re.search(rf"\b{re.escape(type(made).__name__)}\(", each) for each in words)
 
 
-def _last_frame(error: BaseException) -> FrameType | None:
-    """Where an error was raised; None: in a library."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None or str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] in FOREIGN:
-        return None
-    return trace.tb_frame
-
-
 def _calls_itself_wrong(error: TypeError) -> bool:
     """Whether a function of the same file was called with what it does not take, by code of the file."""
-    frame, found = _last_frame(error), COUNT.search(str(error))
-    if frame is None or found is None or found[1] in SHARED:
+    frames, found = own_frames(error), COUNT.search(str(error))
+    every = list(traceback.walk_tb(error.__traceback__))
+    # what a library raised says nothing of the file
+    if not frames or frames[-1] != every[-1] or found is None or found[1] in SHARED:
         return False
+    frame, _ = frames[-1]
     own = frame.f_locals.get("self")
     function = getattr(type(own), found[1], None) or frame.f_globals.get(found[1])
     return getattr(function, "__module__", None) == frame.f_globals.get("__name__")
@@ -108,8 +102,8 @@ def _calls_itself_wrong(error: TypeError) -> bool:
 
 def _is_wide(error: Exception) -> bool:
     """Whether more entries are asked for than what weights made has, by one of the sizes that are asked for."""
-    found, frame = SHAPE.search(str(error)), _frame_of(error)
-    if found is None or frame is None:
+    found = SHAPE.search(str(error))
+    if found is None or not own_frames(error):
         return False
     shape, count = [int(each) for each in found[1].split(",")], int(found[2])
     return -1 not in shape and count > 0 and prod(shape) % count == 0 and prod(shape) // count in shape
@@ -139,9 +133,10 @@ def _is_widened(plan: Plan) -> bool:
                 target(*args, **options)
                 return False
             except Exception as error:  # noqa: BLE001  whatever it is, it is the person's
-                found, frame = SHAPE.search(str(error)), _frame_of(error)
-                if found is None or frame is None or frame.f_lineno is None:
+                found, frames = SHAPE.search(str(error)), own_frames(error)
+                if found is None or not frames:
                     return False
+                frame, _ = frames[-1]
                 shape, count = [int(each) for each in found[1].split(",")], int(found[2])
                 made = [each for each in frame.f_locals.values() if isinstance(each, Tensor) and each.numel() == count]
         if not made or not all(each.grad_fn is not None for each in made) or -1 in shape:
@@ -150,14 +145,3 @@ def _is_widened(plan: Plan) -> bool:
             return False
         places.add((frame.f_code.co_filename, frame.f_code.co_name))
     return len(places) == 1
-
-
-def _frame_of(error: BaseException) -> FrameType | None:
-    """The last frame of an error that no library has."""
-    found: FrameType | None = None
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] not in FOREIGN:
-            found = trace.tb_frame
-        trace = trace.tb_next
-    return found

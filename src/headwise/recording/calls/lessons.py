@@ -6,11 +6,12 @@ import ast
 import linecache
 import re
 import textwrap
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -26,7 +27,7 @@ from headwise.recording.calls.roles import call_role, init_role
 from headwise.recording.calls.rotations import narrowed
 from headwise.recording.calls.symbols import spoken
 
-__all__ = ["Place", "lessons", "place"]
+__all__ = ["Place", "lessons", "own_frames", "place"]
 
 FOREIGN = ("torch", "einops", "headwise", "numpy")
 # something else than a tensor came
@@ -81,18 +82,18 @@ class Place:
         return [name for name, value in self.options.items() if any(value is one for one in held)]
 
 
+def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of an error that are in no library, the last one last, and the line that each was at."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return [each for each in frames if str(each[0].f_globals.get("__name__", "")).split(".")[0] not in FOREIGN]
+
+
 def place(error: BaseException, options: Mapping[str, Any]) -> Place:
     """Where an error came from, as far as code that no library wrote tells."""
-    found: tuple[FrameType, int] | None = None
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if module.split(".")[0] not in FOREIGN:
-            found = trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
-    if found is None:
+    found = own_frames(error)
+    if not found:
         return Place(ast.Pass(), {}, options)
-    frame, line = found
+    frame, line = found[-1]
     around = _around(frame, line)
     statement = around[0] if around else ast.Pass()
     tests = [each.test for each in around if isinstance(each, ast.If)]
