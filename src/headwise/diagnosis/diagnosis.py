@@ -10,11 +10,10 @@ from typing import Any
 from headwise.diagnosis.patches.sources import Edit, Edits
 from headwise.diagnosis.report import as_html, report
 
-__all__ = ["KINDS", "SCHEMA", "VERDICTS", "Diagnosis", "Finding"]
+__all__ = ["KINDS", "SCHEMA", "SEVERITIES", "Diagnosis", "Finding"]
 
 SCHEMA = 1
 SEVERITIES = ("fault", "warning", "note")
-VERDICTS = ("sound", "faulty", "not examined")
 # what a finding may be of
 KINDS = (
     "scale-missing", "scale-wrong", "scale-inverted", "scale-floor-division", "scale-after-softmax", "scale-twice",

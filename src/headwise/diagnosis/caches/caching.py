@@ -17,7 +17,7 @@ from headwise.diagnosis.caches.ways import Way, seen_names, ways
 from headwise.recording.calls import EMPTY, Plan, call_role, callee, parameters
 from headwise.recording.identity import tensors
 
-__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep", "rows_of"]
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep"]
 
 # one after the other; a prompt, then one after the other; in two parts
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
@@ -56,13 +56,12 @@ class Breach:
 class Kept:
     """What is known of a target's cache. way: that works, None: there is none; breaches: where it does not hold.
 
-    names: of arguments that speak of a cache. chunks: whether several tokens may come after a cache.
+    names: of arguments that speak of a cache.
     """
 
     way: Way | None = None
     breaches: tuple[Breach, ...] = ()
     names: tuple[str, ...] = ()
-    chunks: bool = False
 
 
 def kept(decoder: Decoder) -> Kept:
@@ -74,7 +73,7 @@ def kept(decoder: Decoder) -> Kept:
     except (TypeError, ValueError, OSError, KeyError):
         return Kept()
     end = time.thread_time() + LONGEST
-    working: list[tuple[Way, list[Breach], bool]] = []
+    working: list[tuple[Way, list[Breach]]] = []
     raising: list[Breach] = []
     for way in found:
         if time.thread_time() > end:
@@ -88,16 +87,16 @@ def kept(decoder: Decoder) -> Kept:
             breach = breach_of(decoder, way, (3, 1)) if _keeps(decoder, way, step) else None
             raising += [breach] if breach is not None and breach.at > 0 else []
             continue
-        breaches, chunks = _breaches(decoder, way)
+        breaches = _breaches(decoder, way)
         if not breaches:
-            return Kept(way, (), names, chunks)
-        working.append((way, breaches, chunks))
+            return Kept(way, (), names)
+        working.append((way, breaches))
         end = min(end, time.thread_time() + LONGEST_AFTER)
     if _is_guessed(plan):
         return Kept(None, (), names)
     if working:
-        way, breaches, chunks = min(working, key=lambda each: (len(each[1]), not each[0].is_own))
-        return Kept(way, tuple(breaches), names, chunks)
+        way, breaches = min(working, key=lambda each: (len(each[1]), not each[0].is_own))
+        return Kept(way, tuple(breaches), names)
     raising.sort(key=lambda each: each.error is not None)
     return Kept(None, tuple(raising[:1]), names)
 
@@ -178,22 +177,18 @@ def _depends(decoder: Decoder, way: Way, step: Decoded) -> bool:
     return not _is_near(other.outputs[1], step.outputs[1])
 
 
-def _breaches(decoder: Decoder, way: Way) -> tuple[list[Breach], bool]:
-    """Where the law does not hold; and whether it does for several tokens after a cache."""
+def _breaches(decoder: Decoder, way: Way) -> list[Breach]:
+    """Where the law does not hold."""
     out: list[Breach] = []
-    chunks = True
     for cuts in CUTS:
         breach = breach_of(decoder, way, cuts)
-        if breach is None:
-            continue
-        chunks = chunks and not breach.is_chunk
         # what several tokens after a cache do not run with is not made for them
-        if not (breach.is_chunk and breach.error is not None):
+        if breach is not None and not (breach.is_chunk and breach.error is not None):
             out.append(breach)
     if not out and (way.names or way.starts or way.prepare is not None):
         breach = breach_of(decoder, way, CUTS[0], again=True)
         out += [breach] if breach is not None else []
-    return out, chunks
+    return out
 
 
 def breach_of(
@@ -203,12 +198,12 @@ def breach_of(
     done = decoder.parts(way, cuts, again=again, **options)
     for at, output in enumerate(done.outputs):
         first, end = sum(cuts[:at]), sum(cuts[: at + 1])
-        wanted = rows_of(decoder, first, end, is_step=False)
+        wanted = _rows_of(decoder, first, end, is_step=False)
         if wanted is None:
             return None
         if not _is_near(output, wanted):
             # what sees all at once sees in parts what is there, and each token may be alone in that
-            apart = rows_of(decoder, first, end, is_step=True) if end - first > 1 else None
+            apart = _rows_of(decoder, first, end, is_step=True) if end - first > 1 else None
             if apart is None or not _is_near(output, apart):
                 return Breach(way, cuts, at, distance=_distance(output, wanted), again=again)
     if done.error is not None:
@@ -216,13 +211,13 @@ def breach_of(
     return None
 
 
-def rows_of(decoder: Decoder, first: int, end: int, *, is_step: bool) -> Tensor | None:
+def _rows_of(decoder: Decoder, first: int, end: int, *, is_step: bool) -> Tensor | None:
     """What the tokens from first to end give without a cache, where the last of them is the last there is.
 
     is_step: each of them is the last there is when it comes. None: that raises.
     """
     if is_step:
-        rows = [rows_of(decoder, at, at + 1, is_step=False) for at in range(first, end)]
+        rows = [_rows_of(decoder, at, at + 1, is_step=False) for at in range(first, end)]
         known = [each for each in rows if each is not None]
         return torch.cat(known, dim=decoder.axis) if len(known) == len(rows) else None
     done = decoder.whole(end)

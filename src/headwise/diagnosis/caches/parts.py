@@ -11,7 +11,7 @@ from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.marks import Marks, place_of
 from headwise.diagnosis.following.shadow import JOINS, Seen
 
-__all__ = ["WRITES", "attention_of", "drops", "in_call", "is_left_behind", "joins", "places_in", "places_of"]
+__all__ = ["WRITES", "attention_of", "drops", "in_call", "is_left_behind", "joins", "places_of"]
 
 WRITES = ("__setitem__", "copy_", "index_copy_", "index_put_", "scatter_")
 
@@ -48,7 +48,8 @@ def attention_of(done: Decoded, at: int) -> Attention | None:
 def is_left_behind(done: Decoded, at: int, attention: Attention) -> bool:
     """Whether a call puts its tokens to all that came before, and looks at its own alone."""
     first, end = sum(done.cuts[:at]), sum(done.cuts[: at + 1])
-    put = [[places_in(marks) for marks in each.given if marks is not None] for each in in_call(done, at) if joins(each)]
+    joined = [each for each in in_call(done, at) if joins(each)]
+    put = [[_places_in(marks) for marks in each.given if marks is not None] for each in joined]
     kept = [each for each in put if set[int]().union(*each) >= set(range(end))]
     met = [places_of(each.t) for each in sides(attention) if each.name != "q"]
     return bool(kept) and bool(met) and all(each == set(range(first, end)) for each in met)
@@ -56,8 +57,8 @@ def is_left_behind(done: Decoded, at: int, attention: Attention) -> bool:
 
 def drops(entry: Seen, end: int) -> bool:
     """Whether an operation takes all tokens and gives some."""
-    taken = [places_in(each) for each in entry.given if each is not None]
-    made = [places_in(each) for each in entry.made if each is not None]
+    taken = [_places_in(each) for each in entry.given if each is not None]
+    made = [_places_in(each) for each in entry.made if each is not None]
     every = set(range(end))
     return any(each >= every for each in taken) and bool(made) and not any(each >= every for each in made)
 
@@ -67,6 +68,6 @@ def places_of(t: Tensor) -> set[int]:
     return set(torch.unique(place_of(t[t >= 0])).tolist())
 
 
-def places_in(marks: Marks) -> set[int]:
+def _places_in(marks: Marks) -> set[int]:
     """The places of the tokens in what holds tokens; none in anything else."""
     return places_of(marks.arrays["t"]) if marks.kind == "token" else set()

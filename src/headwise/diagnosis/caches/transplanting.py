@@ -14,7 +14,7 @@ from headwise.diagnosis.following.anatomy import Attention
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.shadow import Seen
 
-__all__ = ["Transplants", "part_of"]
+__all__ = ["Transplants"]
 
 NEAR = 1e-9
 
@@ -97,7 +97,7 @@ class Transplants:
                 return made
             many = list(made) if isinstance(made, tuple | list) else [made]
             parts = [
-                part_of(whole, tuple(each.shape), place.first, place.end) if isinstance(each, Tensor) else None
+                _part_of(whole, tuple(each.shape), place.first, place.end) if isinstance(each, Tensor) else None
                 for each, whole in zip(many, wholes[count], strict=False)
             ]
             parts += [None] * (len(many) - len(parts))
@@ -111,7 +111,7 @@ def _differs(entry: Seen, wholes: tuple[Tensor, ...], first: int, end: int) -> b
     """Whether an operation made another thing of some tokens than of all; None: the two cannot be compared."""
     known = []
     for made, whole in zip(entry.operation.outputs, wholes, strict=False):
-        part = part_of(whole, made.shape, first, end)
+        part = _part_of(whole, made.shape, first, end)
         if part is not None and made.value is not None:
             known.append(not _is_same(part, made.value))
     return any(known) if known else None
@@ -127,7 +127,7 @@ def _put(made: Any, part: Tensor | None, function: Callable[..., Any]) -> Any:
     return part.clone()
 
 
-def part_of(whole: Tensor, shape: tuple[int, ...], first: int, end: int) -> Tensor | None:
+def _part_of(whole: Tensor, shape: tuple[int, ...], first: int, end: int) -> Tensor | None:
     """What of a result for all tokens is the result for some: rows from first to end, keys up to end; None: neither."""
     if whole.ndim != len(shape):
         return None

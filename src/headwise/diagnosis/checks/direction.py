@@ -14,7 +14,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.recording.calls import call_role, mask_arguments, parameters
 from headwise.recording.libraries import is_installed
 
-__all__ = ["is_triangle", "says_causal", "wants_causal"]
+__all__ = ["is_triangle", "wants_causal"]
 
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -27,30 +27,30 @@ def wants_causal(run: Run) -> bool:
     """Whether a target says that it looks back only: by its name, by a flag that is on, or by what it keeps."""
     takes_mask = _takes_mask(run)
     kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
-    if says_causal(kind) and not takes_mask:
+    if _says_causal(kind) and not takes_mask:
         return True
     if takes_mask and is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
         # what is published hands the order over with its mask
         return False
     flags = {**run.plan.init, **run.plan.call}
-    asked = [name for name, value in flags.items() if says_causal(name) and value is True]
+    asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
     if asked:
         # a flag may be kept for another class that reads it
         return not all(name in run.plan.init and is_read_elsewhere(run, name) for name in asked)
     if isinstance(run.target, nn.Module):
-        if any(says_causal(each.name) and each.default is True for each in _switches(run)):
+        if any(_says_causal(each.name) and each.default is True for each in _switches(run)):
             return True
         modules = [] if takes_mask else list(run.target.modules())
-        if any(says_causal(name) and value is True for each in modules for name, value in vars(each).items()):
+        if any(_says_causal(name) and value is True for each in modules for name, value in vars(each).items()):
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
 
 
-def says_causal(name: str) -> bool:
+def _says_causal(name: str) -> bool:
     """Whether a name says that later tokens are not seen.
 
-    >>> [says_causal(name) for name in ("CausalSelfAttention", "is_causal", "NonCausalAttention", "not_causal")]
+    >>> [_says_causal(name) for name in ("CausalSelfAttention", "is_causal", "NonCausalAttention", "not_causal")]
     [True, True, False, False]
     """
     words = [each.lower() for each in WORDS.findall(name)]

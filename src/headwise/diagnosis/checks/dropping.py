@@ -21,7 +21,7 @@ from headwise.diagnosis.suspects import Suspect, Undropping
 from headwise.recording.calls import Plan, init_role
 from headwise.tracing.movement import is_movement
 
-__all__ = ["drawn_suspects", "dropping_suspects", "is_dropping", "kept", "random_operation", "with_dropout"]
+__all__ = ["drawn_suspects", "dropping_suspects", "kept", "with_dropout"]
 
 SHARE = 0.4
 CONFIGURED = re.compile(r"(\b\w*drop\w*=)0\.0\b", re.IGNORECASE)
@@ -53,8 +53,8 @@ def drawn_suspects(first: Run, again: Run) -> list[Suspect]:
     """What is drawn anew in each run, and drops."""
     if first.output is None or again.output is None or _is_same(first.output, again.output):
         return []
-    random = random_operation(first, again)
-    if random is None or not is_dropping(random):
+    random = _random_operation(first, again)
+    if random is None or not _is_dropping(random):
         return []
     return _unreached(first) or [undropped(random)]
 
@@ -90,8 +90,8 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     if first.record.failure is not None or again.record.failure is not None:
         return []
     stand_ins: dict[Any, Any]
-    random = random_operation(first, again)
-    if random is not None and is_dropping(random):
+    random = _random_operation(first, again)
+    if random is not None and _is_dropping(random):
         return [undropped(random)]
     trained = rerun(plan=there, more_change=change, training=True)
     out = []
@@ -124,7 +124,7 @@ def _is_dropout(entry: Seen) -> bool:
     return "dropout" in entry.last and bool(entry.operation.inputs) and bool(entry.operation.outputs)
 
 
-def is_dropping(entry: Seen) -> bool:
+def _is_dropping(entry: Seen) -> bool:
     """Whether what an operation draws is what it drops."""
     return any(each in entry.last for each in ("drop", "bernoulli", "scaled_dot_product_attention"))
 
@@ -143,7 +143,7 @@ def kept(entry: Seen) -> dict[Site, Callable[..., Any]]:
     return {site_of(entry.operation): Undropping(entry.function)}
 
 
-def random_operation(first: Run, again: Run) -> Seen | None:
+def _random_operation(first: Run, again: Run) -> Seen | None:
     """The first operation that gives another result for the same inputs."""
     for a, b in zip(first.seen, again.seen, strict=False):
         for x, y in zip(a.operation.outputs, b.operation.outputs, strict=False):

@@ -29,7 +29,7 @@ from headwise.recording import record
 from headwise.recording.calls import Plan
 from headwise.recording.identity import tensors
 
-__all__ = ["flat_gradients", "step_suspects"]
+__all__ = ["step_suspects"]
 
 RATE = 0.01
 NEXT = 5
@@ -67,14 +67,14 @@ def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[lis
         found = cut_gradients(done, cut, again)
         if found:
             return found, True
-    found = flat_gradients(done, again)
+    found = _flat_gradients(done, again)
     if found or not memories(done):
         return found or second_step(done, exam), True
     # what is kept for decoding is not meant for training
     return [replace(each, severity="note") for each in second_step(done, exam)], True
 
 
-def flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+def _flat_gradients(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
     """A weight whose gradient is 0 in every entry, and the operation without which it is not.
 
     done: a run whose backward has been done.

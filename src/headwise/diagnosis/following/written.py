@@ -17,8 +17,6 @@ __all__ = ["Fits", "written_in"]
 
 # whether a value is the one that is looked for
 Fits = Callable[[Any], bool]
-# constructors that hand a number on
-DEEPEST = 3
 
 
 def written_in(target: Any, span: Span, fits: Fits, *, is_number: bool = False) -> Span | None:
@@ -115,7 +113,7 @@ def _code(file: str, function: str, line: int) -> _Code | None:
         return None
 
 
-def _assigned(target: nn.Module, owner: nn.Module, name: str, depth: int = 0) -> Span | None:
+def _assigned(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
     """The statement that gives a module an attribute, or the call that hands its constructor the value."""
     for code in _methods(type(owner)):
         for node in ast.walk(code.tree):
@@ -127,7 +125,7 @@ def _assigned(target: nn.Module, owner: nn.Module, name: str, depth: int = 0) ->
             if value is None or not isinstance(node, ast.stmt):
                 continue
             if isinstance(value, ast.Name):
-                return _handed(target, owner, value.id, depth) or _before(code, value.id, node.lineno)
+                return _handed(target, owner, value.id) or _before(code, value.id, node.lineno)
             return code.span(node)
     return None
 
@@ -174,10 +172,8 @@ def _before(code: _Code, name: str, line: int) -> Span | None:
     return code.span(max(found, key=lambda node: node.lineno)) if found else None
 
 
-def _handed(target: nn.Module, owner: nn.Module, name: str, depth: int) -> Span | None:
+def _handed(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
     """The call of a constructor that makes the value of its parameter; None: it has it from elsewhere."""
-    if depth >= DEEPEST:
-        return None
     parents = [each for each in target.modules() if any(child is owner for child in each.children())]
     for parent in parents:
         for code in _methods(type(parent)):

@@ -12,7 +12,7 @@ from headwise.diagnosis.tried import Missed
 from headwise.recording.calls import Plan, call_role, callee, checked_call, checked_init, init_role, parameters
 from headwise.wording import Refusal, say
 
-__all__ = ["check_said", "in_python", "no_mask", "tip", "unbuilt"]
+__all__ = ["check_said", "in_python", "no_mask", "unbuilt"]
 
 SIZES = {"width": "H*d", "heads": "H", "head_width": "d"}
 # signs of an error that are told
@@ -35,7 +35,7 @@ def in_python(error: Exception, lang: str) -> str:
     return text.replace("--init", "init=").replace("--call", "call=")
 
 
-def tip(target: Any) -> dict[str, str]:
+def _tip(target: Any) -> dict[str, str]:
     """How to say how a target is built and called, with its own parameters, as JSON: "init" and "call"."""
     built = _parameters(target) if isinstance(target, type) else []
     init = {each.name: SIZES.get(init_role(each.name), 1) for each in built if each.default is Parameter.empty}
@@ -52,7 +52,7 @@ def unbuilt(target: Any, error: str, init: Mapping[str, Any] | None, call: Mappi
     """That no way to build or call a target was found, or that the one that the person said fails; and what to say."""
     said = [name for name, each in (("--init", init), ("--call", call)) if each is not None]
     key = "doctor.said_call" if said else "doctor.unknown_call"
-    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(said), **tip(target))
+    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(said), **_tip(target))
 
 
 def _parameters(function: Any) -> list[Parameter]:

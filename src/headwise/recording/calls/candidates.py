@@ -20,7 +20,7 @@ from headwise.recording.calls.masks import is_switch, masks
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role, is_mapping
 
-__all__ = ["Wanted", "built_of", "calls", "extras", "families", "is_narrow", "wanted"]
+__all__ = ["Wanted", "calls", "extras", "families", "is_narrow", "wanted"]
 
 # so many ways of filling what is no tensor of features
 WAYS, MOST = 24, 8
@@ -103,7 +103,7 @@ def _is_count(name: str) -> bool:
 
 def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
     """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
-    layers = [each for each in built_of(built) if _has_weights(each)]
+    layers = [each for each in _built_of(built) if _has_weights(each)]
     packed = [layouts.TURNED, layouts.PACKED] if _is_turned(what, reading, built) else [layouts.PACKED, layouts.TURNED]
     splits = [
         layouts.HEADS,
@@ -117,7 +117,7 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
     image = [_image(sizes)] if "image" in sizes else []
     if what.is_triple and not layers and "heads" not in what.rest.values():
         order = [*splits, *packed, layouts.ALONE]
-    elif any(type(each).__name__.endswith("2d") for each in built_of(built)):
+    elif any(type(each).__name__.endswith("2d") for each in _built_of(built)):
         beside = [layouts.IMAGE_TO_TOKENS] if what.key else []
         order = [*image, layouts.IMAGE, *beside, *packed, layouts.IMAGE_LAST, layouts.CHANNELS, layouts.ALONE]
     elif any(isinstance(each, nn.Conv1d) for each in layers):
@@ -164,14 +164,14 @@ def _stacked(batch: int) -> Family:
     return Family("".join(query), tuple(query), tuple(key), tuple(key))
 
 
-def built_of(built: Any) -> list[nn.Module]:
+def _built_of(built: Any) -> list[nn.Module]:
     """The modules that something built is made of."""
     return list(built.modules()) if isinstance(built, nn.Module) else []
 
 
 def is_narrow(built: Any, reading: Reading) -> bool:
     """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
-    weights = [each for one in built_of(built) for each in one.parameters(recurse=False) if not is_lazy(each)]
+    weights = [each for one in _built_of(built) for each in one.parameters(recurse=False) if not is_lazy(each)]
     return built is None or "GroupNorm" in reading.words or any(each.numel() == 0 for each in weights)
 
 
@@ -190,7 +190,7 @@ def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
             return True
         if reading.is_batch_first(name):
             return False
-    order = [each.batch_first for each in built_of(built) if isinstance(each, nn.MultiheadAttention)]
+    order = [each.batch_first for each in _built_of(built) if isinstance(each, nn.MultiheadAttention)]
     return bool(order) and not any(order) and not reading.says_batch_first
 
 

@@ -10,20 +10,20 @@ from pathlib import Path
 from headwise.recording.child.start import started_in
 from headwise.wording import refusal
 
-__all__ = ["file_of_module", "spec_of", "with_folder"]
+__all__ = ["file_of_module"]
 
 
 def file_of_module(module: str) -> Path | None:
     """The file of a module's source; None where it has none. A module that is not there is a Refusal."""
-    spec = spec_of(module)
+    spec = _spec_of(module)
     if spec is None:
         raise refusal("refuse.target_module", module=module)
     return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
 
 
-def spec_of(module: str) -> ModuleSpec | None:
+def _spec_of(module: str) -> ModuleSpec | None:
     """What is known of a module, None where there is none; no parent of it is imported."""
-    with_folder()
+    _with_folder()
     first, *rest = module.split(".")
     # one that is loaded already may have changed what it says of itself
     spec = PathFinder.find_spec(first)
@@ -41,7 +41,7 @@ def spec_of(module: str) -> ModuleSpec | None:
     return spec
 
 
-def with_folder() -> None:
+def _with_folder() -> None:
     """Let modules be found in the folder where the person is, after all others."""
     folder = str(started_in())
     if folder not in sys.path:
