@@ -59,6 +59,26 @@ class TurnedThenAlike(Split):
         return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1).type_as(v) @ v)
 
 
+class AfterEarlierTokens(nn.Module):
+    """Samples lie behind tokens, in masks too, and earlier tokens may come in front."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.kv, self.o = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, h, attn_mask=None, mems=None):
+        seen = h if mems is None else torch.cat([mems, h], dim=0)
+        q, (k, v) = self.q(h), self.kv(seen).chunk(2, dim=-1)
+        q, k, v = (each.unflatten(-1, (self.heads, -1)) for each in (q, k, v))
+        scores = torch.einsum("ibnd,jbnd->ijbn", q, k) / q.shape[-1] ** 0.5
+        if attn_mask is not None and attn_mask.dim() == 2:
+            scores = scores.masked_fill(attn_mask[None, :, :, None], float("-inf"))
+        elif attn_mask is not None and attn_mask.dim() == 3:
+            scores = scores.masked_fill(attn_mask[:, :, :, None], float("-inf"))
+        return self.o(torch.einsum("ijbn,jbnd->ibnd", scores.softmax(dim=1), v).flatten(2))
+
+
 class PlacesFirst(Split):
     """The product with places is made first, and tokens' own is added to it; the places are all samples'."""
 

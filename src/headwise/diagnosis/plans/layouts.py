@@ -7,7 +7,7 @@ from typing import Any
 
 from headwise.diagnosis.checks.roles import KEYS
 from headwise.diagnosis.examination import Examination
-from headwise.recording.calls import Reading, call_role, read
+from headwise.recording.calls import Reading, call_role, callee, parameters, read
 
 __all__ = ["TURNED", "is_better", "turned_calls"]
 
@@ -33,7 +33,12 @@ def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[s
     except (TypeError, ValueError, OSError):
         return
     shapes = {name: shape for name, shape in exam.plan.call.items() if isinstance(shape, list)}
-    yield from _batch_second({name: each for name, each in shapes.items() if _is_packed(each)}, reading)
+    packed = {name: each for name, each in shapes.items() if _is_packed(each)}
+    yield from _batch_second(packed, reading)
+    # what may be left out, as a memory of earlier tokens, may have made keys of which no mask is known
+    asked = {each.name for each in parameters(callee(target)) if each.default is each.empty}
+    if packed.keys() - asked:
+        yield from _batch_second({name: each for name, each in packed.items() if name in asked}, reading)
     split = {name: each for name, each in shapes.items() if len(each) == len(HEADS_LAST) and each[2] in LENGTHS}
     if split:
         yield {"_layout": HEADS_LAST, **{n: [each[0], each[2], each[1], each[3]] for n, each in split.items()}}

@@ -140,7 +140,7 @@ CALL: Mapping[str, str] = {
     ),
     "cache": (
         "cache past_kv past kv_cache past_key_value past_key_values layer_past layer_cache past_kvs "
-        "memory_states incremental_state prev state kvcache present k_cache v_cache past_state"
+        "memory_states mems mem_states memories incremental_state prev state kvcache present k_cache v_cache past_state"
     ),
     "start": "start_pos start pos_start offset start_idx cur_pos curr_pos position",
     "ids": "input_ids idx ids tokens token_ids src_tokens input_tokens src_ids tgt_ids x_ids text_ids",

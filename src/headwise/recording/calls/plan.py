@@ -6,7 +6,7 @@ import ast
 import contextlib
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import SimpleNamespace
@@ -103,7 +103,7 @@ class Plan:
         mask = self.call.get("_mask")
         if isinstance(mask, Mapping):
             shape = [self._size(each, sizes) for each in mask["shape"]]
-            made = _mask(str(mask["means"]), shape, sizes)
+            made = _mask(str(mask["means"]), shape, sizes, keys=_key_axis(mask["shape"]))
             options[str(mask["argument"])] = made.to(DTYPES[mask["dtype"]]) if "dtype" in mask else made
         return self._placed(options)
 
@@ -193,14 +193,23 @@ def _evaluated(node: ast.AST, sizes: Mapping[str, int]) -> int:
     raise ValueError(f"a size is made of symbols, whole numbers, + - * and //; got {ast.dump(node)}")
 
 
-def _mask(means: str, shape: list[int], sizes: Mapping[str, int]) -> Tensor:
-    """A mask that leaves each row at least the first key: the last keys are closed, of each sample other ones."""
+def _key_axis(said: Sequence[Any]) -> int:
+    """Which axis of a mask is of the keys: the last one, but where samples come behind tokens, what is before them."""
+    at = next((at for at, each in enumerate(said[1:], 1) if each == "B"), len(said))
+    return at - 1
+
+
+def _mask(means: str, shape: list[int], sizes: Mapping[str, int], *, keys: int) -> Tensor:
+    """A mask that leaves each row at least the first key: the last keys are closed, of each sample other ones.
+
+    keys: the axis of the keys.
+    """
     if means == "lengths":
         most = sizes.get("S", sizes.get("L", 1))
         return torch.arange(1, 1 + torch.Size(shape).numel()).remainder(most).clamp(min=1).reshape(shape)
-    keys = shape[-1]
-    count = torch.arange(torch.Size(shape[:-1]).numel()).remainder(max(1, keys - 1)) + 1
-    attend = (torch.arange(keys) < count[:, None]).reshape(shape)
+    rows = [*shape[:keys], *shape[keys + 1 :]]
+    count = torch.arange(torch.Size(rows).numel()).remainder(max(1, shape[keys] - 1)) + 1
+    attend = (torch.arange(shape[keys]) < count[:, None]).reshape(*rows, shape[keys]).movedim(-1, keys)
     if means == "additive":
         return torch.zeros(shape).masked_fill(~attend, float("-inf"))
     return ~attend if means == "blocked" else attend
