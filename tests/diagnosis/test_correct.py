@@ -6,21 +6,32 @@ import pytest
 from torch import nn
 
 import headwise.diagnosis.diagnosed as doctors
-from tests.diagnosis.correct import chosen, heads, libraries, meant, promises, scores, sequences, strangers, weights
+from tests.diagnosis.correct import (
+    chosen,
+    heads,
+    libraries,
+    meant,
+    promises,
+    published,
+    scores,
+    sequences,
+    strangers,
+    weights,
+)
 from tests.diagnosis.mutants import Oracle, diagnosis
 from tests.diagnosis.operators import HOSTS
 
 VARIANTS = [
     each
-    for module in (scores, weights, heads, strangers, promises, libraries, chosen, sequences, meant)
+    for module in (scores, weights, heads, strangers, promises, libraries, chosen, sequences, meant, published)
     for each in vars(module).values()
     if inspect.isclass(each)
     and issubclass(each, nn.Module)
     and each.__module__ == module.__name__
     and "forward" in vars(each)
 ]
-# these are no softmax of keys, and are said to be none; of the first it is not known how to call it
-OTHERS = {"FewBits", "WithPositions", "Linear", "Efficient", "Channels", "Perceiver"}
+# these are no softmax of keys, and are said to be none; of the first three it is not known how to call them
+OTHERS = {"FewBits", "WithPositions", "OfVolumes", "Linear", "Efficient", "Channels", "Perceiver"}
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.file)

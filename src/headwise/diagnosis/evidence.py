@@ -13,6 +13,7 @@ __all__ = ["is_call_guessed", "rests_on_guess", "weigh"]
 # as which part of the examination it is told that a guess did not hold, and why that part says nothing
 PARTS = {
     "layout": ("heads", "doctor.missed.layout_guessed"),
+    "axes": ("heads", "doctor.missed.layout_guessed"),
     "sizes": ("heads", "doctor.missed.sizes_guessed"),
     "cache": ("cache", "doctor.missed.cache_guessed"),
 }
@@ -29,8 +30,9 @@ def weigh(exams: Sequence[Examination]) -> None:
     """Take back what rests on a guess alone: the part of the examination that it spoiled is told as not examined.
 
     Where no order of axes was found in which queries and keys meet, only what was measured stands, and what no order
-    would mend.
+    would mend. Of a call that has too few axes even what was measured is ours.
     """
+    is_short = any(each.guess == "axes" for exam in exams for each in exam.suspects)
     for exam in exams:
         for suspect in [each for each in exam.suspects if rests_on_guess(each)]:
             exam.suspects.remove(suspect)
@@ -38,7 +40,7 @@ def weigh(exams: Sequence[Examination]) -> None:
             exam.examined[part] = Missed(reason, {"line": "?" if suspect.span is None else suspect.span.line})
     if any(is_call_guessed(exam) for exam in exams):
         for exam in exams:
-            exam.suspects = [each for each in exam.suspects if each.proved or not _is_of_axes(each)]
+            exam.suspects = [each for each in exam.suspects if (each.proved and not is_short) or not _is_of_axes(each)]
 
 
 def _is_of_axes(suspect: Suspect) -> bool:

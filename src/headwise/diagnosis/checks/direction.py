@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.elsewhere import is_read_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
+from headwise.diagnosis.checks.splitting import spoken
 from headwise.diagnosis.following.running import Run
 from headwise.recording.calls import call_role, mask_arguments, parameters
 from headwise.recording.libraries import is_installed
@@ -36,7 +37,10 @@ def wants_causal(run: Run) -> bool:
     asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
     if asked:
         # a flag may be kept for another class that reads it
-        return not all(name in run.plan.init and is_read_elsewhere(run, name) for name in asked)
+        return not all(
+            name in run.plan.init and (is_read_elsewhere(run, name) or (takes_mask and _is_idle(run, name)))
+            for name in asked
+        )
     if isinstance(run.target, nn.Module):
         if any(_says_causal(each.name) and each.default is True for each in _switches(run)):
             return True
@@ -45,6 +49,15 @@ def wants_causal(run: Run) -> bool:
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
+
+
+def _is_idle(run: Run, name: str) -> bool:
+    """Whether a flag that is off by default is kept, and neither read nor spoken of: the order comes with the mask."""
+    kind = type(run.target)
+    is_off = any(each.name == name and each.default is False for each in parameters(kind))
+    if not is_off or not isinstance(run.target, nn.Module) or name not in vars(run.target) or is_read(run.target, name):
+        return False
+    return not any(re.search(rf"\b{re.escape(name)}\b", line) for line in spoken(kind))
 
 
 def _says_causal(name: str) -> bool:

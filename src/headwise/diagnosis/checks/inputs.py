@@ -26,7 +26,7 @@ from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording.calls import call_role
 
-__all__ = ["Held", "Making", "ignored_inputs", "makings", "redirected", "shared_projections"]
+__all__ = ["Held", "Making", "ignored_inputs", "is_absorbed", "makings", "redirected", "shared_projections"]
 
 
 class Making:
@@ -57,6 +57,16 @@ class Making:
 def makings(run: Run, attention: Attention) -> dict[str, Making]:
     """How each side of an attention was made."""
     return {each.name: Making(run, each) for each in sides(attention)}
+
+
+def is_absorbed(run: Run, attention: Attention) -> bool:
+    """Whether keys are what values are then projected from, as latents are: heads have another width than their own."""
+    made = {each.name: each for each in sides(attention)}
+    latent = makings(run, attention).get("k")
+    if latent is None or latent.projection is None or "v" not in made:
+        return False
+    joints = [each for each in chain_of(run, made["v"].entry, made["v"].operand) if each.joint is not None]
+    return latent.projection in joints[:-1]
 
 
 def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:

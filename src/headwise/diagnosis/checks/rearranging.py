@@ -8,7 +8,7 @@ from typing import Any
 from headwise.diagnosis.checks.inputs import makings, redirected
 from headwise.diagnosis.checks.layout import Breach, Side, breaches, leaving, sides
 from headwise.diagnosis.checks.repairs import Rearrangement, rearrangements, turns
-from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
+from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, is_laid_over
 from headwise.diagnosis.following.marks import place_of, sample_of
 from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
@@ -29,7 +29,8 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     for number, attention in enumerate(attentions(run)):
         found = breaches(attention)
         if found:
-            suspect = _inward(run, rerun, attention, number, found)
+            spread = _spread(run, attention)
+            suspect = spread or _inward(run, rerun, attention, number, found)
             return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
     for attention in attentions(run)[-1:]:
         what = leaving(run, attention)
@@ -37,6 +38,15 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
             place = attention.context.operation.span
             return [_outward(run, rerun, attention, what) or Suspect("unknown", place, guess="layout")]
     return []
+
+
+def _spread(run: Run, attention: Attention) -> Suspect | None:
+    """That tokens were laid against numbers of more axes than they have: they were given with too few."""
+    for side in sides(attention):
+        for entry in chain_of(run, side.entry, side.operand):
+            if is_laid_over(entry):
+                return Suspect("unknown", entry.operation.span, guess="axes")
+    return None
 
 
 def _from_queries(run: Run, attention: Attention) -> Suspect | None:

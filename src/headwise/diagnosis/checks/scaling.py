@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.checks.rounding import as_rounded, erased, says_root
 from headwise.diagnosis.following.anatomy import chain_of, made_from
@@ -70,6 +70,9 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if named == "mup" and not says_root(scale, [_home(run, each, "", scale.width) for each in scale.factors]):
         return []
     if not scale.factors or (named == "√D" and _adds_queries(run, scale)):
+        return []
+    if named == "constant" and is_absorbed(run, scale.attention):
+        # the root is that of the heads whose keys these latents stand for
         return []
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])

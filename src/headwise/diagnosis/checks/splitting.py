@@ -18,7 +18,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
 from headwise.tracing.movement import is_movement
 
-__all__ = ["missing_projection", "unsplit_heads"]
+__all__ = ["missing_projection", "spoken", "unsplit_heads"]
 
 SAID = re.compile(
     r"W\s*[\^_]\s*\{?\(?[Oo]\b|\bW[Oo]\b|\bw_o\b|output projection|out(put)?_proj|fc_out|final (linear|projection)"
@@ -121,13 +121,13 @@ def _is_merged(run: Run, attention: Attention) -> bool:
 
 def _said_in(target: nn.Module) -> str | None:
     """What the comments and docstrings of a class say of an output projection; None: nothing, or that there is none."""
-    found = [line for line in _spoken(type(target)) if SAID.search(line)]
+    found = [line for line in spoken(type(target)) if SAID.search(line)]
     if not found or any(DENIED.search(line) for line in found):
         return None
     return found[0].strip(" #\"'")[:80]
 
 
-def _spoken(kind: type) -> Iterator[str]:
+def spoken(kind: type) -> Iterator[str]:
     """The lines of prose in a class: its docstrings, and the comments in its functions."""
     yield from (kind.__doc__ or "").split("\n") if kind.__doc__ != nn.Module.__doc__ else ()
     for function in vars(kind).values():

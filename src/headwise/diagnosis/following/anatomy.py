@@ -12,8 +12,12 @@ from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.products import looking
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import ATTENTIONS, LAYERS, Seen
+from headwise.tracing.movement import is_movement
 
-__all__ = ["Attention", "attentions", "chain_of", "is_scores", "made_from", "makers", "operand_marks", "value_of"]
+__all__ = [
+    "Attention", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers", "operand_marks",
+    "value_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,17 @@ def is_scores(entry: Seen) -> bool:
     if entry.joint is None:
         return False
     return all(each is not None and each.kind == "token" for each in operand_marks(entry))
+
+
+def is_laid_over(entry: Seen) -> bool:
+    """Whether an operation gives tokens or scores more axes, as it lays numbers over them that have more."""
+    if entry.joint is not None or is_movement(entry.operation.function) or len(entry.operation.outputs) != 1:
+        return False
+    ranks = [
+        (marks is not None, len(each.shape)) for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+    ]
+    held, others = ([rank for own, rank in ranks if own is is_held] for is_held in (True, False))
+    return bool(held and others) and max(held) < max(others) == len(entry.operation.outputs[0].shape)
 
 
 def makers(run: Run, before: int, number: int) -> list[Seen]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.diagnosis.checks.masking import is_reached
-from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.anatomy import attentions, is_laid_over
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.plans.opening import FinitePlan
 from headwise.diagnosis.plans.sizing import small
@@ -56,7 +56,7 @@ def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], 
     for each in plans:
         plain = free.get(each.setting)
         wanted = 0 if plain is None or not each.mask else _rank(plain, own)
-        if not wanted or _rank(each, own) <= wanted:
+        if (_rank(each, own) <= wanted) if wanted else not (each.mask and _is_spread(each, own)):
             out.append(each)
             continue
         try:
@@ -65,8 +65,14 @@ def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], 
             continue
         others = (replace(each, call={**each.call, "_mask": dict(said)}) for said in ways)
         among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, own))
-        out += [plan for plan in among if _rank(plan, own) == wanted][:1]
+        out += [plan for plan in among if (_rank(plan, own) == wanted if wanted else not _is_spread(plan, own))][:1]
     return out
+
+
+def _is_spread(plan: Plan, own: Sequence[str]) -> bool:
+    """Whether scores are given more axes on their way, as by a mask that has more."""
+    done = run(plan, sizes=small(plan), own=tuple(own))
+    return any(is_laid_over(entry) for each in attentions(done) for entry in each.path)
 
 
 def _rank(plan: Plan, own: Sequence[str]) -> int:

@@ -35,7 +35,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     own = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
     if isinstance(function, type) and len(every) - len(own) == len(("*args", "**kwargs")):
         maker = next((at for at, each in enumerate(function.__mro__) if "__init__" in vars(each)), 0)
-        above = function.__mro__[maker + 1]
+        above = next(iter(function.__mro__[maker + 1 :]), object)
         if above not in (object, nn.Module):
             names = {each.name for each in own}
             own += [each for each in parameters(above) if each.name not in names]

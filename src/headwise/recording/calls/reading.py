@@ -31,6 +31,7 @@ LENGTH = frozenset({
 })  # fmt: skip
 CALLED = {"forward", "__call__"}
 KERNELS = ("kernel_size", "padding", "stride", "dilation")
+ALONG = ("dim", "axis")
 TURNED = re.compile(r"rot|rope|freqs|^cos$|^sin$|sinus|half", re.IGNORECASE)
 
 
@@ -45,7 +46,8 @@ class Reading:
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
     of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
     question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
-    every width. repeated: how often something is made that is the same each time.
+    every width. repeated: how often something is made that is the same each time. along: what functions are told of
+    the axis that they go along.
     """
 
     bound: tuple[str, ...] = ()
@@ -66,6 +68,7 @@ class Reading:
     step: int = 1
     modules: Mapping[str, Asked] = field(default_factory=dict)
     repeated: frozenset[str] = frozenset()
+    along: frozenset[str] = frozenset()
 
     @property
     def is_turned(self) -> bool:
@@ -144,6 +147,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         steps.step_of([tree for _, tree in trees]),
         asked_modules([tree for function, tree in trees if _is_own(function, target)]),
         frozenset(name for _, tree in trees if tree.name == "__init__" for name in axes.repeated(tree)),
+        frozenset(name for _, tree in trees for name in _along(tree)),
     )  # fmt: skip
 
 
@@ -246,6 +250,13 @@ def _kernels(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in KERNELS:
             yield from (each.id for each in ast.walk(node.value) if isinstance(each, ast.Name))
+
+
+def _along(tree: ast.AST) -> Iterator[str]:
+    """What a function, and no class that is built, is told of an axis: `softmax(x, dim=self.axis)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and last(node.func)[:1].islower():
+            yield from (last(each.value) for each in node.keywords if each.arg in ALONG and last(each.value))
 
 
 def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:

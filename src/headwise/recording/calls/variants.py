@@ -17,6 +17,8 @@ __all__ = ["SINGLE", "Variant", "variants"]
 
 # no table of positions is as short
 FEW = 12
+# no tensor here has more axes
+AXES = 5
 CLONED = frozenset({"ModuleList", "clones", "clone", "get_clones"})
 PREFERRED = (
     "d_model", "model_dim", "embed_dim", "emb_dim", "embed_size", "hidden_size", "hidden_dim", "num_hiddens",
@@ -58,6 +60,9 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
         return "flag"
     if role == "device":
         return role
+    if parameter.name in reading.along and isinstance(default, int) and -AXES <= default < AXES:
+        # the number of an axis, whatever its name has of a width
+        return "axis"
     if isinstance(default, str) or said in ("str", "<class 'str'>") or parameter.name in reading.choices:
         return "text"
     if isinstance(default, float) and role != "dropout":

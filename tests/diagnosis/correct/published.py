@@ -1,0 +1,69 @@
+"""What published classes do, drawn at random, that has been taken for a fault."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class AlongAxes(nn.Module):
+    """Queries compete for keys, whose shares each query then weighs: along which axes is said by number."""
+
+    def __init__(self, dim, softmax_dim=1, mean_dim=2):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.scale, self.softmax_dim, self.mean_dim = dim**-0.5, softmax_dim, mean_dim
+
+    def forward(self, slots, context):
+        scores = self.q(slots) @ self.k(context).transpose(1, 2) * self.scale
+        shares = scores.softmax(dim=self.softmax_dim)
+        return F.normalize(shares + 1e-8, p=1, dim=self.mean_dim) @ self.v(context)
+
+
+class Absorbed(nn.Module):
+    """Queries meet the latents of which values are made: the root is that of the heads whose keys they stand for."""
+
+    def __init__(self, d_model, num_heads, latent_dim):
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError("num_heads must divide d_model")
+        self.num_heads, self.head_dim = num_heads, d_model // num_heads
+        self.down, self.up = nn.Linear(d_model, latent_dim), nn.Linear(latent_dim, d_model)
+        self.q = nn.Linear(d_model, num_heads * latent_dim)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        latent = self.down(x)
+        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        weights = (q @ latent.transpose(1, 2)[:, None] / self.head_dim**0.5).softmax(-1)
+        v = self.up(latent).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class OfVolumes(nn.Module):
+    """Channels first, before three axes that a norm's weights ask for: they are made one, and many again."""
+
+    def __init__(self, dim, heads, dim_head=64):
+        super().__init__()
+        self.heads, self.scale = heads, dim_head**-0.5
+        self.gain = nn.Parameter(torch.ones(1, dim, 1, 1, 1))
+        self.qkv = nn.Conv1d(dim, heads * dim_head * 3, 1, bias=False)
+        self.out = nn.Conv1d(heads * dim_head, dim, 1)
+
+    def forward(self, x):
+        x = x / x.std(dim=1, keepdim=True) * self.gain
+        q, k, v = (each.unflatten(1, (self.heads, -1)).mT for each in self.qkv(x.flatten(2)).chunk(3, dim=1))
+        weights = (q * self.scale @ k.mT).softmax(-1)
+        return self.out((weights @ v).mT.flatten(1, 2)).view(x.shape)
+
+
+class ToItsOwn(nn.Module):
+    """What a query finds is added to its own value: queries are as many as keys, or one; the mask is always given."""
+
+    def __init__(self, d_in, d_k):
+        super().__init__()
+        self.q, self.k = nn.Linear(d_in, d_k), nn.Linear(d_in, d_k)
+        self.scale = d_k**0.5
+
+    def forward(self, q, k, v, mask):
+        scores = (self.q(q) / self.scale @ self.k(k).mT).masked_fill(mask == 0, -1e9)
+        return scores.softmax(-1) @ v + v
