@@ -67,3 +67,39 @@ class ToItsOwn(nn.Module):
     def forward(self, q, k, v, mask):
         scores = (self.q(q) / self.scale @ self.k(k).mT).masked_fill(mask == 0, -1e9)
         return scores.softmax(-1) @ v + v
+
+
+class WithoutByDefault(nn.Module):
+    """Scores are weights unless the softmax is asked for: so it is meant."""
+
+    def __init__(self, dim, heads, linear=True):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads, self.linear = heads, linear
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, dim=-1))
+        weights = q @ k.mT / q.shape[-1] ** 0.5
+        if not self.linear:
+            weights = weights.softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class KeptFlag(nn.Module):
+    """The order of tokens comes with the mask; the flag is kept for those who inherit."""
+
+    def __init__(self, dim, heads, is_causal=False):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads, self.is_causal = heads, is_causal
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, attention_mask=None):
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))

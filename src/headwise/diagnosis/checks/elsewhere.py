@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from headwise.diagnosis.following.running import Run
 from headwise.recording.calls import call_role, callee
 
-__all__ = ["is_elsewhere", "is_read_elsewhere", "is_used_elsewhere"]
+__all__ = ["is_elsewhere", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -50,6 +50,12 @@ def is_used_elsewhere(run: Run, owner: str) -> bool:
     """Whether a sub-module, by its full name, is read in a branch that was not gone of a function that was."""
     name = next((each for each in reversed(owner.split(".")) if not each.isdigit()), owner)
     return any(_is_read_past(function, name, gone) for function, gone in _gone(run))
+
+
+def is_shared_elsewhere(run: Run) -> bool:
+    """Whether a softmax stands in a branch that was not gone of a function that was: an option does without."""
+    names = ("softmax", "Softmax")
+    return any(_is_read_past(function, name, gone) for function, gone in _gone(run) for name in names)
 
 
 def _files(run: Run) -> Iterator[tuple[ast.Module, set[int]]]:

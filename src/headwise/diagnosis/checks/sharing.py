@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.elsewhere import is_shared_elsewhere
 from headwise.diagnosis.checks.weighing import is_turned, weighed_otherwise
 from headwise.diagnosis.following.anatomy import Attention, attentions, operand_marks, value_of
 from headwise.diagnosis.following.contractions import is_constant
@@ -44,7 +45,7 @@ def sharing_suspects(run: Run) -> list[Suspect]:
         elif _shared_elsewhere(attention):
             out += _divided(attention)
         elif not any(each.last in OTHERS for each in attention.path) and attention.scores is not None:
-            out += _missing(attention)
+            out += [] if is_shared_elsewhere(run) else _missing(attention)
         if out:
             return out
     return []
