@@ -69,10 +69,9 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
         return _without(run, scale, wanted)
     if named == "mup" and not says_root(scale, [_home(run, each, "", scale.width) for each in scale.factors]):
         return []
-    if not scale.factors or (named == "√D" and _adds_queries(run, scale)):
-        return []
-    if named == "constant" and is_absorbed(run, scale.attention):
-        # the root is that of the heads whose keys these latents stand for
+    # the root of a latent is that of the heads whose keys it stands for
+    is_foreign = named == "constant" and is_absorbed(run, scale.attention)
+    if not scale.factors or is_foreign or (named == "√D" and _adds_queries(run, scale)):
         return []
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
@@ -86,13 +85,14 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     """What a patch may say: where the scores are made, and what the class calls the head width."""
     scores = scale.attention.scores
     out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
-    name = (scores or scale.attention.context).operation.module
-    owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
-    kept = {} if owner is None else vars(owner)
-    return {
-        **out,
-        "_widths": tuple(each for each, value in kept.items() if type(value) is int and value == scale.width),
-    }
+    kept = _kept(run, scores or scale.attention.context).items()
+    return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
+
+
+def _kept(run: Run, entry: Seen) -> dict[str, Any]:
+    """What the module of an operation keeps."""
+    modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    return vars(modules[entry.operation.module]) if entry.operation.module in modules else {}
 
 
 def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
@@ -242,12 +242,8 @@ def _learns(factor: Factor) -> bool:
 def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
     """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
     scores = scale.attention.scores
-    name = "" if scores is None else scores.operation.module
-    owner = dict(run.target.named_modules()).get(name) if isinstance(run.target, nn.Module) else None
-    return owner is not None and any(
-        isinstance(value, float) and (isclose(value, wanted, rel_tol=NEAR) or isclose(value, 1 / wanted, rel_tol=NEAR))
-        for value in vars(owner).values()
-    )
+    kept = [] if scores is None else [each for each in _kept(run, scores).values() if isinstance(each, float)]
+    return any(isclose(each, number, rel_tol=NEAR) for each in kept for number in (wanted, 1 / wanted))
 
 
 def is_bucketed(run: Run, scale: Scale) -> bool:
