@@ -82,7 +82,7 @@ def test_only_the_setting_that_is_asked_for_is_found(cross):
         ({"init": {"heads": {"expr": "3"}}}, "--init gives heads the object {'expr': '3'}"),
         ({"call": {"quary": ["B"]}}, "--call names quary, .* choose among values, keys, query, mask"),
         ({"call": {"query": ["B", 1.5]}}, r"--call gives query \['B', 1.5\]: a shape must be a list of symbols"),
-        ({"call": {"_causal": "yes"}}, "_causal in --call must be true or false, but 'yes' came"),
+        ({"call": {"_causal": True}}, "--call names _causal, which is no parameter: choose among values, keys"),
         ({"call": {"_layout": 3}}, "_layout in --call must be text, but 3 came"),
         (
             {"call": {"_mask": {"argument": "mask", "means": "keep", "shape": ["B"]}}},

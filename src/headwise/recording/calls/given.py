@@ -18,9 +18,8 @@ from headwise.wording import refusal
 __all__ = ["Given", "checked_call", "checked_init", "bound_in", "pinned", "solved", "symbols_of"]
 
 MEANS = ("attend", "blocked", "additive", "lengths")
-OPTIONS: Mapping[str, tuple[type, ...]] = {
-    "_layout": (str,), "_mask": (Mapping,), "_output": (int, str), "_causal": (bool,),
-}  # fmt: skip
+# what is said of a call beside its arguments, and what it must be
+OPTIONS: Mapping[str, tuple[type, str]] = {"_layout": (str, "text"), "_mask": (Mapping, "an object")}
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ def checked_init(init: Any, own: Sequence[inspect.Parameter]) -> Given:
 def checked_call(call: Any, own: Sequence[inspect.Parameter]) -> Given:
     """What is given to a call, checked: shapes made of numbers alone are freed."""
     values = _checked(call, "--call", own)
-    for name, kinds in OPTIONS.items():
-        if name in values and not isinstance(values[name], kinds):
-            raise refusal("refuse.calls.option", option=name, kinds=_kinds(kinds), given=repr(values[name]))
+    for name, (kind, words) in OPTIONS.items():
+        if name in values and not isinstance(values[name], kind):
+            raise refusal("refuse.calls.option", option=name, kinds=words, given=repr(values[name]))
     if "_mask" in values:
         _check_mask(values["_mask"], own)
     freed = {
@@ -95,11 +94,6 @@ def _check_mask(mask: Mapping[str, Any], own: Sequence[inspect.Parameter]) -> No
     )
     if not is_right:
         raise refusal("refuse.calls.mask", means=", ".join(MEANS), names=", ".join(names), given=repr(dict(mask)))
-
-
-def _kinds(kinds: tuple[type, ...]) -> str:
-    words = {str: "text", Mapping: "an object", int: "a number", bool: "true or false"}
-    return " or ".join(words[each] for each in kinds)
 
 
 def _is_number(value: Any) -> bool:
