@@ -9,7 +9,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.diagnosis.evidence import rests_on_guess
-from headwise.diagnosis.plans.further import laid_flat
+from headwise.diagnosis.plans.further import laid_flat, taken_otherwise
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import find
 
@@ -218,6 +218,28 @@ def test_a_mask_that_only_ran_because_it_was_laid_over_more_axes_is_tried_in_ano
     flat, kept = laid_flat([masked, free], WeaklyHidden, globals(), (__file__,))
     assert flat.call["_mask"]["shape"] == ["B", "L"]
     assert kept is free
+
+
+def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_words_say_which():
+    free = next(each for each in find(WeaklyHidden, namespace=globals()).plans if not each.mask)
+    said = {"argument": "mask", "means": "attend", "shape": ["L", "B"]}
+    other = taken_otherwise(replace(free, call={**free.call, "_mask": said}, mask="mask"), (__file__,))
+    assert other is not None
+    assert other.call["_mask"]["shape"] != said["shape"]
+    # what its words say it takes is what it must take
+    said = {**said, "shape": ["B", "L"], "dtype": "bool"}
+    assert taken_otherwise(replace(free, call={**free.call, "_mask": said}, mask="mask"), (__file__,)) is None
+
+
+def test_what_a_run_put_right_shows_to_be_no_better_may_be_meant():
+    odd = Suspect("unknown", None, {("f", 1): abs}, words="value_changed", proved=False)
+    assert rests_on_guess(odd)
+    assert not rests_on_guess(replace(odd, proved=True))
+    # nothing was tried, or it shows without a run
+    assert not rests_on_guess(replace(odd, stand_ins={}))
+    assert not rests_on_guess(replace(odd, proved=None))
+    assert not rests_on_guess(replace(odd, words="lone_axis"))
+    assert rests_on_guess(Suspect("sample-leak", None, proved=False))
 
 
 def test_a_guess_accuses_only_once_it_is_measured():

@@ -16,14 +16,29 @@ PARTS = {
     "axes": ("heads", "doctor.missed.layout_guessed"),
     "sizes": ("heads", "doctor.missed.sizes_guessed"),
     "cache": ("cache", "doctor.missed.cache_guessed"),
+    "rotation": ("rotation", "doctor.missed.unmended"),
+}
+# by the words or the kind that tell it: what may be meant so, where a run that should put it right shows nothing
+UNMENDED = {
+    "value_changed": ("heads", "doctor.missed.unmended"),
+    "sample-leak": ("samples", "doctor.missed.unmended"),
+    "batch-length-confused": ("samples", "doctor.missed.unmended"),
+    "mask-after-softmax": ("mask", "doctor.missed.unmended"),
+    "scale-after-softmax": ("scale", "doctor.missed.unmended"),
 }
 
 
 def rests_on_guess(suspect: Suspect) -> bool:
-    """Whether nothing but a guess of the doctor's speaks for a fault: how the class is called, and no run that it
-    mends. A guess that does not hold is ours, so it accuses no one.
+    """Whether nothing but a guess of the doctor's speaks for a fault: how the class is called, or what a step is for,
+    and no run that it mends. A guess that does not hold is ours, so it accuses no one.
     """
-    return suspect.severity == "fault" and bool(suspect.guess) and not suspect.proved
+    return suspect.severity == "fault" and not suspect.proved and (bool(suspect.guess) or _is_unmended(suspect))
+
+
+def _is_unmended(suspect: Suspect) -> bool:
+    """Whether a run that should put it right was made, and does not show that it does."""
+    is_tried = suspect.is_mendable or suspect.kind in ("sample-leak", "batch-length-confused")
+    return suspect.proved is False and is_tried and (suspect.words or suspect.kind) in UNMENDED
 
 
 def weigh(exams: Sequence[Examination]) -> None:
@@ -36,7 +51,7 @@ def weigh(exams: Sequence[Examination]) -> None:
     for exam in exams:
         for suspect in [each for each in exam.suspects if rests_on_guess(each)]:
             exam.suspects.remove(suspect)
-            part, reason = PARTS[suspect.guess]
+            part, reason = PARTS[suspect.guess] if suspect.guess else UNMENDED[suspect.words or suspect.kind]
             exam.examined[part] = Missed(reason, {"line": "?" if suspect.span is None else suspect.span.line})
     if any(is_call_guessed(exam) for exam in exams):
         for exam in exams:

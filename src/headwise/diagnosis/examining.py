@@ -22,6 +22,7 @@ from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.holding import Held
+from headwise.diagnosis.plans.further import taken_otherwise
 from headwise.diagnosis.plans.opening import FinitePlan, FlippedPlan, looks_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
@@ -83,6 +84,11 @@ def _suspects(exam: Examination) -> list[Suspect]:
     exam.is_understood = exam.is_understood or len(projections) > 1
     if done.record.failure is not None:
         suspect = held("call", None, crash_suspect, done, exam)
+        if suspect is not None and suspect.kind == "mask-raises" and not exam.is_mask_sure:
+            other = held("call", None, taken_otherwise, exam.plan, exam.own)
+            if other is not None:
+                exam.plan = other
+                return _suspects(exam)
         return [] if suspect is None else [suspect]
     found = held.all("call", silent_suspects, done) or held.all("heads", layout_suspects, done, exam.run)
     if found:

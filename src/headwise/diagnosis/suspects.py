@@ -70,7 +70,7 @@ class Suspect:
     is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
     its kind. change: what would put it right in the target itself, before it is called. home: where what the operation
     takes was made wrong, None: the operation is wrong. guess: what of the call that shows it is nobody's word but
-    ours, "layout", "axes" (too few), "sizes" or "cache"; "": it shows however the code is called.
+    ours, "layout", "axes" (too few), "sizes", "cache" or "rotation"; "": it shows however the code is called.
     """
 
     kind: str

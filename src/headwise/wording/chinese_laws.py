@@ -88,6 +88,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.cache_unknown": "看到了 {name}，但不知道如何传递",
     "doctor.missed.cache_guessed": "带着它的一步在第 {line} 行出错；不知道它原本该怎样调用",
     "doctor.missed.layout_guessed": "按试过的轴顺序，到第 {line} 行的不是 token 的查询和键；可用 --call 另行说明",
+    "doctor.missed.unmended": "第 {line} 行不同寻常，但可能是有意的：改掉它再运行，并没有更好",
     "doctor.missed.sizes_guessed": "用试过的大小，它在第 {line} 行出错；各轴大小相同时它能运行",
     "doctor.missed.not_loaded": "另一个实例无法载入这个 state_dict",
     "doctor.missed.memory": "它在各次调用之间保留 {name}",

@@ -94,6 +94,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.cache_guessed": "a step with it fails at line {line}; how it is meant to be called is not known",
     "doctor.missed.layout_guessed": "what comes to line {line} is no query and key of tokens in the order of axes that "
     "was tried; --call may say another",
+    "doctor.missed.unmended": "what is unusual at line {line} may be meant so: no run that changes it shows better",
     "doctor.missed.sizes_guessed": "with the sizes that were tried it fails at line {line}; with one for all it runs",
     "doctor.missed.not_loaded": "another instance does not take the state_dict",
     "doctor.missed.memory": "it keeps {name} from call to call",

@@ -1,5 +1,7 @@
 """What has been taken for a fault because of a number, a flag, a name or a size whose meaning nobody had said."""
 
+from math import log
+
 import torch
 from torch import nn
 
@@ -117,3 +119,36 @@ class WidthsOfAll(nn.Module):
         q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
         context = (q @ k.transpose(-2, -1) / self.head_dim**0.5).softmax(-1) @ v
         return context.transpose(1, 2).reshape(*x.shape[:-1], self.all_head_size)
+
+
+class SharperWhereLonger(Split):
+    """More tokens are told apart by larger scores."""
+
+    def forward(self, x):
+        q, k, v = self.sides(x, x)
+        return self.merge((q @ k.transpose(-2, -1) * log(x.shape[1], 512) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class SofterWhereDeeper(Split):
+    """Scores are divided by the place of the layer, too."""
+
+    def __init__(self, dim, heads, layer_idx=2):
+        super().__init__(dim, heads)
+        self.layer_idx = layer_idx
+
+    def forward(self, x):
+        q, k, v = self.sides(x, x)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return self.merge((scores / (self.layer_idx + 1)).softmax(-1) @ v)
+
+
+class ByMode(Split):
+    """A word of the constructor says what is looked at."""
+
+    def __init__(self, dim, heads, mode="own"):
+        super().__init__(dim, heads)
+        self.mode = mode
+
+    def forward(self, x, context):
+        q, k, v = self.sides(x, {"own": x, "other": context}[self.mode])
+        return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)

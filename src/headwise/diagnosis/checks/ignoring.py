@@ -16,9 +16,12 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.elsewhere import is_elsewhere
 from headwise.diagnosis.following.running import Run
-from headwise.recording.calls import callee, parameters
+from headwise.recording.calls import Plan, callee, parameters
 
 __all__ = ["is_dead", "is_dead_elsewhere", "is_read", "is_switched"]
+
+# words of which one may choose another input
+MOST = 8
 
 
 def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
@@ -51,17 +54,35 @@ def is_dead_elsewhere(run: Run, rerun: Callable[..., Run], name: str) -> bool:
 
 
 def is_switched(run: Run, rerun: Callable[..., Run], name: str) -> bool:
-    """Whether an argument counts where a flag of the constructor is the other way round."""
+    """Whether an argument counts where a flag of the constructor is the other way round, or a word of it another."""
     target = run.plan.target
     for each in parameters(target) if isinstance(target, type) else []:
-        if not isinstance(each.default, bool) or each.name in run.plan.init:
-            continue
-        plan = replace(run.plan, init={**run.plan.init, each.name: not each.default})
-        there = partial(rerun, plan=plan)
-        other = there()
-        if other.output is not None and not is_dead(other, there, name):
+        plans: list[Plan] = []
+        if isinstance(each.default, bool) and each.name not in run.plan.init:
+            plans = [replace(run.plan, init={**run.plan.init, each.name: not each.default})]
+        elif isinstance(each.default, str):
+            said = run.plan.init.get(each.name, each.default)
+            words = [word for word in _words(target) if word != said][:MOST]
+            plans = [replace(run.plan, init={**run.plan.init, each.name: word}) for word in words]
+        if any(_counts(partial(rerun, plan=plan), name) for plan in plans):
             return True
     return False
+
+
+def _counts(there: Callable[..., Run], name: str) -> bool:
+    """Whether a run gives something, and something else with another argument of a name."""
+    other = there()
+    return other.output is not None and not is_dead(other, there, name)
+
+
+def _words(kind: type) -> list[str]:
+    """The words that the code of a class compares with, or chooses by: those that look like names."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    texts = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return list(dict.fromkeys(each for each in texts if each.isidentifier()))
 
 
 def is_read(target: nn.Module, path: str) -> bool:

@@ -79,7 +79,8 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
     # halves and quarters of the features are whole numbers only where the width allows it
     guess = "sizes" if done.sizes.get("d", 4) % 4 else ""
     if mended is None:
-        return Suspect("rotary-wrong", called(one), said=said, guess=guess)
+        # which features make a pair, and how places are counted, nobody says
+        return Suspect("rotary-wrong", called(one), said=said, guess=guess or "rotation")
     return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]}, guess=guess)
 
 

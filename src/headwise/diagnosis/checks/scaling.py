@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.chosen import as_chosen, is_given
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.layout import sides
 from headwise.diagnosis.checks.rounding import as_rounded, erased, says_root
@@ -57,8 +58,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
         # each term has its share
         return []
     named, about = _named(total, scale.width, run.sizes), _about(run, scale)
-    known = [each for value in _given(run) if value > 0 for each in (value, 1 / value, value**-0.5)]
-    if is_published or any(isclose(total, each, rel_tol=NEAR) for each in known):
+    if is_published or is_given(run, total, wanted):
         return []
     if (twice := _twice(scale, wanted)) is not None:
         return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
@@ -133,15 +133,6 @@ def _adds_queries(run: Run, scale: Scale) -> bool:
         and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
         for each in run.seen
     )
-
-
-def _given(run: Run) -> list[float]:
-    """The numbers that a class is built with that are no sizes of its axes, such as a temperature."""
-    free = {each.name for each in run.plan.symbols if each.meaning == "parameter"}
-    out = [value for value in run.plan.init.values() if isinstance(value, float)]
-    return out + [
-        float(run.sizes[value]) for value in run.plan.init.values() if isinstance(value, str) and value in free
-    ]
 
 
 def _is_convolved(run: Run, scale: Scale) -> bool:
@@ -280,7 +271,8 @@ def scales_suspects(exam: Any) -> list[Suspect]:
             changed = [exam.run(plan=plan, seed=seed, change=_with_small_parameters(exam.change)) for seed in (0, 1)]
             then = scales(*changed)
             learned = len(then) <= place or abs(then[place].total - scale.total) > 1e-6 * abs(scale.total)
-        out += _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
+        found = _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
+        out += [as_chosen(exam, place, scale, each) for each in found]
         if out:
             return out
     return out

@@ -6,19 +6,23 @@ import linecache
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from headwise.diagnosis.checks.masking import is_reached
 from headwise.diagnosis.following.anatomy import attentions, is_laid_over
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.plans.opening import FinitePlan
+from headwise.diagnosis.plans.shapes import said_shapes
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
 
-__all__ = ["further_masks", "laid_flat"]
+__all__ = ["further_masks", "laid_flat", "taken_otherwise"]
 
 # masks that are tried for one argument
 MOST = 30
+# and of each kind, where one fails
+TRIED = 90
 # masks of other things than keys
 OTHERS = re.compile(r"head|quer|(^|_)q(_|$)|target|tgt|loss|out|layer|causal|look")
 RANK = re.compile(r"\b\w*mask\w*\.(?:ndim|dim\(\))\s*==\s*([2-4])|len\(\w*mask\w*\.(?:shape|size\(\))\)\s*==\s*([2-4])")
@@ -113,6 +117,21 @@ def _with_mask(masked: Plan, name: str, reading: Reading, own: Sequence[str]) ->
         if said["means"] == "additive" and _hides(finite := FinitePlan(**plan.__dict__), own):
             return finite
     return None
+
+
+def taken_otherwise(masked: Plan, own: Sequence[str]) -> Plan | None:
+    """A plan whose mask fails with one of another kind, which runs and meets scores; None: there is none, or words say
+    that it takes this one. What fails with a mask that nobody said it takes is no fault of it.
+    """
+    said = masked.call.get("_mask", {})
+    try:
+        if list(said["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked)):
+            return None
+        ways = masks(masked.mask, read(masked.target, masked.namespace), keys=_keys(masked))
+    except (KeyError, TypeError, ValueError, OSError):
+        return None
+    others = (replace(masked, call={**masked.call, "_mask": dict(each)}) for each in ways if each != said)
+    return next((plan for plan in islice(others, TRIED) if _hides(plan, own)), None)
 
 
 def _hides(plan: Plan, own: Sequence[str]) -> bool:
