@@ -270,6 +270,12 @@ MEANINGS = {
     "mask: True for padding tokens": "blocked",
     "mask: 1 for tokens that are hidden": "blocked",
     "mask: False is for what is hidden": "attend",
+    "mask: optional (values to mask should be True)": "blocked",
+    "mask: padded keys are 1, the others 0": "blocked",
+    "mask: positions to attend to are True.": "attend",
+    "mask: keys that are not masked are 0": "",
+    "mask: attention weights of masked positions are 0": "",
+    "mask: 被遮挡的位置为 1": "blocked",
 }
 
 

@@ -100,6 +100,14 @@ def test_questions_are_not_operations_but_what_ends_a_chain_is():
     assert names(record(lambda: run(torch.zeros(2, 3)))) == ["zeros", ">", "all", "bool", "T", "data"]
 
 
+def test_a_tensor_that_is_given_another_type_is_another_and_one_that_is_asked_for_its_own_is_not():
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    done = record(lambda: 1 - mask.type(torch.float32))
+    assert names(done) == ["type", "-"]
+    assert done.operations[1].inputs == done.operations[0].outputs
+    assert names(record(lambda: mask.type())) == []
+
+
 def test_the_body_of_a_function_with_a_gradient_of_its_own_is_seen():
     class Double(torch.autograd.Function):
         @staticmethod

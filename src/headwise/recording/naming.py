@@ -58,10 +58,12 @@ def name_of(function: Callable[..., Any], sign: str = "") -> tuple[str, str]:
     return plain or last, full
 
 
-def is_question(function: Callable[..., Any]) -> bool:
-    """Whether a function only asks something of a tensor, such as its shape."""
+def is_question(function: Callable[..., Any], *, count: int = 1) -> bool:
+    """Whether a function only asks something of a tensor, such as its shape. count: of the arguments that it is given:
+    `type` asks with one, and makes another tensor with two.
+    """
     last = _names(function)[0]
-    return last in QUESTIONS or last.startswith("is_")
+    return (last in QUESTIONS or last.startswith("is_")) and not (last == "type" and count > 1)
 
 
 @lru_cache(maxsize=2048)

@@ -100,7 +100,7 @@ class Recorder(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         options = dict(kwargs or {})
-        if is_question(func) or torch.compiler.is_compiling():
+        if is_question(func, count=len(args) + len(options)) or torch.compiler.is_compiling():
             return func(*args, **options)
         return self._run(func, tuple(args), options, sys._getframe(1))
 

@@ -42,7 +42,7 @@ def wants_causal(run: Run) -> bool:
             for name in asked
         )
     if isinstance(run.target, nn.Module):
-        if any(_says_causal(each.name) and each.default is True for each in _switches(run)):
+        if any(_says_causal(each.name) and each.default is True for each in (*_switches(run), *_asked(run))):
             return True
         modules = [] if takes_mask else list(run.target.modules())
         if any(_says_causal(name) and value is True for each in modules for name, value in vars(each).items()):
@@ -99,6 +99,13 @@ def _switches(run: Run) -> list[inspect.Parameter]:
     if is_installed(file) or not isinstance(run.plan.target, type):
         return []
     return [each for each in parameters(kind) if each.name not in run.plan.init]
+
+
+def _asked(run: Run) -> list[inspect.Parameter]:
+    """What the person's own forward takes that the plan leaves as it is, where tokens see no others but these."""
+    if len(run.known) != 1 or is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
+        return []
+    return [each for each in parameters(run.target.forward) if each.name not in run.plan.call]
 
 
 def is_triangle(t: Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from headwise.recording.calls import call_role, callee
 
 __all__ = ["is_elsewhere", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
 
+RANK = re.compile(r"\w+\.(?:ndim|dim\(\))|len\(\w+\.(?:shape|size\(\))\)")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -27,9 +29,9 @@ def is_elsewhere(run: Run, name: str) -> bool:
         # nothing says that it was to be an input
         return _is_read(tree, name)
     gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
-    if _is_read_past(tree, name, gone):
+    if _is_read_past(tree, name, gone, ranks=False):
         return True
-    return any(_is_read_past(each, name, gone) for each, gone in _gone(run) if _takes(each, name))
+    return any(_is_read_past(each, name, gone, ranks=False) for each, gone in _gone(run) if _takes(each, name))
 
 
 def is_read_elsewhere(run: Run, attribute: str) -> bool:
@@ -89,18 +91,28 @@ def _takes(function: Function, name: str) -> bool:
     return any(each.arg == name for each in (*own.posonlyargs, *own.args, *own.kwonlyargs))
 
 
-def _is_read_past(tree: ast.AST, name: str, gone: set[int]) -> bool:
+def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, ranks: bool = True) -> bool:
     """Whether a name is read in a branch none of whose lines were gone, or in one of two on a line, of which it is not
-    known which was.
+    known which was. ranks: False: branches for inputs of so many axes do not count, as what is read there is to be read
+    for the others too.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.IfExp) and not _is_read(node.test, name) and _is_read(node, name):
             return True
+        if not ranks and isinstance(node, ast.If) and _asks_rank(node.test):
+            continue
         for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
             is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
             if block and not is_gone and any(_is_read(each, name) for each in block):
                 return True
     return False
+
+
+def _asks_rank(test: ast.expr) -> bool:
+    """Whether a question is for nothing but how many axes something has."""
+    if not isinstance(test, ast.Compare) or not all(isinstance(each, ast.Constant) for each in test.comparators):
+        return False
+    return RANK.fullmatch(ast.unparse(test.left)) is not None
 
 
 def _is_read(tree: ast.AST, name: str) -> bool:

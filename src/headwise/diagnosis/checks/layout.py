@@ -223,13 +223,9 @@ def _against_query(run: Run) -> str:
     if name is None or bool((t < 0).all()):
         return ""
     given = run.marks_of(name)
-    if given is None or given.shape[:-1] != tuple(t.shape[:-1]) or t.ndim < 2:
+    wanted = None if given is None or t.ndim < 2 else _laid_over(given.arrays["t"], tuple(t.shape))
+    if wanted is None:
         return ""
-    wanted = given.arrays["t"]
-    if given.shape != tuple(t.shape):
-        if not is_constant(wanted, wanted.ndim - 1):
-            return ""
-        wanted = wanted[..., :1]
     wrong = (t != wanted) & (t >= 0) & (wanted >= 0)
     if not bool(wrong.any()):
         return ""
@@ -237,3 +233,15 @@ def _against_query(run: Run) -> str:
     if bool(wrong_sample.any()) and not bool((place_of(t) != place_of(wanted.expand(t.shape))).any()):
         return "samples mixed"
     return "mixed"
+
+
+def _laid_over(given: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """The tokens of an argument, laid over a tensor that may have other features; None: it has another form."""
+    if tuple(given.shape) == shape:
+        return given
+    if given.ndim != len(shape):
+        return None
+    other = [axis for axis in range(given.ndim) if given.shape[axis] != shape[axis]]
+    if len(other) != 1 or not is_constant(given, other[0]):
+        return None
+    return given.narrow(other[0], 0, 1)

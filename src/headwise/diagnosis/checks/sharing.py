@@ -15,7 +15,7 @@ from headwise.diagnosis.following.marks import Marks
 from headwise.diagnosis.following.origins import alias_after
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.following.shadow import TRIANGLES, Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Suspect
 from headwise.tracing.movement import is_movement
@@ -188,7 +188,11 @@ def _missing(attention: Attention) -> list[Suspect]:
 
 
 def _by_hand(entry: Seen) -> bool:
-    """Whether an operation multiplies scores by something that differs between keys, as retention does."""
+    """Whether an operation multiplies scores by something that differs between keys, or cuts those of later ones off,
+    as retention and linear attention do.
+    """
+    if entry.last in TRIANGLES:
+        return True
     if entry.operation.name not in ("*", "*=", "mul"):
         return False
     others = [

@@ -34,10 +34,13 @@ def value_suspects(run: Run) -> list[Suspect]:
     the sign of scores, makes weights no shares, or adds up, sorts or counts what has no order.
     """
     for attention in attentions(run):
-        if attention.fused or attention.scores is None:
+        if attention.fused:
+            found = _ordered(run, attention)
+        elif attention.scores is None:
             continue
-        found = _lone_axis(attention) or _signless(run, attention) or _unshared(run, attention)
-        found = found or _ordered(run, attention)
+        else:
+            found = _lone_axis(attention) or _signless(run, attention) or _unshared(run, attention)
+            found = found or _ordered(run, attention)
         if found:
             return found
     return []

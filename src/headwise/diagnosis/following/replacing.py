@@ -77,7 +77,7 @@ class Replacing(TorchFunctionMode):
         options = dict(kwargs or {})
         if func is torch.nn.functional.scaled_dot_product_attention:
             check_lengths(*args, **options)
-        if is_question(func) or not self._stand_ins:
+        if is_question(func, count=len(args) + len(options)) or not self._stand_ins:
             return func(*args, **options)
         frame = next(self._own.frames(sys._getframe(1)), None)
         named = None if frame is None else name_of(func, sign_at(frame))[0]

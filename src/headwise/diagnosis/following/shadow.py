@@ -19,11 +19,12 @@ from headwise.recording import Operation, TensorSeen
 from headwise.recording.identity import tensors
 from headwise.tracing.movement import is_movement
 
-__all__ = ["Seen", "Shadow"]
+__all__ = ["TRIANGLES", "Seen", "Shadow"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
                    "scatter", "scatter_", "index_copy_", "index_add_"})  # fmt: skip
+TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
@@ -175,6 +176,9 @@ class Shadow:
             return (from_places(given[0], operation.outputs[0].shape),)
         if last == "embedding":
             return (embedded(given[0], operation.outputs[0].shape),)
+        if last in TRIANGLES and given[0] is not None and given[0].kind == "pair":
+            # a score of which nothing is left is that of the same two tokens
+            return given[:1]
         if is_movement(operation.function) or last in JOINS:
             moved = _moved(function, entry, own)
             return moved if len(moved) == count else (LOST,) * count

@@ -37,6 +37,40 @@ THERE = r"(?:(?:a|an|the|all|each|every)\s+)?(?:tokens?|words?|text)\b(?!\s+(?:t
 ATTEND = re.compile(f"{YES}{IS}(?:{GAP}{SEEN}|{THERE})|{NO}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
 BLOCKED = re.compile(f"{YES}{IS}{GAP}{HIDDEN}|{NO}{IS}(?:{GAP}{SEEN}|{THERE})", re.IGNORECASE)
 
+# the same said the other way round: "positions to hide are True"
+PLACES = r"(?:(?:positions?|places?|tokens?|keys?|values?|entries|entry|elements?|words?|ones|those)\s+){0,2}"
+BE = (
+    r"(?:(?:(?:that|which)\s+)?(?:are|is|be|(?:should|must)\s+be)\s+|(?=set|marked|=))"
+    r"(?:(?:set|marked|given)\s+(?:to|as|with|by)\s+|=+\s*)?"
+)
+ONE, ZERO = (
+    rf"(?:{each})(?![a-z0-9_]|\.\d)(?!\s*(?:or|/|and|,)\s*(?:false|true|[01]\b))"
+    for each in ("1s?|ones?|true|真", "0s?|zeros?|false|假")
+)
+PLAIN = r"(?<!not\s)(?<!not-)(?<!non\s)(?<!non-)(?<![a-z])"
+TO_HIDE, TO_SEE = (
+    rf"(?:{PLAIN}(?:to\s+(?:be\s+)?(?:{verbs})|{told})\s+{PLACES}{BE}|"
+    rf"(?<![不非未])(?:{chinese})的?(?:位置|部分|地方|键|词)(?:的值)?(?:要|应)?(?:设|标记|标|置)?(?:为|是|成)\s*)"
+    for verbs, told, chinese in (
+        (
+            "mask(?:ed)?|ignored?|hid(?:e|den)|block(?:ed)?|excluded?",
+            "(?:mask|padd|ignor|block)ed|hidden|padding|future",
+            "屏蔽|遮挡|遮蔽|遮住|忽略|填充|补齐|无效",
+        ),
+        (
+            r"attend(?:ed)?(?:\s+to)?|keep|kept|seen?",
+            "valid|visible|allowed|unmasked|real",
+            "有效|可见|允许|保留|真实",
+        ),
+    )
+)  # fmt: skip
+TURNED = {
+    "attend": re.compile(f"{TO_SEE}{ONE}|{TO_HIDE}{ZERO}", re.IGNORECASE),
+    "blocked": re.compile(f"{TO_HIDE}{ONE}|{TO_SEE}{ZERO}", re.IGNORECASE),
+}
+# of what else it may be said that it is 0 where something is hidden
+RESULTS = re.compile(r"attention|weight|scores?\b|logit|prob|softmax|output|loss|embed|权重|分数|输出", re.IGNORECASE)
+
 HIDES = re.compile(f"{YES}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
 # what is said of a mask that is to be added
 ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
@@ -78,7 +112,9 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
                 continue
             found = {meaning for meaning, form in (("attend", ATTEND), ("blocked", BLOCKED)) if form.search(words)}
             said |= found
-            named |= found if is_named else set()
+            if is_named:
+                is_plain = not RESULTS.search(words.replace(name, ""))
+                named |= found | {meaning for meaning, form in TURNED.items() if is_plain and form.search(words)}
         said |= set(made_masks(tree, kind, name))
     if named:
         return next(iter(named)) if len(named) == 1 else ""

@@ -88,6 +88,9 @@ def settings(
         out.failures = [each for each in out.failures if not each.mask]
     elif out.plans and any(plan.mask for plan in out.plans):
         out.plans = laid_flat(out.plans, target, namespace, own)
+        if all(_is_open(plan) for plan in out.plans):
+            # masks that run and hide nothing tell nothing: one that leaves no number may
+            _failing_masks(target, namespace, out, own)
         if not all(is_installed(each) for each in own):
             out.plans += further_masks(out.plans, target, namespace, own)
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]
@@ -166,6 +169,12 @@ def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Pla
     if means == said["means"]:
         return plan
     return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
+
+
+def _is_open(plan: Plan) -> bool:
+    """Whether a plan has no mask, or one that has no axis of keys, and hides none."""
+    said = plan.call.get("_mask")
+    return not plan.mask or not isinstance(said, Mapping) or (said["means"] != "lengths" and said["shape"][-1] == "1")
 
 
 def _of_ones(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:

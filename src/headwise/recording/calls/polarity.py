@@ -94,7 +94,10 @@ def _used(node: ast.AST, name: str, turn: int) -> Meaning | None:
             sign = _sign(side, name)
             # 1 - mask is a step on the way
             if sign and not (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant)):
-                return _blocks(-sign * turn) if _is_scaled(side) else Meaning("additive")
+                # what is left of 1 is added by itself, or joined with the same of something else
+                is_lone = isinstance(node, ast.AugAssign) or not all(_sign(each, name) for each in sides)
+                is_filled = _is_scaled(side) or (is_lone and _is_left_of_one(side))
+                return _blocks(-sign * turn) if is_filled else Meaning("additive")
     return None
 
 
@@ -172,6 +175,15 @@ def _is_scaled(node: ast.AST) -> bool:
         and isinstance(each.op, ast.Mult)
         and any(_is_large(side) for side in (each.left, each.right))
         for each in ast.walk(node)
+    )
+
+
+def _is_left_of_one(node: ast.AST) -> bool:
+    """Whether what a mask leaves of 1 is multiplied by anything: it holds ones and zeros."""
+    products = [each for each in ast.walk(node) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult)]
+    sides = [side for each in products for side in (each.left, each.right) if isinstance(side, ast.BinOp)]
+    return any(
+        isinstance(each.op, ast.Sub) and isinstance(each.left, ast.Constant) and each.left.value == 1 for each in sides
     )
 
 

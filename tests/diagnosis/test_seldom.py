@@ -1,0 +1,126 @@
+"""Faults that are seldom made, each beside the same put right: cut after it was shared, turned round, unread."""
+
+import pytest
+
+from tests.diagnosis.test_masks import attend, examined
+
+CUT = "s = s.softmax(-1)\nw = s.tril(){mark}\n{then}return self.join((w @ v).transpose(1, 2).flatten(2))"
+PICTURE = """
+class Attend(nn.Module):
+    def __init__(self, dim, heads=3, dim_head=8):
+        super().__init__()
+        self.heads, self.scale = heads, dim_head ** -0.5
+        self.three = nn.Conv2d(dim, heads * dim_head * 3, 1, bias=False)
+
+    def forward(self, fmap):
+        b, c, h, w = fmap.shape
+        q, k, v = (t.reshape(b, self.heads, -1, h * w).mT for t in self.three(fmap).chunk(3, dim=1))
+        y = (q @ k.mT * self.scale).softmax(-1) @ v
+        return y.{merge}.reshape(b, -1, h, w){mark}
+"""
+FUSED = """
+class Attend(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, embed_dim // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
+
+    def forward(self, {given}):
+{body}
+"""
+CAUSAL = """
+        q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal={causal}){mark}
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+TURNED = """
+        q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.join(y{turn}.transpose(1, 2).flatten(2)){mark}
+"""
+RANKS = """
+        if x.ndim == 3:
+            q, k, v = self.cut(self.ask(x)), self.cut(self.match({side})), self.cut(self.hold({side}))  # <-
+            return self.join(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        n = x.shape[1]
+        y = self(x.flatten(1, 2), m.flatten(1, 2))
+        return y.unflatten(1, (n, -1))
+"""
+HIDDEN = "if mask is not None:\n    s = s.masked_fill(mask.{}.expand_as(s), float('-inf')){}"
+# of each: the kind, the fault, and the same put right
+CASES = {
+    "weights of later keys are cut off when all had their share": (
+        "mask-after-softmax",
+        attend(CUT.format(mark="  # <-", then=""), given="x"),
+        attend(CUT.format(mark="", then="w = w / w.sum(-1, keepdim=True)\n"), given="x"),
+    ),
+    "scores of later keys are cut down to 0": (
+        "causal-missing",
+        attend("s = s.tril()  # <-", given="x"),
+        attend("s = s.tril()\ns = s.masked_fill(s == 0, float('-inf'))", given="x"),
+    ),
+    "heads are laid in the places of an image": (
+        "merge-without-transpose",
+        PICTURE.format(merge="contiguous()", mark="  # <-"),
+        PICTURE.format(merge="mT", mark=""),
+    ),
+    "what torch's attention gives is turned round": (
+        "unknown",
+        FUSED.format(given="x", body=TURNED.format(turn=".flip(2)", mark="  # <-")),
+        FUSED.format(given="x", body=TURNED.format(turn="", mark="")),
+    ),
+    "a flag of the call that is on does nothing": (
+        "causal-missing",
+        FUSED.format(given="x, is_causal=True", body=CAUSAL.format(causal="False", mark="  # <-")),
+        FUSED.format(given="x, is_causal=True", body=CAUSAL.format(causal="is_causal", mark="")),
+    ),
+    "the second input counts for another rank alone": (
+        "input-ignored",
+        FUSED.format(given="x, m", body=RANKS.format(side="x")),
+        FUSED.format(given="x, m", body=RANKS.format(side="m")),
+    ),
+    "what is left of 1 is multiplied by infinity": (
+        "mask-nan",
+        attend("s = s + (1.0 - mask.type(torch.float32)[:, None, None, :]) * float('-inf')  # <-", given="x, mask"),
+        attend("s = s + (1.0 - mask.type(torch.float32)[:, None, None, :]) * -1e4", given="x, mask"),
+    ),
+    "whole queries are hidden, which leaves no number": (
+        "mask-axis",
+        attend(HIDDEN.format("view(x.shape[0], 1, -1, 1)", "  # <-"), given="x, mask=None"),
+        attend(HIDDEN.format("view(x.shape[0], 1, 1, -1)", ""), given="x, mask=None"),
+    ),
+}
+# what is like them and right
+RIGHT = {
+    "scores without a softmax of which those of later keys are cut off": attend(
+        "return self.join((s.tril() @ v).transpose(1, 2).flatten(2))", given="x"
+    ),
+    "a flag of the call that asks for what is seen of others": FUSED.format(
+        given="x, memory, is_causal=True",
+        body=CAUSAL.format(causal="False", mark="")
+        .replace("match(x)", "match(memory)")
+        .replace("hold(x)", "hold(memory)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_that_is_seldom_made_is_named_and_located(name):
+    kind, wrong, _ = CASES[name]
+    found, lines = examined(wrong)
+    assert [(each.kind, each.line) for each in found.faults][:1] == [(kind, lines[0])]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_put_right_it_is_sound(name):
+    found, _ = examined(CASES[name][2])
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_like_them_and_right_has_no_fault(name):
+    found, _ = examined(RIGHT[name])
+    assert found.faults == ()
