@@ -50,6 +50,16 @@ RANKS = """
         return y.unflatten(1, (n, -1))
 """
 HIDDEN = "if mask is not None:\n    s = s.masked_fill(mask.{}.expand_as(s), float('-inf')){}"
+DONE = "return self.join((s @ v).transpose(1, 2).flatten(2))"
+DROPPED = "s = s.softmax(-1)\n{}{}\n" + DONE
+DROPS = {"given": "x", "built": ", dropout=0.1", "made": "self.drop = nn.Dropout(dropout)"}
+SHARED = "s = F.softmax(s, {}=-1){}\n" + DONE
+THREE = "self.three = nn.Linear(embed_dim, 3 * embed_dim)"
+SCORED = "\ns = q @ k.mT / math.sqrt(self.part)\ns = s.softmax(-1)\n" + DONE
+PACKED = "b, n, e = x.shape\nq, k, v = self.three(x).split(e, dim={}){}\nq, k, v = map(self.cut, (q, k, v))" + SCORED
+WIDE = (
+    "b, n, e = x.shape\nq, k, v = self.three(x).reshape(b, n, 3, self.num_heads, {}).permute(2, 0, 3, 1, 4){}" + SCORED
+)
 # of each: the kind, the fault, and the same put right
 CASES = {
     "weights of later keys are cut off when all had their share": (
@@ -87,6 +97,26 @@ CASES = {
         attend("s = s + (1.0 - mask.type(torch.float32)[:, None, None, :]) * float('-inf')  # <-", given="x, mask"),
         attend("s = s + (1.0 - mask.type(torch.float32)[:, None, None, :]) * -1e4", given="x, mask"),
     ),
+    "what dropout gives is thrown away": (
+        "unknown",
+        attend(DROPPED.format("self.drop(s)", "  # <-"), **DROPS),
+        attend(DROPPED.format("s = self.drop(s)", ""), **DROPS),
+    ),
+    "an option that torch has not": (
+        "raises",
+        attend(SHARED.format("dims", "  # <-"), given="x"),
+        attend(SHARED.format("dim", ""), given="x"),
+    ),
+    "features are split along the tokens": (
+        "raises",
+        attend(PACKED.format(1, "  # <-"), given="x", made=THREE),
+        attend(PACKED.format(2, ""), given="x", made=THREE),
+    ),
+    "heads of the whole width each, of what has no name": (
+        "raises",
+        attend(WIDE.format("e", "  # <-"), given="x", made=THREE),
+        attend(WIDE.format("self.part", ""), given="x", made=THREE),
+    ),
     "whole queries are hidden, which leaves no number": (
         "mask-axis",
         attend(HIDDEN.format("view(x.shape[0], 1, -1, 1)", "  # <-"), given="x, mask=None"),
@@ -95,6 +125,10 @@ CASES = {
 }
 # what is like them and right
 RIGHT = {
+    "dropout in place": attend(
+        "s = self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))\nself.drop(s)\nreturn s",
+        **{**DROPS, "made": "self.drop = nn.Dropout(0.1, inplace=True)"},
+    ),
     "scores without a softmax of which those of later keys are cut off": attend(
         "return self.join((s.tril() @ v).transpose(1, 2).flatten(2))", given="x"
     ),

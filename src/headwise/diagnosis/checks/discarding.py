@@ -21,7 +21,7 @@ from headwise.diagnosis.patches.sources import Code, code_at
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
 
-__all__ = ["discarded", "end_of", "last_of", "named_again", "unmade"]
+__all__ = ["discarded", "end_of", "is_unkept", "last_of", "named_again", "unmade"]
 
 
 def discarded(done: Run, cut: Sequence[str]) -> list[Suspect]:
@@ -39,7 +39,9 @@ def discarded(done: Run, cut: Sequence[str]) -> list[Suspect]:
         is_read = any(made.number in taken for made in entry.operation.outputs)
         if not owner or is_read or not any(each is not None for each in entry.given):
             continue
-        span = next((each for each in (entry.operation.span, *reversed(entry.operation.chain)) if _is_left(each)), None)
+        span = next(
+            (each for each in (entry.operation.span, *reversed(entry.operation.chain)) if is_unkept(each)), None
+        )
         if span is not None:
             stand_ins, change = _read_on(done, entry, owner)
             return [Suspect("projection-unused", span, stand_ins, said={"name": owner}, change=change,
@@ -55,7 +57,7 @@ def _layer(target: nn.Module, entry: Seen, cut: Sequence[str]) -> str:
     )
 
 
-def _is_left(span: Span) -> bool:
+def is_unkept(span: Span) -> bool:
     """Whether a statement keeps what it computes in no name that its function reads."""
     code = code_at(span)
     if code is None:
@@ -66,7 +68,7 @@ def _is_left(span: Span) -> bool:
     if function is None:
         return False
     if isinstance(statement, ast.Expr):
-        return statement.value is code.node
+        return code.node in (statement, statement.value)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not _is_all(code, statement):
         return False
     goal = statement.targets[0]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.diagnosis.checks.discarding import is_unkept
 from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.members import modules_in
@@ -101,7 +102,7 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
             if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
                 stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
                 out.append(Suspect("dropout-before-softmax", entry.operation.span, stand_ins))
-    return out[:1] or _twice(trained)
+    return out[:1] or _twice(trained) or _lost(trained)
 
 
 def _twice(trained: Run) -> list[Suspect]:
@@ -117,6 +118,18 @@ def _twice(trained: Run) -> list[Suspect]:
         if before is not None and before is not entry and _is_dropout(before) and _dropped(before):
             stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
             return [Suspect("unknown", entry.operation.span, stand_ins, words="dropout_twice")]
+    return []
+
+
+def _lost(trained: Run) -> list[Suspect]:
+    """Dropout of what goes on as it was: nobody reads what is left of it, and the code keeps it in no name."""
+    taken = {each.number for entry in trained.seen for each in entry.operation.inputs}
+    for entry in trained.seen:
+        if not _is_dropout(entry) or entry.operation.writes or not _dropped(entry):
+            continue
+        goes_on = any(each.number in taken for each in entry.operation.outputs)
+        if not goes_on and is_unkept(entry.operation.span):
+            return [Suspect("unknown", entry.operation.span, words="dropout_lost")]
     return []
 
 

@@ -166,7 +166,9 @@ class Shadow:
             return (self._attention(given, operation),)
         if last in ("view_as_complex", "view_as_real"):
             return (_as_complex(given[0]) if last == "view_as_complex" else _as_real(given[0]),)
-        if last in LIKENED and len(given) > 1:
+        is_cut = last in TRIANGLES and given[0] is not None and given[0].kind == "pair"
+        if is_cut or (last in LIKENED and len(given) > 1):
+            # a score of which nothing is left is that of the same two tokens
             return given[:1]
         if last in SHAPED and given[0] is None:
             return (None,)
@@ -176,9 +178,6 @@ class Shadow:
             return (from_places(given[0], operation.outputs[0].shape),)
         if last == "embedding":
             return (embedded(given[0], operation.outputs[0].shape),)
-        if last in TRIANGLES and given[0] is not None and given[0].kind == "pair":
-            # a score of which nothing is left is that of the same two tokens
-            return given[:1]
         if is_movement(operation.function) or last in JOINS:
             moved = _moved(function, entry, own)
             return moved if len(moved) == count else (LOST,) * count

@@ -89,8 +89,10 @@ def settings(
     elif out.plans and any(plan.mask for plan in out.plans):
         out.plans = laid_flat(out.plans, target, namespace, own)
         if all(_is_open(plan) for plan in out.plans):
-            # masks that run and hide nothing tell nothing: one that leaves no number may
+            # masks that run and hide nothing tell nothing: one of true and false that leaves no number may
+            count = len(out.plans)
             _failing_masks(target, namespace, out, own)
+            out.plans[count:] = [plan for plan in out.plans[count:] if plan.call["_mask"]["means"] != "additive"]
         if not all(is_installed(each) for each in own):
             out.plans += further_masks(out.plans, target, namespace, own)
         out.plans = [_intended(plan, target, own, out) for plan in out.plans]

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from math import prod
 from types import ModuleType
@@ -16,18 +16,41 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from headwise.recording.calls.keywords import is_unknown_option
 from headwise.recording.calls.lessons import SHAPE, own_frames
 from headwise.recording.calls.plan import Plan, evaluated
+from headwise.recording.identity import tensors
 
 __all__ = ["Silent", "is_of_code", "is_of_library"]
 
 PROBES = 3
+UNPACKED = re.compile(r"values to unpack \(expected (\d+)")
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
 # what every class has one of: an error names it without saying whose it is
 SHARED = ("__init__", "__call__", "forward")
 COUNT = re.compile(r"(\w+)\(\) (?:takes|missing|got an unexpected)\b")
+
+
+class Latest(TorchFunctionMode):
+    """A block in which the latest call of torch is known by its last name, with what it was given. linear: what the
+    latest product with weights gave.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name, self.args, self.options = "", tuple[Any, ...](), dict[str, Any]()
+        self.linear: Any = None
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.name, self.args, self.options = getattr(func, "__name__", ""), tuple(args), dict(kwargs or {})
+        made = func(*args, **self.options)
+        self.linear = made if self.name == "linear" else self.linear
+        return made
 
 
 class Silent(TypeError):
@@ -40,8 +63,8 @@ class Silent(TypeError):
 def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     """Whether code that raised this would raise it however it is called: a name or an attribute that is nowhere, parts
     of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise, nothing that
-    is returned, a function of its own with other arguments than it takes; by a plan also a fraction as a size, and
-    heads of the whole width each.
+    is returned, a function of its own with other arguments than it takes, an option that torch has not; by a plan also
+    a fraction as a size, heads of the whole width each, and features split along another axis.
     """
     if isinstance(error, NameError | Silent) or "view size is not compatible" in str(error):
         return True
@@ -57,6 +80,10 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         return plan is not None and not any(
             isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
         )
+    if isinstance(error, TypeError) and is_unknown_option(error):
+        return True
+    if isinstance(error, ValueError) and UNPACKED.search(str(error)):
+        return plan is not None and _is_split_elsewhere(plan)
     if isinstance(error, TypeError) and COUNT.search(str(error)):
         made = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
         # what the constructor was given by us may take other arguments than what was meant
@@ -121,6 +148,7 @@ def _is_widened(plan: Plan) -> bool:
             warnings.catch_warnings(),
             torch.enable_grad(),
             torch.random.fork_rng(devices=()),
+            Latest() as latest,
         ):
             warnings.simplefilter("ignore")
             try:
@@ -138,10 +166,43 @@ def _is_widened(plan: Plan) -> bool:
                     return False
                 frame, _ = frames[-1]
                 shape, count = [int(each) for each in found[1].split(",")], int(found[2])
-                made = [each for each in frame.f_locals.values() if isinstance(each, Tensor) and each.numel() == count]
+                made = [each for each in tensors(latest.args) if each.numel() == count]
         if not made or not all(each.grad_fn is not None for each in made) or -1 in shape:
             return False
         if not any(prod(shape) == count * sizes[each] and sizes[each] in shape for each in heads):
             return False
         places.add((frame.f_code.co_filename, frame.f_code.co_name))
     return len(places) == 1
+
+
+def _is_split_elsewhere(plan: Plan) -> bool:
+    """Whether what weights made, with its features last, is split into the parts that its features have, along another
+    axis: as many parts are never there, however long that is.
+    """
+    for probe in range(PROBES):
+        with (
+            redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+            torch.enable_grad(),
+            torch.random.fork_rng(devices=()),
+            Latest() as latest,
+        ):
+            warnings.simplefilter("ignore")
+            try:
+                sizes = plan.sizes(probe)
+                target = plan.build(sizes)
+                args, options = plan.arguments(sizes)
+                target(*args, **options)
+                return False
+            except Exception as error:  # noqa: BLE001  whatever it is, it is the person's
+                parts = UNPACKED.search(str(error))
+        if parts is None or latest.name != "split":
+            return False
+        given = [*latest.args, *latest.options.values(), 0][:3]
+        whole, size, axis = given if len(given) == len(("whole", "size", "axis")) else (None, None, None)
+        if not (isinstance(whole, Tensor) and isinstance(size, int) and isinstance(axis, int)):
+            return False
+        # a layer of weights leaves its features last
+        if whole is not latest.linear or whole.shape[-1] != size * int(parts[1]) or axis % whole.ndim == whole.ndim - 1:
+            return False
+    return True
