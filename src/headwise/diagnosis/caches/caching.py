@@ -90,6 +90,8 @@ def kept(decoder: Decoder) -> Kept:
         breaches = _breaches(decoder, way)
         if not breaches:
             return Kept(way, (), names)
+        if any(_is_for_a_mask(decoder, each) for each in breaches):
+            return Kept(None, (), names or (way.name,))
         working.append((way, breaches))
         end = min(end, time.thread_time() + LONGEST_AFTER)
     if _is_guessed(plan):
@@ -146,6 +148,18 @@ def _is_guessed(plan: Plan) -> bool:
     return any(isinstance(each, list) and "L" in each for name, each in plan.call.items() if call_role(name) in BESIDE)
 
 
+def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
+    """Whether places that hold no token yet are looked at, which who calls may hide with a mask."""
+    if not any(call_role(each.name) == "mask" for each in parameters(callee(decoder.plan.target))):
+        return False
+    done = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
+    attention = None if done.run is None else attention_of(done, breach.at)
+    if attention is None:
+        return False
+    values = [marks for marks in attention.context.given if marks is not None and marks.kind == "token"][-1:]
+    return any(bool((marks.arrays["t"] < 0).any()) for marks in values)
+
+
 def _holds_tokens(value: Any) -> bool:
     """Whether what was handed on may be keys and values: tensors with an axis of tokens, and no scores."""
     held = value if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else [value]
@@ -166,7 +180,8 @@ def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
     if way.pick is not None:
         return all(_holds_tokens(each) for each in step.held.values())
     kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.held.values()]
-    return any(3 in each.shape for each in tensors(kept_in))
+    # room that holds nothing yet keeps nothing
+    return any(3 in each.shape and bool(each.any()) for each in tensors(kept_in))
 
 
 def _depends(decoder: Decoder, way: Way, step: Decoded) -> bool:

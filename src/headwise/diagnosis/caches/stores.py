@@ -32,7 +32,8 @@ def stores(name: str, said: Any, target: Any, namespace: Mapping[str, Any], read
     """
     own = target if isinstance(target, type) else type(target)
     words = set(re.findall(r"[A-Za-z_]\w*", said if isinstance(said, str) else str(said)))
-    used = {each for each in reading.attributes.get(name, ()) if not each.startswith("[")}
+    attributes = reading.attributes.get(name, ())
+    used = {"__getitem__" if each.startswith("[") else each for each in attributes}
     found: list[tuple[int, type]] = []
     for label, kind in namespace.items():
         if not isinstance(kind, type) or kind is own or _is_library(kind):
