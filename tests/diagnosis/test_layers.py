@@ -2,10 +2,7 @@
 
 import pytest
 
-from headwise.diagnosis.diagnosing import diagnosed
-from tests.diagnosis.mutants import loaded
-from tests.diagnosis.operators import Host
-from tests.diagnosis.test_strangers import HEAD
+from tests.diagnosis.written import HEAD, found_in
 
 LAYERED = """
 class Step(nn.Module):
@@ -29,7 +26,5 @@ TURNED = "key_padding_mask=None if memory_mask is None else ~memory_mask"
      ("key_padding_mask=memory_mask", TURNED, "mask-inverted")],
 )  # fmt: skip
 def test_what_a_block_hands_to_torchs_own_layer_is_examined(old, new, kind):
-    source = HEAD + LAYERED.replace(old, new)
-    target, namespace, name = loaded(Host("Step", "layered.py", {}, None), source, "layered")
-    found = diagnosed(target, title="Step", namespace=namespace, files={name: "layered.py"})
+    found = found_in(HEAD + LAYERED.replace(old, new), "Step")
     assert [(each.kind, each.source.count(new), each.proved) for each in found.faults] == [(kind, 1, True)] * bool(kind)

@@ -1,8 +1,6 @@
 """What libraries of models do: optional imports, names bound in one branch, lengths beside an open number of heads."""
 
-from headwise.diagnosis.diagnosing import diagnosed
-from tests.diagnosis.mutants import loaded
-from tests.diagnosis.operators import Host
+from tests.diagnosis.written import found_in
 
 HEAD = """
 import torch
@@ -31,9 +29,7 @@ class Attend(nn.Module):
 
 def told(source):
     """The diagnosis of a source's class, and the source's lines."""
-    target, namespace, file = loaded(Host("Attend", "library.py", {}, None), HEAD + source, "library")
-    found = diagnosed(target, title="Attend", namespace=namespace, files={file: "library.py"})
-    return found, (HEAD + source).splitlines()
+    return found_in(HEAD + source), (HEAD + source).splitlines()
 
 
 def changed(old, new):

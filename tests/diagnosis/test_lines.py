@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, attend, found_in, line_of
+from tests.diagnosis.written import HEAD, attend, blamed_in, found_in, line_of, marked
 
 # a rotation in each of three styles, right; the faults below change one line of them
 HALVES = """
@@ -295,6 +295,4 @@ class Attend(nn.Module):
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_located_where_a_person_would_edit(name):
     kind, text = CASES[name]
-    source = HEAD + text
-    line = line_of(source, "# <-")
-    assert [(each.kind, each.line) for each in found_in(source).faults] == [(kind, line)]
+    assert blamed_in(HEAD + text) == marked(HEAD + text, kind)

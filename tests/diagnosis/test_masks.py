@@ -1,14 +1,9 @@
 """Masks as strangers write them: which way round they are, by all that a file says; each of several; each rank."""
 
-import textwrap
-
 import pytest
 
-from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.plans.intent import meaning_of
-from tests.diagnosis.mutants import loaded
-from tests.diagnosis.operators import Host
-from tests.diagnosis.test_strangers import HEAD
+from tests.diagnosis.written import HEAD, blamed_in, block, found_in, loaded_from, marked
 
 # the forward of a class of attention; SCORES stands for the scores, DONE for what follows the mask
 CLASS = """
@@ -32,23 +27,11 @@ class Attend(nn.Module):
 
 
 def attend(body, given="x, mask=None", words="", sides="xxx", built="", made="pass"):
-    """A class whose scores s meet a mask."""
-
-    def block(text):
-        return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
-
+    """A file with a class whose scores s meet a mask."""
     q, k, v = sides if isinstance(sides, tuple) else tuple(sides)
-    return CLASS.format(
+    return HEAD + CLASS.format(
         body=block(body), given=given, words=f'"""{words}"""', q=q, k=k, v=v, built=built, made=block(made)
     )
-
-
-def examined(text):
-    """The diagnosis of a file with a class Attend, and the lines that end with the sign of a fault."""
-    source = HEAD + text
-    lines = [at for at, line in enumerate(source.splitlines(), 1) if line.endswith("# <-")]
-    target, namespace, file = loaded(Host("Attend", "masks.py", {}, None), source, "masks")
-    return diagnosed(target, title="masks", namespace=namespace, files={file: "masks.py"}), lines
 
 
 TORCH = {"given": "query, key, value, key_padding_mask=None, attn_mask=None", "sides": ("query", "key", "value")}
@@ -205,13 +188,12 @@ if mask is not None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_mask_is_named_and_located(name):
     kind, wrong, _ = CASES[name]
-    found, lines = examined(wrong)
-    assert [(each.kind, each.line) for each in found.faults] == [(kind, lines[0])]
+    assert blamed_in(wrong) == marked(wrong, kind)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_put_right_it_is_sound(name):
-    found, _ = examined(CASES[name][2])
+    found = found_in(CASES[name][2])
     assert (found.verdict, found.faults) == ("sound", ())
 
 
@@ -253,7 +235,7 @@ if padding_mask is not None:
 
 @pytest.mark.parametrize("name", UNSAID)
 def test_what_nothing_speaks_against_has_no_fault(name):
-    found, _ = examined(UNSAID[name])
+    found = found_in(UNSAID[name])
     assert (found.verdict, found.faults) == ("sound", ())
 
 
@@ -281,7 +263,7 @@ MEANINGS = {
 
 @pytest.mark.parametrize("words", MEANINGS)
 def test_words_tell_what_a_mask_means_or_nothing(words):
-    _, _, file = loaded(Host("Attend", "masks.py", {}, None), HEAD + attend("pass", words=words), "masks")
+    _, _, file = loaded_from(attend("pass", words=words))
     assert meaning_of([file], "mask", "Attend") == MEANINGS[words]
 
 
@@ -297,5 +279,5 @@ JOINED = {
 @pytest.mark.parametrize("joined", JOINED)
 def test_what_a_mask_is_joined_with_tells_what_it_means(joined):
     body = f"{LATER}earlier = ~later\nboth = {joined}"
-    _, _, file = loaded(Host("Attend", "masks.py", {}, None), HEAD + attend(body), "masks")
+    _, _, file = loaded_from(attend(body))
     assert meaning_of([file], "mask", "Attend") == JOINED[joined]

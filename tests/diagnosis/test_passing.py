@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, attend, found_in, line_of
+from tests.diagnosis.written import HEAD, attend, blamed_in, found_in, line_of, marked
 
 # other scores are added
 BESIDE = """
@@ -231,8 +231,7 @@ y = (q @ k.mT / self.part).softmax(-1) @ v
 @pytest.mark.parametrize("name", CASES)
 def test_what_passes_elsewhere_is_found_and_named(name):
     kind, text = CASES[name]
-    source = HEAD + text
-    assert [(each.kind, each.line) for each in found_in(source).faults] == [(kind, line_of(source, "# <-"))]
+    assert blamed_in(HEAD + text) == marked(HEAD + text, kind)
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.diagnosis.test_masks import FILL, GIVEN, attend, examined
+from tests.diagnosis.test_masks import FILL, GIVEN, attend
+from tests.diagnosis.written import blamed_in, found_in, marked
 
 ONES = "mask: (B, 1, L, L), 1 = keep, 0 = hidden"
 TURNED = "mask.transpose(1, 2).unsqueeze(1) == 0"
@@ -29,13 +30,12 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_words_say_of_a_mask_is_what_is_examined(name):
     kind, wrong, _ = CASES[name]
-    found, lines = examined(wrong)
-    assert [(each.kind, each.line) for each in found.faults] == [(kind, lines[0])]
+    assert blamed_in(wrong) == marked(wrong, kind)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_put_right_it_is_sound(name):
-    found, _ = examined(CASES[name][2])
+    found = found_in(CASES[name][2])
     assert (found.verdict, found.faults) == ("sound", ())
 
 
@@ -44,6 +44,6 @@ def test_a_mask_that_fails_on_scores_of_a_wrong_shape_is_no_fault_of_its_own():
         "self.cut(self.match(x)), self.cut(self.hold(x))",
         "*(t.view(t.shape[0], -1, self.num_heads, self.part) for t in (self.match(x), self.hold(x)))",
     )
-    found, _ = examined(body)
+    found = found_in(body)
     assert found.verdict != "sound"
     assert "mask-raises" not in [each.kind for each in found.faults]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, PLAIN, attend, found_in, line_of
+from tests.diagnosis.written import HEAD, PLAIN, attend, blamed_in, found_in, marked
 
 # the line of the fault ends with "# <-"
 CASES = {
@@ -157,8 +157,7 @@ class Attend(nn.Module):
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_named_and_located_where_it_was_made(name):
     kind, text = CASES[name]
-    source = HEAD + text
-    assert [(each.kind, each.line) for each in found_in(source).faults] == [(kind, line_of(source, "# <-"))]
+    assert blamed_in(HEAD + text) == marked(HEAD + text, kind)
 
 
 def test_what_the_last_projection_refuses_is_examined():

@@ -2,10 +2,8 @@
 
 import pytest
 
-from headwise.diagnosis.diagnosing import diagnosed
 from headwise.recording.calls import Plan, is_of_code
-from tests.diagnosis.mutants import loaded
-from tests.diagnosis.operators import Host
+from tests.diagnosis.written import found_in
 
 TOKENS = """import torch
 import torch.nn as nn
@@ -75,8 +73,7 @@ SOUND = {
 
 def diagnosis(source):
     name = next(line for line in source.splitlines() if line.startswith("class ")).split()[1].partition("(")[0]
-    target, namespace, file = loaded(Host(name, "values.py", {}, None), source, "value")
-    return diagnosed(target, title=name, namespace=namespace, files={file: "values.py"})
+    return found_in(source, name)
 
 
 def changed(source, old, new):

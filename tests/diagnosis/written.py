@@ -2,7 +2,8 @@
 
 import textwrap
 
-from tests.diagnosis.mutants import diagnosis
+from headwise.diagnosis.diagnosing import diagnosed
+from tests.diagnosis.mutants import loaded
 from tests.diagnosis.operators import Host
 
 HEAD = """
@@ -36,18 +37,35 @@ y = w @ v
 """
 
 
+def block(text):
+    """Lines as those of a method."""
+    return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
+
+
 def attend(made="", body=PLAIN, extra="", given=""):
     """A class of self-attention with what is special to it."""
-
-    def block(text):
-        return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
-
     return SELF.format(made=block(made), body=block(body), extra=extra, given=given)
+
+
+def loaded_from(source, name="Attend"):
+    """A class of a source, the names beside it, and the name of its file."""
+    return loaded(Host(name, "written.py", {}, None), source, "written")
 
 
 def found_in(source, name="Attend"):
     """The diagnosis of a class of a source."""
-    return diagnosis(Host(name, "written.py", {}, None), source)
+    target, namespace, file = loaded_from(source, name)
+    return diagnosed(target, title=name, namespace=namespace, files={file: "written.py"})
+
+
+def blamed_in(source, name="Attend"):
+    """The kind and the line of each fault that is found."""
+    return [(each.kind, each.line) for each in found_in(source, name).faults]
+
+
+def marked(source, kind):
+    """One fault of a kind in the line that ends with the sign of a fault."""
+    return [(kind, line_of(source, "# <-"))]
 
 
 def line_of(source, part):
