@@ -89,7 +89,7 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
 
 
-def _kept(run: Run, entry: Seen) -> dict[str, Any]:
+def _kept(run: Run, entry: Seen) -> Mapping[str, Any]:
     """What the module of an operation keeps."""
     modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
     return vars(modules[entry.operation.module]) if entry.operation.module in modules else {}
