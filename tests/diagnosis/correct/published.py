@@ -103,3 +103,56 @@ class KeptFlag(nn.Module):
         if attention_mask is not None:
             scores = scores + attention_mask
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class MixedOnPurpose(nn.Module):
+    """An option puts heads before tokens where they are joined, so that they mix, as decoders of Informer do."""
+
+    def __init__(self, dim, heads, mix=True):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads, self.mix = heads, mix
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (self.heads, -1)) for each in self.qkv(x).chunk(3, dim=-1))
+        scores = torch.einsum("blhe,bshe->bhls", q, k) / q.shape[-1] ** 0.5
+        y = torch.einsum("bhls,bshd->blhd", scores.softmax(-1), v)
+        if self.mix:
+            y = y.transpose(2, 1).contiguous()
+        return self.out(y.reshape(x.shape))
+
+
+class KeepsMemory(nn.Module):
+    """What is kept is a memory that is looked at again, unless tokens are said to come one after another; what may be
+    seen then is the mask's.
+    """
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads, self.cache = heads, None
+        self.q, self.k = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.v, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def forward(self, x, memory=None, use_cache=False, causal=False, attention_mask=None):
+        seen = x if memory is None else memory
+        q = self.split(self.q(x))
+        if causal or not self.cache:
+            k, v = self.split(self.k(seen)), self.split(self.v(seen))
+        if use_cache:
+            if not self.cache:
+                self.cache = {"k": k.clone(), "v": v.clone()}
+            else:
+                if causal:
+                    self.cache = {"k": torch.cat([self.cache["k"], k], 2), "v": torch.cat([self.cache["v"], v], 2)}
+                k, v = self.cache["k"], self.cache["v"]
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if attention_mask is not None:
+            scores = scores.masked_fill(attention_mask == 0, float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))

@@ -59,12 +59,17 @@ def remember(exams: Sequence[Examination]) -> None:
         exam.examined["cache"] = Missed("doctor.missed.faults_first")
         return
     exam.examined["cache"] = Missed("doctor.missed.cache_unseen")
-    for each in (plan, looking_back(plan)):
+    flagged = looking_back(plan)
+    for each in (plan, flagged):
         if each is None:
             continue
         decoder = _decoder(exam, each)
         found = kept(decoder)
         suspects = cache_suspects(decoder, found, is_published=exam.is_published)
+        if suspects and each is plan and flagged is not None and _holds(exam, flagged):
+            # with the flag that says that tokens come one after another it is right: without it another thing is kept
+            exam.examined["cache"] = True
+            return
         exam.suspects += suspects
         if found.way is not None or found.breaches:
             exam.examined["cache"] = True
@@ -74,6 +79,13 @@ def remember(exams: Sequence[Examination]) -> None:
             # what is wrong without a flag is wrong with it
             return
         exam.suspects += _with_windows(decoder, exam)
+
+
+def _holds(exam: Examination, plan: Plan) -> bool:
+    """Whether a way to decode is found in which nothing is wrong."""
+    decoder = _decoder(exam, plan)
+    found = kept(decoder)
+    return found.way is not None and not cache_suspects(decoder, found, is_published=exam.is_published)
 
 
 def _alone(exam: Examination, plan: Plan) -> Plan:

@@ -8,7 +8,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.elsewhere import is_read_elsewhere
+from headwise.diagnosis.checks.elsewhere import is_of_cache, is_read_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.splitting import spoken
 from headwise.diagnosis.following.running import Run
@@ -38,7 +38,8 @@ def wants_causal(run: Run) -> bool:
     if asked:
         # a flag may be kept for another class that reads it
         return not all(
-            name in run.plan.init and (is_read_elsewhere(run, name) or (takes_mask and _is_idle(run, name)))
+            (takes_mask and is_of_cache(run, name))
+            or (name in run.plan.init and (is_read_elsewhere(run, name) or (takes_mask and _is_idle(run, name))))
             for name in asked
         )
     if isinstance(run.target, nn.Module):

@@ -9,12 +9,17 @@ import re
 import textwrap
 from collections.abc import Iterator
 
+from torch import nn
+
 from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
 from headwise.recording.calls import call_role, callee
 
-__all__ = ["is_elsewhere", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
+__all__ = ["is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
 
 RANK = re.compile(r"\w+\.(?:ndim|dim\(\))|len\(\w+\.(?:shape|size\(\))\)")
+KEPT = re.compile(r"cache|past|incremental")
+HIDING = re.compile(r"mask|tri[ul]|inf\b|fill|where")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -52,6 +57,30 @@ def is_used_elsewhere(run: Run, owner: str) -> bool:
     """Whether a sub-module, by its full name, is read in a branch that was not gone of a function that was."""
     name = next((each for each in reversed(owner.split(".")) if not each.isdigit()), owner)
     return any(_is_read_past(function, name, gone) for function, gone in _gone(run))
+
+
+def is_of_cache(run: Run, name: str) -> bool:
+    """Whether the code asks for a flag only where it keeps keys and values, and hides nothing there."""
+    asked = [node for function, _ in _gone(run) for node in ast.walk(function) if isinstance(node, ast.If)]
+    texts = [ast.unparse(ast.Module([node], [])) for node in asked if _is_read(node.test, name)]
+    return bool(texts) and all(KEPT.search(each) and not HIDING.search(each) for each in texts)
+
+
+def is_chosen(run: Run, entry: Seen) -> bool:
+    """Whether an operation stands under the question of one option of its module, which is on: `if self.mix:`."""
+    span, modules = entry.operation.span, dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    owner = modules.get(entry.operation.module)
+    if span is None or owner is None:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(span.file)))
+    except (SyntaxError, ValueError):
+        return False
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.If)):
+        is_under = node.body[0].lineno <= span.line <= (node.body[-1].end_lineno or 0)
+        if is_under and isinstance(node.test, ast.Attribute) and node.test.attr != "training":
+            return vars(owner).get(node.test.attr) is True
+    return False
 
 
 def is_shared_elsewhere(run: Run) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from headwise.diagnosis.checks.elsewhere import is_chosen
 from headwise.diagnosis.checks.inputs import makings, redirected
 from headwise.diagnosis.checks.layout import Breach, Side, breaches, leaving, sides
 from headwise.diagnosis.checks.repairs import Rearrangement, rearrangements, turns
@@ -219,9 +220,11 @@ def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect
         done = rerun(stand_ins)
         found = attentions(done)
         if found and done.record.failure is None and not leaving(done, found[-1]):
+            # what an option asks for is no accident
+            is_note = any(is_chosen(run, each) for each in after if each.at <= entry.at)
             return Suspect(
                 _outward_kind(run, entry, what), entry.operation.span, stand_ins,
-                said={"_move": _move(entry, change)}, is_local=True,
+                severity="note" if is_note else "fault", said={"_move": _move(entry, change)}, is_local=True,
             )  # fmt: skip
     for entry in after:
         for order in turns(entry):
