@@ -156,3 +156,23 @@ class KeepsMemory(nn.Module):
         if attention_mask is not None:
             scores = scores.masked_fill(attention_mask == 0, float("-inf"))
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class InOneOfTwoWays(nn.Module):
+    """How many frames there are is a number, which one of two ways of looking asks for."""
+
+    def __init__(self, dim, heads, mode="places"):
+        super().__init__()
+        if dim % heads:
+            raise ValueError("heads must divide dim")
+        self.heads, self.mode = heads, mode
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, seq_len=1):
+        sides = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, dim=-1))
+        if self.mode == "frames":
+            sides = (each.unflatten(0, (-1, seq_len)).movedim(1, 3) for each in sides)
+        q, k, v = sides
+        y = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        y = y.movedim(3, 1).flatten(0, 1) if self.mode == "frames" else y
+        return self.out(y.transpose(1, 2).flatten(2))

@@ -60,7 +60,9 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     if exam.is_published or not _is_certain(done, failure.operation):
         return None
     words = "unready" if "before Module.__init__()" in str(error) else ""
-    guess = "sizes" if takes_one_size(done, exam) else ""
+    # as many of the largest as there are none: of fewer experts or keys than were meant
+    is_few = failure.operation is not None and failure.operation.function.rpartition(".")[2] in ("topk", "kthvalue")
+    guess = "sizes" if is_few or takes_one_size(done, exam) else ""
     return Suspect("raises", failure.span, said=said, words=words, guess=guess)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
     found = [
         each.name
         for each in own
-        if call_role(each.name) in order and not (is_switch(each) or is_mapping(each.annotation))
+        if call_role(each.name) in order and not (is_switch(each) or is_mapping(each.annotation) or _is_number(each))
     ]
     found = [name for name in found if call_role(name) != "adjacency" or name.lower().startswith("adj")]
     side = keys.partition("_")[0] if call_role(keys) == "key" else None
@@ -44,6 +45,13 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
 def is_switch(each: inspect.Parameter) -> bool:
     """Whether an argument is true or false, whatever it is called: `mask_future=True`."""
     return isinstance(each.default, bool) or str(each.annotation) in ("bool", "<class 'bool'>")
+
+
+def _is_number(each: inspect.Parameter) -> bool:
+    """Whether an argument is one number, whatever it is called: `seq_len=1`, `length: int`."""
+    said = str(getattr(each.annotation, "__name__", each.annotation))
+    is_said = re.search(r"\b(int|float)\b", said) is not None and re.search("Tensor|ist|uple", said) is None
+    return is_said or isinstance(each.default, int | float)
 
 
 def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, Any]]:
