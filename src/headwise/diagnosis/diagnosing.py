@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -20,9 +19,9 @@ from headwise.diagnosis.following.running import run
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.merging import merged
-from headwise.diagnosis.owners import holds_layers, is_of_torch
+from headwise.diagnosis.owners import holds_layers, is_of_torch, own_files
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
-from headwise.diagnosis.plans.saying import no_mask, unbuilt
+from headwise.diagnosis.plans.saying import as_json, no_mask, unbuilt
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.sizing import as_given
 from headwise.diagnosis.proving import Goal, goal_of, proved
@@ -41,7 +40,6 @@ __all__ = ["diagnosed"]
 
 # so many ways to call a target are examined at the sizes that the person gave too
 MOST_SIZED = 2
-HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
 def diagnosed(
@@ -60,8 +58,7 @@ def diagnosed(
     loaded: how it came to be, where headwise loaded it.
     """
     target, init = whole_of(target, init)
-    # headwise's own files are no one else's, even where they lie beside the target
-    own = tuple(each for each in files if not each.startswith(HEADWISE))
+    own = own_files(target, files)
     if isinstance(target, nn.Module):
         if not holds_numbers(target):
             return Diagnosis(title, "not examined", (), {}, say("doctor.no_numbers", lang=lang), lang)
@@ -69,10 +66,12 @@ def diagnosed(
         target = apart(target)
     is_published = bool(own) and all(is_installed(each) for each in own)
     held = Held()
-    exams, whole, reason = _seen(target, namespace, own, {"init": init, "call": call}, held)
+    exams, whole, reason, nearest = _seen(target, namespace, own, {"init": init, "call": call}, held)
     missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
     if not exams:
-        why = unbuilt(target, reason, init, call, lang) if held.is_whole else say("doctor.not_whole", lang=lang)
+        why = (
+            unbuilt(target, reason, init, call, lang, nearest) if held.is_whole else say("doctor.not_whole", lang=lang)
+        )
         findings = findings_of(missed, files, held, lang)
         verdict, reason = _verdict(target, findings, exams, lang)
         return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
@@ -97,18 +96,22 @@ def _verdict(target: Any, findings: Sequence[Finding], exams: Sequence[Examinati
     if not known:
         return "not examined", say(f"doctor.{'of_torch' if is_of_torch(target) else 'no_attention'}", lang=lang)
     if any(is_call_guessed(exam) for exam in known):
-        return "not examined", say("doctor.no_order", lang=lang)
+        guessed = next(exam for exam in known if is_call_guessed(exam))
+        return "not examined", say("doctor.no_order", lang=lang, call=as_json(guessed.plan.call))
     if any(exam.held.is_whole for exam in known):
         return "sound", ""
     return "not examined", say("doctor.not_whole", lang=lang)
 
 
 class Seen(NamedTuple):
-    """What was seen of a target. exams: of it and of the classes inside it; reason: why there is none."""
+    """What was seen of a target. exams: of it and of the classes inside it; reason: why there is none; nearest: the
+    plan that came furthest of those that fail.
+    """
 
     exams: list[Examination]
     whole: Whole
     reason: str
+    nearest: Plan | None
 
 
 def _seen(
@@ -148,7 +151,7 @@ def _as_called(
     exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
         held("classes", None, whole.seek, target, [*found.plans, *found.failures])
-    return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason)
+    return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason, next(iter(found.failures), None))
 
 
 def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, clock: Clock) -> list[Examination]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -16,7 +18,9 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import LAYERS
 from headwise.recording.libraries import is_library
 
-__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "owners"]
+__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners"]
+
+HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,17 @@ def is_of_torch(target: Any) -> bool:
     """Whether a target is torch's own code, which runs as one step."""
     kind = type(target) if isinstance(target, nn.Module) else target
     return str(getattr(kind, "__module__", "")).partition(".")[0] == "torch"
+
+
+def own_files(target: Any, files: Iterable[str]) -> tuple[str, ...]:
+    """Of some files those that are the person's own; where the target is headwise's own, its file. Else headwise's are
+    no one's, even where they lie beside the target.
+    """
+    kind = target if isinstance(target, type) else type(target)
+    home = str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+    if home.startswith(HEADWISE):
+        return (home,)
+    return tuple(each for each in files if not each.startswith(HEADWISE))
 
 
 def holds_layers(run: Run) -> bool:

@@ -253,11 +253,12 @@ DOCTOR: dict[str, str] = {
     "doctor.unknown_call": "不知道怎样构造或调用它（{error}）。请用 --init 和 --call 说明，例如 "
     "--init '{init}' --call '{call}'（H 个头，每头宽度 d）；Python 里是 init= 和 call=。",
     "doctor.no_attention": "没有找到 token 之间的 softmax 注意力。线性注意力、通道注意力以及用别的方式算得分的代码不"
-    "在检查之列。",
+    "在检查之列。如果它在某个选项之后，请用 --init（Python 里是 init=）打开该选项；如果在别的类里，请给出那个类。",
     "doctor.of_torch": "这是 torch 自己的代码，作为一步运行，不在检查之列。请给出调用它的类或函数："
     "受检查的是它怎样被调用（传入什么、各维的顺序、掩码）。",
     "doctor.not_whole": "下结论所必需的一项检查自身失败了：是哪一项、在何处，见未检查的部分。",
-    "doctor.no_order": "按试过的轴顺序和大小，查询、键和值合不到一处：请用 --call 说明；未检查的部分说明了是哪一行。",
+    "doctor.no_order": "按试过的轴顺序和大小，查询、键和值合不到一处。试过的是 --call '{call}'（Python 里是 "
+    "call=），请照此改成本来的用法；未检查的部分说明了是哪一行。",
     "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
     "doctor.no_fix": "没有写文件：没有能靠替换文字改正的地方。",
     "step.examining": "检查 {target}",

@@ -282,13 +282,15 @@ DOCTOR: dict[str, str] = {
     "doctor.unknown_call": "It is not known how to build or call it ({error}). Say so with --init and --call, as in "
     "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
     "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "
-    "over channels and scores that are made in another way are not examined.",
+    "over channels and scores that are made in another way are not examined. Where one stands behind an option, turn "
+    "that on with --init (in Python init=); where another class holds it, name that class.",
     "doctor.of_torch": "This is torch's own code, which runs as one step and is not examined. Name a class or a "
     "function that calls it: how it is called is examined (what is handed to it, the order of its axes, its masks).",
     "doctor.not_whole": "A check without which there is no verdict failed itself: what was not examined says which, "
     "and where.",
     "doctor.no_order": "With the order of axes and the sizes that were tried, queries, keys and values do not come "
-    "together: say these with --call. What was not examined says at which line.",
+    "together. Say with --call how it is meant, where this was tried: --call '{call}' (in Python call=). What was not "
+    "examined says at which line.",
     "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",
     "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",
     "step.examining": "examining {target}",

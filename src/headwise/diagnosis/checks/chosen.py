@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isclose
 from typing import Any
 
+from headwise.diagnosis.checks.tempering import is_tempered
 from headwise.diagnosis.following.factors import Scale, scales
 from headwise.diagnosis.following.running import Manner, Run, run
 from headwise.diagnosis.suspects import Suspect
@@ -16,6 +18,7 @@ from headwise.wording import Sentence
 __all__ = ["as_chosen", "is_given"]
 
 NEAR = 1e-3
+NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
 # so many tokens more, to see whether the scale is of their number
 MORE = 4
 # roles of whole numbers that are no sizes
@@ -41,6 +44,9 @@ def _numbers(done: Run) -> Iterator[float]:
     for value in done.plan.init.values():
         if isinstance(value, float) or (isinstance(value, str) and value in free):
             yield float(value if isinstance(value, float) else done.sizes[value])
+        elif isinstance(value, Mapping):
+            # within a config, or for a module that is handed over
+            yield from map(float, NUMBER.findall(str(value.get("_expr", ""))))
     kind = done.plan.target
     for each in parameters(kind) if isinstance(kind, type) else []:
         is_number = isinstance(each.default, float) or (type(each.default) is int and init_role(each.name) in COUNTED)
@@ -49,12 +55,14 @@ def _numbers(done: Run) -> Iterator[float]:
 
 
 def as_chosen(exam: Any, place: int, scale: Scale, suspect: Suspect) -> Suspect:
-    """A scale that is a number of its own, as a note where it is another one for more tokens. exam: its examination;
-    place: of its attention among all.
+    """A scale that is a number of its own, as a note where it is another one for more tokens, or as many times what it
+    should be for heads of other widths. exam: its examination; place: of its attention among all.
     """
     what = suspect.said.get("what")
     if suspect.kind != "scale-wrong" or not isinstance(what, Sentence) or what.key != "doctor.factor.constant":
         return suspect
+    if is_tempered(exam, exam.free, place, scale):
+        return replace(suspect, severity="note")
     plan, sizes = exam.free, dict(exam.sizes)
     for name in ("L", "S"):
         if name in sizes:

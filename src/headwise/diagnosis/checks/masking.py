@@ -10,6 +10,7 @@ from headwise.diagnosis.checks.hiding import hiding
 from headwise.diagnosis.checks.lateness import also_wrong, is_shared_out
 from headwise.diagnosis.checks.mistaking import mistaken
 from headwise.diagnosis.checks.sharing import TOLERANCE
+from headwise.diagnosis.checks.waiting import waits_for_another
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import Sight, allowed_by, sight_of
@@ -52,6 +53,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
+        if kind == "mask-ignored" and waits_for_another(masked):
+            continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
             # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
             continue

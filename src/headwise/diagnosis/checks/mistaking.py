@@ -57,11 +57,11 @@ def mistaken(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str
 
 
 def _padded(masked: Sight, allowed: Tensor) -> Tensor:
-    """Rows of tokens that the mask itself hides, which see nothing, or all alike: nobody reads them."""
+    """Rows of tokens that the mask itself hides, which see nothing, or all there is: nobody reads them."""
     if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
         return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
     hidden = ~allowed[masked.sample[..., :1], 0, masked.row[..., :1]]
-    return hidden & ~masked.seeing
+    return hidden & (~masked.seeing | masked.visible.all(dim=-1, keepdim=True))
 
 
 def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:

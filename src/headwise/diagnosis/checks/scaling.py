@@ -198,6 +198,10 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
     if not {"k", "v"} <= made.keys():
         return False
     k, v = made["k"], made["v"]
+    given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
+    if given is not None and given.numel() >= len("qkv") * out:
+        # all three came beside one another, projected by who calls
+        return False
     return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
 
 

@@ -91,7 +91,25 @@ def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]
         return Contraction(x, weight, letters, "Z" + letters[-1], letters[:-1] + "Z")
     if last == "einsum":
         return _einsum(given)
+    if last == "tensordot" and len(tensors) == len(("a", "b")):
+        dims = options.get("dims", args[2] if len(args) > len(tensors) else 2)
+        return _tensordot(tensors[0], tensors[1], dims)
     return None
+
+
+def _tensordot(a: Tensor, b: Tensor, dims: Any) -> Contraction | None:
+    """dims: how many axes at the end of one and the start of the other are summed over, or which of each."""
+    if isinstance(dims, int):
+        dims = (range(a.ndim - dims, a.ndim), range(dims))
+    if not isinstance(dims, tuple | list) or len(dims) != len((a, b)):
+        return None
+    sides = [[each] if isinstance(each, int) else list(each) for each in dims]
+    left = list(string.ascii_lowercase[: a.ndim])
+    right = list(string.ascii_uppercase[: b.ndim])
+    for at, other in zip(*sides, strict=True):
+        right[other] = left[at]
+    out = [each for each in left if each not in right] + [each for each in right if each not in left]
+    return Contraction(a, b, "".join(left), "".join(right), "".join(out))
 
 
 def _product(a: Tensor, b: Tensor) -> Contraction | None:

@@ -12,7 +12,7 @@ from headwise.diagnosis.tried import Missed
 from headwise.recording.calls import Plan, call_role, callee, checked_call, checked_init, init_role, parameters
 from headwise.wording import Refusal, say
 
-__all__ = ["check_said", "in_python", "no_mask", "unbuilt"]
+__all__ = ["check_said", "as_json", "in_python", "no_mask", "unbuilt"]
 
 SIZES = {"width": "H*d", "heads": "H", "head_width": "d"}
 # signs of an error that are told
@@ -35,8 +35,19 @@ def in_python(error: Exception, lang: str) -> str:
     return text.replace("--init", "init=").replace("--call", "call=")
 
 
-def _tip(target: Any) -> dict[str, str]:
-    """How to say how a target is built and called, with its own parameters, as JSON: "init" and "call"."""
+def as_json(said: Mapping[str, Any]) -> str:
+    """What is given, as the command line takes it; what is None by itself is left out."""
+    return json.dumps({name: each for name, each in said.items() if each is not None}, ensure_ascii=False, default=str)
+
+
+def _tip(target: Any, nearest: Plan | None) -> dict[str, str]:
+    """How to say how a target is built and called, with its own parameters, as JSON: "init" and "call". nearest: what
+    came furthest of all that was tried, which is said where it is short.
+    """
+    if nearest is not None and nearest.call:
+        said = {"init": as_json(nearest.init), "call": as_json(nearest.call)}
+        if sum(map(len, said.values())) < LONGEST:
+            return said
     built = _parameters(target) if isinstance(target, type) else []
     init = {each.name: SIZES.get(init_role(each.name), 1) for each in built if each.default is Parameter.empty}
     try:
@@ -45,14 +56,23 @@ def _tip(target: Any) -> dict[str, str]:
         called = []
     needed = [each.name for each in called if each.default is Parameter.empty and call_role(each.name) in INPUTS]
     call = {name: ["B", "L", "H*d"] for name in needed}
-    return {"init": json.dumps(init, ensure_ascii=False), "call": json.dumps(call, ensure_ascii=False)}
+    return {"init": as_json(init), "call": as_json(call)}
 
 
-def unbuilt(target: Any, error: str, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, lang: str) -> str:
-    """That no way to build or call a target was found, or that the one that the person said fails; and what to say."""
+def unbuilt(
+    target: Any,
+    error: str,
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    lang: str,
+    nearest: Plan | None = None,
+) -> str:
+    """That no way to build or call a target was found, or that the one that the person said fails; and what to say,
+    as in the nearest that was tried.
+    """
     said = [name for name, each in (("--init", init), ("--call", call)) if each is not None]
     key = "doctor.said_call" if said else "doctor.unknown_call"
-    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(said), **_tip(target))
+    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(said), **_tip(target, nearest))
 
 
 def _parameters(function: Any) -> list[Parameter]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from headwise.recording.calls import kin
 from headwise.recording.calls.asked import Wish
-from headwise.recording.calls.building import rebuilt
+from headwise.recording.calls.building import halved, rebuilt
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import calls, extras, is_narrow, wanted
 from headwise.recording.calls.certain import is_of_code
@@ -55,7 +55,8 @@ class Bench:
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         self.reached: Plan
         found = opening(target, reading, namespace, wish, has_heads="heads" in self.what.rest.values())
-        self.drafts = [each for each in found if self._is_built(each)]
+        even = [each for one in found[:1] if isinstance(target, type) for each in halved(one, self._unbuilt(one))]
+        self.drafts = [each for each in [*even, *found] if self._is_built(each)]
         if not self.drafts and isinstance(target, type):
             self.drafts = rebuilt(found, parameters(target), self._unbuilt, Clock(self.learning))
         if isinstance(target, type) and is_narrow(self._built(), reading):
@@ -89,11 +90,16 @@ class Bench:
         found = vocabularies(draft.known, self._modules(), sizes)
         out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
         out["packed"] = "3*H*d" if "H" in draft.known and "D" not in draft.known else "3*D"
-        has_weights = any(True for each in self._modules() for _ in each.parameters(recurse=False))
+        has_weights = bool(self.weights)
         is_said = "D" in spoken(list(self.wish.call.values()))
         if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
             out["D"] = "d"
         return out
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """The parameters of what was built."""
+        return [each for one in self._modules() for each in one.parameters(recurse=False)]
 
     def _modules(self) -> list[nn.Module]:
         return list(self.built.modules()) if isinstance(self.built, nn.Module) else []

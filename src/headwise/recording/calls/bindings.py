@@ -50,6 +50,9 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
     for a, b in pairwise(inputs):
         sides = ((x, y) for x in built for y in built if sizes[x] * sizes[y] in numbers)
         yield from (bound_to(plan, {a: x, b: y}) for x, y in sides if sizes[a] * sizes[b] in numbers)
+        # with a token beside those of a square
+        if sizes[a] * sizes[b] + 1 in numbers:
+            yield from (bound_to(plan, {a: x, b: x}) for x in built if sizes[x] ** 2 + 1 in numbers)
     for name in (each for each in [*inputs, *built] if sizes[each] in numbers):
         for each in _expressions([*(built if name in inputs else inputs)]):
             size = evaluated(each, sizes)

@@ -16,10 +16,13 @@ from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS
 from headwise.recording.calls.trying import Clock
 
-__all__ = ["rebuilt"]
+__all__ = ["halved", "rebuilt"]
 
 # how many drafts are begun with, how many things are changed of one, and how many that are built are enough
 FIRST, DEEPEST, ENOUGH, WIDEST = 4, 6, 2, 6
+# an image has as many axes
+AXES = 2
+MEMORY = re.compile(r"MemoryError|can't allocate memory|not enough memory|Storage size calculation overflowed")
 KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
 
 
@@ -57,8 +60,36 @@ def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter]) -
         yield from _with_attribute(draft, error.args[0])
     if TYPE.search(str(error)):
         yield from _sized(draft, at, own)
+    yield from halved(draft, error)
+    if MEMORY.search(f"{type(error).__name__}: {error}"):
+        yield from _lessened(draft)
     if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
         yield from _switched(draft, at, own)
+
+
+def halved(draft: Draft, error: Exception | None) -> list[Draft]:
+    """A draft all of whose sizes are even, where its constructor asked for that; none where it did not."""
+    if not isinstance(error, AssertionError | ValueError) or not _asks_for_even(place(error, {}).statement):
+        return []
+    return [Draft(draft.init, {name: replace(each, even=not each.equals) for name, each in draft.known.items()})]
+
+
+def _asks_for_even(statement: ast.AST) -> bool:
+    """Whether a statement asks what is left of a size that is halved."""
+    return any(
+        isinstance(each, ast.BinOp)
+        and isinstance(each.op, ast.Mod)
+        and isinstance(each.right, ast.Constant)
+        and each.right.value == len(("half", "half"))
+        for each in ast.walk(statement)
+    )
+
+
+def _lessened(draft: Draft) -> Iterator[Draft]:
+    """The drafts with one size that may be a number of dimensions: what has as many axes grows out of bounds."""
+    for name, each in draft.known.items():
+        if each.meaning == "parameter" and not each.equals and each.fixed is None:
+            yield Draft(draft.init, {**draft.known, name: replace(each, fixed=AXES)})
 
 
 def _sized(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:

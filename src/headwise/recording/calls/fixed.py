@@ -35,5 +35,6 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "boundaries": ({"_expr": "torch.tensor([0, L])"},), "limit": ("L",), "mapping": ({"_expr": "{}"},),
     "scale": (0.5, 1.0),
     "dropout": (0.0, None),
+    "segments": (None, {"_ids": ["B", "L"], "below": "3"}),
     "ids": ({"_ids": ["B", "L"], "below": "11"},),
 }  # fmt: skip

@@ -62,7 +62,13 @@ def _kinds(target: Any, namespace: Mapping[str, Any]) -> dict[str, Any]:
         if each is not target
         and (inspect.isfunction(each) or (isinstance(each, type) and issubclass(each, nn.Module)))
         and each.__module__ == home
+        and not _is_abstract(each)
     }
+
+
+def _is_abstract(kind: Any) -> bool:
+    """Whether a class leaves what it does to those that are made of it."""
+    return inspect.isabstract(kind) or bool(getattr(getattr(kind, "forward", None), "__isabstractmethod__", False))
 
 
 def _made(name: str, kind: Any, namespace: Mapping[str, Any]) -> tuple[str, Mapping[str, Named]]:

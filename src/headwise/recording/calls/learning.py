@@ -94,7 +94,8 @@ def _seeds(missed: Sequence[Plan]) -> list[Plan]:
     fuller: dict[tuple[str, ...], Plan] = {}
     for each in missed:
         if each.call:
-            one = found.setdefault((str(each.init), str(each.call.get("_layout")), each.setting), each)
+            fixed = [(one.name, one.fixed) for one in each.symbols if one.fixed is not None]
+            one = found.setdefault((f"{each.init} {fixed}", str(each.call.get("_layout")), each.setting), each)
             if not each.call.keys() <= one.call.keys():
                 fuller.setdefault(tuple(each.call), each)
     return [*list(found.values())[:SEEDS], *list(fuller.values())[:FULLER]]

@@ -24,7 +24,7 @@ from headwise.recording.calls.masks import masks
 from headwise.recording.calls.plan import Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role, init_role
-from headwise.recording.calls.rotations import narrowed
+from headwise.recording.calls.rotations import batched, narrowed
 from headwise.recording.calls.symbols import spoken
 
 __all__ = ["Place", "lessons", "own_frames", "place"]
@@ -52,8 +52,8 @@ KERNEL = re.compile(r"Kernel size: \((\d+) x (\d+)\)\. Kernel size can't be grea
 SHAPE = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 CHUNKS = re.compile(r"can't divide axis of length (\d+) in chunks of (\d+)")
 SIZES = re.compile(
-    r"must match|Expected size|should be the same|doesn't match|does not match|Wrong shape|Shape mismatch|not broadcast"
-    r"|size mismatch|cannot be multiplied|Incompatible"
+    r"must match|must (?:be )?equal|Expected size|should be the same|doesn't match|does not match|Wrong shape"
+    r"|Shape mismatch|not broadcast|size mismatch|cannot be multiplied|Incompatible"
 )
 # so many masks are tried for one argument
 MASKS = 14
@@ -135,6 +135,8 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
         yield _evened(plan)
     if IDS.search(text):
         yield from _as_numbers(plan, at)
+    if FEWER.search(text):
+        yield from batched(plan)
     if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
         yield from _of_rank(plan, text, at)
     if found := KERNEL.search(text):
@@ -143,7 +145,9 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
     if found := CHUNKS.search(text):
         yield from multiples(plan, int(found[1]), int(found[2]), sizes)
     if found := SHAPE.search(text):
-        yield from reshaped(plan, [int(each) for each in found[1].split(",")], int(found[2]), sizes)
+        shape = [int(each) for each in found[1].split(",")]
+        yield from narrowed(plan, shape, sizes)
+        yield from reshaped(plan, shape, int(found[2]), sizes)
     if SIZES.search(text):
         numbers = [int(each) for each in re.findall(r"\d+", text)]
         yield from narrowed(plan, numbers, sizes)

@@ -144,6 +144,10 @@ CALL: Mapping[str, str] = {
     ),
     "start": "start_pos start pos_start offset start_idx cur_pos curr_pos position",
     "ids": "input_ids idx ids tokens token_ids src_tokens input_tokens src_ids tgt_ids x_ids text_ids",
+    "segments": (
+        "seq_id seq_ids sequence_id sequence_ids segment_id segment_ids seg_ids seg_id doc_id doc_ids document_ids "
+        "chain_id chain_ids"
+    ),
     "boundaries": "cu_seqlens cu_seq_lens cu_seqlens_q cu_seqlens_k cu_window_seqlens cu_lens",
     "limit": "max_seqlen max_seq_len max_seqlen_q max_seqlen_k max_len max_length",
     "adjacency": "adj adjacency adj_matrix adj_mat a adj_m",

@@ -9,7 +9,7 @@ from typing import Any
 from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.roles import call_role
 
-__all__ = ["narrowed"]
+__all__ = ["batched", "narrowed"]
 
 ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
 # the share of a head that is turned
@@ -18,6 +18,12 @@ SHARES = (2, 4, 8)
 
 def narrowed(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:
     """The plans whose angles are as wide as what they met."""
+    for name, value in plan.call.items():
+        if call_role(name) in ANGLED and isinstance(value, Mapping) and "polar" in str(value.get("_expr")):
+            for need in dict.fromkeys(each for each in numbers if each > 1):
+                for said in _made_of(need, sizes):
+                    turned = {"_expr": f"torch.polar(torch.ones(L, {said}), torch.randn(L, {said}))"}
+                    yield replace(plan, call={**plan.call, name: turned})
     angles = {name: value for name, value in plan.call.items() if call_role(name) in ANGLED}
     wide = {_width(value, sizes) for value in angles.values()} & set(numbers)
     for have in wide - {0}:
@@ -25,6 +31,14 @@ def narrowed(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> It
             for said in _made_of(need, sizes):
                 call = {name: _ending(value, said, have, sizes) for name, value in angles.items()}
                 yield replace(plan, call={**plan.call, **call})
+
+
+def batched(plan: Plan) -> Iterator[Plan]:
+    """The plan whose angles, as numbers of the plane, are each sample's own."""
+    for name, value in plan.call.items():
+        text = str(value.get("_expr")) if isinstance(value, Mapping) else ""
+        if call_role(name) in ANGLED and "polar" in text and "(L," in text:
+            yield replace(plan, call={**plan.call, name: {"_expr": text.replace("(L,", "(B, L,")}})
 
 
 def _made_of(size: int, sizes: Mapping[str, int]) -> Iterator[str]:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import chain, product
 from typing import Any
 
-from torch import nn
-
 from headwise.recording.calls import kin
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.bench import LEARNING, Bench
@@ -69,7 +67,7 @@ class Search:
         settings = [each for each in (True, False) if self.wish.cross in (None, each) and (what.key or not each)]
         layouts = self._layouts()
         # without weights nothing tells one layout from another but whether keys may have a length of their own
-        is_free = what.is_triple and not isinstance(bench.built, nn.Module)
+        is_free = what.is_triple and not bench.weights
         rounds = [(layouts, (each,)) for each in settings] if is_free else [([each], settings) for each in layouts]
         missed: list[Plan] = []
         ways = (list(product(own, bench.drafts, among)) for own, among in rounds)

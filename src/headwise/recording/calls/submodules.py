@@ -29,10 +29,13 @@ BY_COUNT = ("torch.nn.GELU", "torch.nn.LayerNorm", "torch.nn.Linear")
 
 @dataclass(frozen=True)
 class Asked:
-    """How a class uses what it is given: with how many arguments it is called; is_made: by the constructor itself."""
+    """How a class uses what it is given: with how many arguments it is called; is_made: by the constructor itself.
+    kind: of which class it is said to be.
+    """
 
     count: int
     is_made: bool = False
+    kind: str = ""
 
 
 def asked_modules(own: Sequence[Written]) -> dict[str, Asked]:
@@ -47,19 +50,34 @@ def asked_modules(own: Sequence[Written]) -> dict[str, Asked]:
     names = {each.arg for each in given} - {"self"}
     kept: dict[str, str] = {}
     for node in ast.walk(maker):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in names:
-            kept.update({each.attr: node.value.id for each in node.targets if isinstance(each, ast.Attribute)})
+        for target, value in _assigned(node):
+            if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id in names:
+                kept[target.attr] = value.id
+    kinds = {each.arg: last(each.annotation) for each in given if each.annotation}
     out = {each.arg: Asked(1) for each in given if each.annotation and TYPES.search(ast.unparse(each.annotation))}
     for tree in own:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or any(isinstance(each, ast.Starred) for each in node.args):
                 continue
-            count, function = len(node.args) + len(node.keywords), node.func
+            # what is handed on as **options is no argument of its own
+            count, function = len(node.args) + sum(each.arg is not None for each in node.keywords), node.func
             if tree is maker and isinstance(function, ast.Name) and function.id in names:
                 out[function.id] = Asked(count, is_made=True)
             elif isinstance(function, ast.Attribute) and last(function.value) == "self" and function.attr in kept:
-                out[kept[function.attr]] = Asked(count)
+                out[kept[function.attr]] = Asked(count, kind=kinds.get(kept[function.attr], ""))
     return out
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what, one by one."""
+    if not isinstance(node, ast.Assign):
+        return
+    for target in node.targets:
+        value = node.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(target.elts, value.elts, strict=False)
+        else:
+            yield target, value
 
 
 def offered(name: str, asked: Asked, widths: Mapping[str, str], kinds: Mapping[str, Any]) -> list[str]:
@@ -71,7 +89,7 @@ def offered(name: str, asked: Asked, widths: Mapping[str, str], kinds: Mapping[s
     if asked.is_made:
         return [MADE.get(role) or BY_COUNT[min(asked.count, len(BY_COUNT) - 1)]]
     if asked.count > 1:
-        return [*islice(_fitting(asked.count, kinds), KINDS), *_of_torch(asked.count)]
+        return [*islice(_fitting(asked, kinds), KINDS), *_of_torch(asked.count)]
     if role in PLAIN:
         return [PLAIN[role]]
     found = SIDE.match(name.lower())
@@ -84,13 +102,17 @@ def offered(name: str, asked: Asked, widths: Mapping[str, str], kinds: Mapping[s
     return [f"torch.nn.Linear({into}, {out})", "torch.nn.Identity()"]
 
 
-def _fitting(count: int, kinds: Mapping[str, Any]) -> Iterator[str]:
-    """What of the file can be called with so many arguments, attention first."""
-    names = sorted(kinds, key=lambda name: "attention" not in name.lower())
+def _fitting(asked: Asked, kinds: Mapping[str, Any]) -> Iterator[str]:
+    """What of the file can be called so, first what is of the kind that it is said to be, then attention."""
+
+    def is_of_kind(each: Any) -> bool:
+        return any(one.__name__ == asked.kind for one in getattr(each, "__mro__", ()))
+
+    names = sorted(kinds, key=lambda name: (not is_of_kind(kinds[name]), "attention" not in name.lower()))
     for name in names:
         own = parameters(callee(kinds[name]))
         needed = sum(each.default is EMPTY for each in own)
-        if needed <= count <= len(own):
+        if needed <= asked.count <= len(own):
             yield name
 
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from headwise.recording.calls.certain import Silent
 from headwise.recording.calls.complaints import CONVOLUTION, told_widths
+from headwise.recording.calls.guarding import Guarded
 from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.symbols import spoken
 from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
 
-__all__ = ["Attempt", "Clock", "Tried", "check_lengths", "furthest", "mended", "quiet", "tried"]
+__all__ = ["Attempt", "Clock", "Tried", "furthest", "mended", "quiet", "tried"]
 
 # how many of the plans that failed are looked at again, and for how many seconds
 LOOKED_AT = 8
@@ -157,26 +157,8 @@ def quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         around.enter_context(torch.no_grad())
         around.enter_context(torch.random.fork_rng(devices=()))
-        around.enter_context(_Guarded())
+        around.enter_context(Guarded())
         yield
-
-
-class _Guarded(TorchFunctionMode):
-    """A block in which torch's attention, which does not look itself, is given as many values as keys."""
-
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            check_lengths(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def check_lengths(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
-    """Raise where there are not as many values as keys: torch's fused kernel would read what is not there."""
-    del query
-    if key.shape[-2] != value.shape[-2]:
-        raise RuntimeError(f"there must be as many values as keys, but there are {value.shape[-2]} and {key.shape[-2]}")
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
