@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.diagnosis.test_laws import changed, line_of, told
+from tests.diagnosis.test_laws import changed, told
+from tests.diagnosis.written import line_of
 
 DOCUMENTED = '''        """What each query finds.
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.diagnosis.test_laws import SOURCE, changed, line_of, told
+from tests.diagnosis.test_laws import SOURCE, changed, told
+from tests.diagnosis.written import line_of
 
 CHECK = """        if width % heads:
             raise ValueError("heads must divide width")

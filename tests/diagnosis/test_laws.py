@@ -8,6 +8,7 @@ import torch
 from headwise.diagnosis.checks.keeping import left_over
 from tests.diagnosis.mutants import diagnosis
 from tests.diagnosis.operators import Host
+from tests.diagnosis.written import line_of
 
 SOURCE = """import math
 
@@ -51,10 +52,6 @@ def changed(*pairs):
         assert source.count(old) == 1, old
         source = source.replace(old, new)
     return source
-
-
-def line_of(source, part):
-    return next(number for number, line in enumerate(source.splitlines(), 1) if part in line)
 
 
 def told(source, *, severity="fault"):

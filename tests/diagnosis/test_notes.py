@@ -1,6 +1,7 @@
 """The forms of the four notes, in notes of our own: what is wrong in each is found on its line."""
 
 from headwise.diagnosis.diagnosed import doctor
+from tests.diagnosis.written import line_of
 
 FLOORED = """# 多头注意力
 
@@ -63,10 +64,6 @@ class MultiHeadedAttention(nn.Module):
         return self.linear[-1](x)
 ```
 """
-
-
-def line_of(text, part):
-    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
 
 
 def test_floor_division_and_the_length_of_keys_are_found_in_a_note_of_the_first_form(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 
 from headwise.wording import LANGUAGES
 from tests.diagnosis.mutants import diagnosis
-from tests.diagnosis.test_laws import HOST, changed, line_of, told
+from tests.diagnosis.test_laws import HOST, changed, told
+from tests.diagnosis.written import line_of
 
 ROTATE = """        angles = torch.arange(v.shape[2])[:, None] * 10.0 ** -torch.arange(v.shape[3] // 2)
         cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
