@@ -24,6 +24,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.holding import Held
 from headwise.diagnosis.plans.further import taken_otherwise
 from headwise.diagnosis.plans.opening import FinitePlan, FlippedPlan, looks_back
+from headwise.diagnosis.plans.switches import is_option
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import Plan
 
@@ -31,6 +32,8 @@ __all__ = ["broken", "examined"]
 
 # more faults than this in one class are not looked for
 MOST = 12
+# what an option may ask for
+TURNED = ("causal-inverted", "causal-offset")
 
 
 def examined(
@@ -100,7 +103,7 @@ def _suspects(exam: Examination) -> list[Suspect]:
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
         found = held.all("weights", sharing_suspects, free) or held.all("heads", groups_suspects, free)
-        found = found or held.all("causal", order_suspects, free)
+        found = found or held.all("causal", _ordered, exam, free)
         if not found and not exam.is_published:
             found = held.all("weights", value_suspects, free)
         found = found or held.all("scale", _wide_heads, exam, free)
@@ -112,6 +115,13 @@ def _suspects(exam: Examination) -> list[Suspect]:
         if not found and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
             found = held.all("mask", _masking, exam, done, free)
     return found
+
+
+def _ordered(exam: Examination, free: Run) -> list[Suspect]:
+    """What is wrong with the order in which tokens see each other; a note where an option says so."""
+    found = order_suspects(free)
+    is_meant = any(each.kind in TURNED for each in found) and is_option(exam.free, exam.own, found[0].kind)
+    return [replace(each, severity="note") if is_meant else each for each in found]
 
 
 def _late_sharing(done: Run, free: Run) -> list[Suspect]:

@@ -152,3 +152,54 @@ class ByMode(Split):
     def forward(self, x, context):
         q, k, v = self.sides(x, {"own": x, "other": context}[self.mode])
         return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class ByTemperature(Split):
+    """Who calls it may say by how much scores are softened."""
+
+    def forward(self, x, temperature=2.0):
+        q, k, v = self.sides(x, x)
+        return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5 / temperature).softmax(-1) @ v)
+
+
+class KeysOfATeacher(Split):
+    """Keys are made by weights that do not learn, and nothing flows back through them."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.k.requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            k = self.split(self.k(x))
+        q, v = self.split(self.q(x)), self.split(self.v(x))
+        return self.merge((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class NewestFirst(Split):
+    """Tokens stand from the newest to the oldest, unless a flag says that they do not."""
+
+    def __init__(self, dim, heads, newest_first=True):
+        super().__init__(dim, heads)
+        self.newest_first = newest_first
+
+    def forward(self, x):
+        q, k, v = self.sides(x, x)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        square = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
+        newer = square.tril(-1) if self.newest_first else square.triu(1)
+        return self.merge(scores.masked_fill(newer, float("-inf")).softmax(-1) @ v)
+
+
+class OneAhead(Split):
+    """A number says how many later tokens are waited for, as where speech is written down while it is heard."""
+
+    def __init__(self, dim, heads, waits=1):
+        super().__init__(dim, heads)
+        self.waits = waits
+
+    def forward(self, x):
+        q, k, v = self.sides(x, x)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1 + self.waits)
+        return self.merge(scores.masked_fill(later, float("-inf")).softmax(-1) @ v)

@@ -12,7 +12,7 @@ from headwise.diagnosis.checks.tempering import is_tempered
 from headwise.diagnosis.following.factors import Scale, scales
 from headwise.diagnosis.following.running import Manner, Run, run
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording.calls import evaluated, init_role, parameters
+from headwise.recording.calls import callee, evaluated, init_role, parameters
 from headwise.wording import Sentence
 
 __all__ = ["as_chosen", "is_given"]
@@ -39,7 +39,7 @@ def is_given(done: Run, total: float, wanted: float) -> bool:
 
 
 def _numbers(done: Run) -> Iterator[float]:
-    """The numbers that a class is built with, by default too, that are no sizes of its axes."""
+    """The numbers that a class is built or called with, by default too, that are no sizes of its axes."""
     free = {each.name for each in done.plan.symbols if each.meaning == "parameter"}
     for value in done.plan.init.values():
         if isinstance(value, float) or (isinstance(value, str) and value in free):
@@ -48,9 +48,9 @@ def _numbers(done: Run) -> Iterator[float]:
             # within a config, or for a module that is handed over
             yield from map(float, NUMBER.findall(str(value.get("_expr", ""))))
     kind = done.plan.target
-    for each in parameters(kind) if isinstance(kind, type) else []:
+    for each in [*(parameters(kind) if isinstance(kind, type) else []), *parameters(callee(kind))]:
         is_number = isinstance(each.default, float) or (type(each.default) is int and init_role(each.name) in COUNTED)
-        if is_number and each.name not in done.plan.init:
+        if is_number and each.name not in (*done.plan.init, *done.plan.call):
             yield float(each.default)
 
 

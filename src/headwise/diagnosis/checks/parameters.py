@@ -12,7 +12,7 @@ from headwise.diagnosis.checks.discarding import end_of, last_of, named_again, u
 from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.inputs import Held
-from headwise.diagnosis.following.anatomy import attentions
+from headwise.diagnosis.following.anatomy import attentions, chain_of
 from headwise.diagnosis.following.constructing import assigned
 from headwise.diagnosis.following.members import module_at, parameter_at
 from headwise.diagnosis.following.replacing import Site, site_of
@@ -230,9 +230,16 @@ def _is_cut(done: Run) -> bool:
                     and marks.kind in ("token", "pair")
                     and not seen.requires_grad
                     and seen.dtype.is_floating_point
+                    and not _is_frozen(done, entry, seen.number)
                 ):
                     return True
     return False
+
+
+def _is_frozen(done: Run, entry: Seen, number: int) -> bool:
+    """Whether weights that are not to learn made an operand: it is cut off on purpose, as from a teacher."""
+    made = chain_of(done, entry.at, number)
+    return any(isinstance(t, nn.Parameter) and not t.requires_grad for each in made for t in each.tensors)
 
 
 def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:

@@ -92,7 +92,7 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
 def _kept(run: Run, entry: Seen) -> Mapping[str, Any]:
     """What the module of an operation keeps."""
     modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
-    return vars(modules[entry.operation.module]) if entry.operation.module in modules else {}
+    return dict(vars(modules[entry.operation.module])) if entry.operation.module in modules else {}
 
 
 def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,15 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from headwise.diagnosis.checks.order import pattern_of
+from headwise.diagnosis.checks.order import order_suspects, pattern_of
 from headwise.diagnosis.checks.sharing import weights_of
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.running import Run, run
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording.calls import Plan, callee, init_role, mask_arguments, parameters
+from headwise.recording.calls.symbols import LETTERS
 from headwise.recording.libraries import is_installed
 
-__all__ = ["causal_plans", "switched_plans"]
+__all__ = ["causal_plans", "is_option", "switched_plans"]
 
 # flags that are tried besides those that ask to look back
 MOST = 4
@@ -29,11 +31,13 @@ SHOWN = frozenset({
 CHOSEN = frozenset({"causal-inverted", "softmax-axis"})
 # a flag that says that what comes later is hidden, and one that says that it is what comes before
 BACK = re.compile(r"causal|auto_?reg|one_?way|uni_?dir|decod|mask|hide|ltr|left_to")
-AHEAD = re.compile(r"past|prev|rev|before|ahead$|anti")
+AHEAD = re.compile(r"past|prev|rev|before|ahead$|anti|backward|newest|right_to|rtl")
 # what is wrong where a flag only chooses whether torch computes the same
 SAME = SHOWN | {"causal-missing", "causal-offset", "scale-missing", "scale-wrong", "dropout-in-eval"}
 # flags that may turn the order of tokens round, or the scale off, on purpose
 TURNING = re.compile(r"rev|inv|back|right|bi(dir|_|$)|scal|norm|temp|mup|drop|train|sampl|first|transpos")
+# the furthest that a triangle is shifted by default
+FAR = 4
 # tokens that a triangle which is kept has room for
 ROOM = 64
 
@@ -81,6 +85,44 @@ def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> It
         done = _ran(plan, own)
         if done is not None and _is_fused(before) != _is_fused(done):
             yield Switched(plan, SAME, frozenset())
+
+
+def is_option(free: Plan, own: Sequence[str], kind: str) -> bool:
+    """Whether a flag or a number of a target asks for another triangle: a flag that turns time round, or without which
+    all is seen, or a number that shifts it. A flag that asks to look back asks for no such thing.
+    """
+    target = free.target
+    for name, plan in [*_ways(free, target), *_ways(free, target, off=True)]:
+        if BACK.search(name) and not AHEAD.search(name):
+            continue
+        done = _ran(plan, own)
+        patterns = [] if done is None else [pattern_of(each) for each in attentions(done)]
+        is_open = bool(patterns) and all(each is not None and bool(each.all()) for each in patterns)
+        if is_open or (AHEAD.search(name) and done is not None and patterns and not _has(done, kind)):
+            return True
+    for plan in _shifted(free, target):
+        done = _ran(plan, own)
+        if done is not None and attentions(done) and not _has(done, kind):
+            return True
+    return False
+
+
+def _has(done: Run, kind: str) -> bool:
+    return any(each.kind == kind for each in order_suspects(done))
+
+
+def _shifted(free: Plan, target: Any) -> Iterator[Plan]:
+    """Plans with a small whole number that is no size one more or one less, of the constructor and then of the call."""
+    for each in parameters(target) if isinstance(target, type) else []:
+        if _is_shift(each) and each.name not in free.init:
+            yield from (replace(free, init={**free.init, each.name: each.default + by}) for by in (1, -1))
+    for each in parameters(callee(target)):
+        if _is_shift(each) and each.name not in free.call:
+            yield from (replace(free, call={**free.call, each.name: each.default + by}) for by in (1, -1))
+
+
+def _is_shift(each: inspect.Parameter) -> bool:
+    return type(each.default) is int and abs(each.default) <= FAR and init_role(each.name) not in LETTERS
 
 
 def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, Plan]]:
