@@ -16,7 +16,6 @@ from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.running import Run, run
 from headwise.diagnosis.plans.sizing import small
 from headwise.recording.calls import Plan, callee, init_role, mask_arguments, parameters
-from headwise.recording.calls.symbols import LETTERS
 from headwise.recording.libraries import is_installed
 
 __all__ = ["causal_plans", "is_option", "switched_plans"]
@@ -36,6 +35,8 @@ AHEAD = re.compile(r"past|prev|rev|before|ahead$|anti|backward|newest|right_to|r
 SAME = SHOWN | {"causal-missing", "causal-offset", "scale-missing", "scale-wrong", "dropout-in-eval"}
 # flags that may turn the order of tokens round, or the scale off, on purpose
 TURNING = re.compile(r"rev|inv|back|right|bi(dir|_|$)|scal|norm|temp|mup|drop|train|sampl|first|transpos")
+# roles of numbers of heads, of which one more or less is another layer
+COUNTED = ("heads", "key_heads", "head_width", "value_head_width", "width")
 # the furthest that a triangle is shifted by default
 FAR = 4
 # tokens that a triangle which is kept has room for
@@ -122,7 +123,7 @@ def _shifted(free: Plan, target: Any) -> Iterator[Plan]:
 
 
 def _is_shift(each: inspect.Parameter) -> bool:
-    return type(each.default) is int and abs(each.default) <= FAR and init_role(each.name) not in LETTERS
+    return type(each.default) is int and abs(each.default) <= FAR and init_role(each.name) not in COUNTED
 
 
 def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, Plan]]:
