@@ -147,6 +147,10 @@ def test_what_a_call_may_want_stands_beside_the_target(home, capsys):
         class Config:
             width: int = WIDTH
         def make(): return Config()
+        from fractions import Fraction
+        def half(): return Fraction(1, 2)
+        class Sized:
+            def __init__(self): self.width = half()
         class Broken(nowhere.Base): pass
         big = print("built")
         class Reads:
@@ -156,6 +160,8 @@ def test_what_a_call_may_want_stands_beside_the_target(home, capsys):
     )
     found = loaded("own.py:Attention")
     assert eval("make().width + Config(width=3).width", found.namespace) == 19
+    # what such a thing reads when it is called is there as well
+    assert eval("Sized().width", found.namespace) == 0.5
     assert not {"Broken", "big", "Reads", "nowhere"} & set(found.namespace)
     assert capsys.readouterr().out == ""
 

@@ -128,7 +128,7 @@ class _Runner:
         each = self._own[at]
         if at in asked or not (each.is_definition or each.is_constant or self._is_light(each)):
             return False
-        for name in sorted(each.now | (each.later if isinstance(each.node, ast.ClassDef) else frozenset())):
+        for name in sorted(each.now | (each.later if each.is_definition else frozenset())):
             if name not in self._namespace and not is_given(name):
                 binding = next(
                     (i for i in range(at - 1, -1, -1) if name in self._own[i].binds | self._own[i].changes), None
