@@ -2,10 +2,13 @@
 
 import pytest
 
-from tests.diagnosis.test_masks import attend, examined
+from tests.diagnosis.test_masks import attend
+from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
 
 CUT = "s = s.softmax(-1)\nw = s.tril(){mark}\n{then}return self.join((w @ v).transpose(1, 2).flatten(2))"
-PICTURE = """
+PICTURE = (
+    HEAD
+    + """
 class Attend(nn.Module):
     def __init__(self, dim, heads=3, dim_head=8):
         super().__init__()
@@ -18,7 +21,10 @@ class Attend(nn.Module):
         y = (q @ k.mT * self.scale).softmax(-1) @ v
         return y.{merge}.reshape(b, -1, h, w){mark}
 """
-FUSED = """
+)
+FUSED = (
+    HEAD
+    + """
 class Attend(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
@@ -31,6 +37,7 @@ class Attend(nn.Module):
     def forward(self, {given}):
 {body}
 """
+)
 CAUSAL = """
         q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
         y = F.scaled_dot_product_attention(q, k, v, is_causal={causal}){mark}
@@ -59,6 +66,35 @@ SCORED = "\ns = q @ k.mT / math.sqrt(self.part)\ns = s.softmax(-1)\n" + DONE
 PACKED = "b, n, e = x.shape\nq, k, v = self.three(x).split(e, dim={}){}\nq, k, v = map(self.cut, (q, k, v))" + SCORED
 WIDE = (
     "b, n, e = x.shape\nq, k, v = self.three(x).reshape(b, n, 3, self.num_heads, {}).permute(2, 0, 3, 1, 4){}" + SCORED
+)
+BLOCK = (
+    HEAD
+    + """
+class Look(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.part = heads, width // heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.heads, self.part).transpose(1, 2)
+
+    def forward(self, x, y, mask=None):
+        s = self.cut(self.ask(x)) @ self.cut(self.match(y)).mT / math.sqrt(self.part)
+        if mask is not None:
+            s = s.masked_fill(~mask.unsqueeze(1), -1e9)
+        return self.join((s.softmax(-1) @ self.cut(self.hold(y))).transpose(1, 2).flatten(2))
+
+
+class Attend(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.own, self.other = Look(width, heads), Look(width, heads)
+
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None):
+        tgt = tgt + self.own(tgt, tgt, tgt_mask)
+        return tgt + self.other(tgt, memory{given}){mark}
+"""
 )
 # of each: the kind, the fault, and the same put right
 CASES = {
@@ -117,6 +153,11 @@ CASES = {
         attend(WIDE.format("e", "  # <-"), given="x", made=THREE),
         attend(WIDE.format("self.part", ""), given="x", made=THREE),
     ),
+    "a block keeps the mask of the memory to itself": (
+        "mask-ignored",
+        BLOCK.format(given="", mark="  # <-"),
+        BLOCK.format(given=", memory_mask", mark=""),
+    ),
     "whole queries are hidden, which leaves no number": (
         "mask-axis",
         attend(HIDDEN.format("view(x.shape[0], 1, -1, 1)", "  # <-"), given="x, mask=None"),
@@ -144,17 +185,15 @@ RIGHT = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_that_is_seldom_made_is_named_and_located(name):
     kind, wrong, _ = CASES[name]
-    found, lines = examined(wrong)
-    assert [(each.kind, each.line) for each in found.faults][:1] == [(kind, lines[0])]
+    assert blamed_in(wrong)[:1] == marked(wrong, kind)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_put_right_it_is_sound(name):
-    found, _ = examined(CASES[name][2])
+    found = found_in(CASES[name][2])
     assert (found.verdict, found.faults) == ("sound", ())
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_like_them_and_right_has_no_fault(name):
-    found, _ = examined(RIGHT[name])
-    assert found.faults == ()
+    assert blamed_in(RIGHT[name]) == []

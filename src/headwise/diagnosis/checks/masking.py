@@ -11,6 +11,7 @@ from headwise.diagnosis.checks.lateness import also_wrong, is_shared_out
 from headwise.diagnosis.checks.mistaking import mistaken
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.checks.waiting import waits_for_another
+from headwise.diagnosis.checks.withholding import withheld
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import Sight, allowed_by, sight_of
@@ -105,6 +106,8 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
         span = (attention.softmax or attention.scores or attention.context).operation.span
     if attention.fused:
         span = attention.context.operation.span if entry is None else span
+    if kind == "mask-ignored" and entry is None:
+        span = withheld(run, attention) or span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
     place = None if attention.softmax is None else attention.softmax.operation.span
     return Suspect(

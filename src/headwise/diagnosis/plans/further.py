@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from headwise.diagnosis.checks.masking import is_reached
+from headwise.diagnosis.checks.withholding import is_unread, withheld
 from headwise.diagnosis.following.anatomy import attentions, is_laid_over
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.plans.opening import FinitePlan
@@ -46,7 +47,7 @@ def further_masks(
     for name in names:
         is_free = name not in masked.call and name != masked.mask
         if is_free and call_role(name) == "mask" and not OTHERS.search(name):
-            found = _with_mask(masked, name, reading, own)
+            found = _with_mask(masked, name, reading, own) or _withheld(masked, name, reading, own)
             if found is not None:
                 yield found
 
@@ -132,6 +133,18 @@ def taken_otherwise(masked: Plan, own: Sequence[str]) -> Plan | None:
         return None
     others = (replace(masked, call={**masked.call, "_mask": dict(each)}) for each in ways if each != said)
     return next((plan for plan in islice(others, TRIED) if _hides(plan, own)), None)
+
+
+def _withheld(masked: Plan, name: str, reading: Reading, own: Sequence[str]) -> Plan | None:
+    """A plan with a mask of the keys that the code reads nowhere, and an attention that takes one and is given none."""
+    if masked.setting != "cross" or masked.mask in masked.call or not is_unread(masked.target, name):
+        return None
+    means = next(iter(masks(name, reading, keys=_keys(masked))))["means"]
+    call = {**masked.call, "_mask": {"argument": name, "means": means, "shape": ["B", _keys(masked)]}}
+    plan = replace(masked, call=call, mask=name)
+    done = run(plan, sizes=small(plan), own=tuple(own))
+    is_free = done.record.failure is None and any(withheld(done, each) is not None for each in attentions(done))
+    return plan if is_free else None
 
 
 def _hides(plan: Plan, own: Sequence[str]) -> bool:
