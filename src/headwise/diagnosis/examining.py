@@ -89,7 +89,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
         suspect = held("call", None, crash_suspect, done, exam)
         if suspect is not None and suspect.kind == "mask-raises" and not exam.is_mask_sure:
             other = held("call", None, taken_otherwise, exam.plan, exam.own)
-            if other is not None:
+            # with what was put right so far it may fail as well
+            if other is not None and exam.run(plan=other).record.failure is None:
                 exam.plan = other
                 return _suspects(exam)
         return [] if suspect is None else [suspect]
