@@ -190,6 +190,18 @@ class Bare(Prompted):
         return self.out((s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)), (k, v)
 
 
+class Opening(Prompted):
+    """Torch's own causal flag, which who calls sets for the prompt alone."""
+
+    def forward(self, x, past=None, is_causal=False):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+        return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
 class KVCache(nn.Module):
     """Room for all tokens there will be; who calls hides what holds none yet."""
 
@@ -257,6 +269,14 @@ def test_a_cache_that_cannot_be_driven_is_named_and_no_fault(kind):
     assert found.faults == ()
     assert str(found.examined["cache"]).startswith("no: ")
     assert "cache" in str(found.examined["cache"])
+
+
+def test_a_flag_of_the_call_that_no_step_needs_is_a_note():
+    found = doctor(Opening)
+    assert [(each.kind, each.severity) for each in found.findings if each.kind == "causal-cache"] == [
+        ("causal-cache", "note")
+    ]
+    assert found.verdict == "sound"
 
 
 def test_an_attention_without_a_cache_says_so():

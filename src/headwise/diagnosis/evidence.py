@@ -45,11 +45,13 @@ def weigh(exams: Sequence[Examination]) -> None:
     """Take back what rests on a guess alone: the part of the examination that it spoiled is told as not examined.
 
     Where no order of axes was found in which queries and keys meet, only what was measured stands, and what no order
-    would mend. Of a call that has too few axes even what was measured is ours.
+    would mend. Of a call that has too few axes even what was measured is ours. Beside another fault a run that should
+    mend one shows nothing, and takes nothing back.
     """
+    is_spoiled = any(each.severity == "fault" and not rests_on_guess(each) for exam in exams for each in exam.suspects)
     is_short = any(each.guess == "axes" for exam in exams for each in exam.suspects)
     for exam in exams:
-        for suspect in [each for each in exam.suspects if rests_on_guess(each)]:
+        for suspect in [each for each in exam.suspects if rests_on_guess(each) and (each.guess or not is_spoiled)]:
             exam.suspects.remove(suspect)
             part, reason = PARTS[suspect.guess] if suspect.guess else UNMENDED[suspect.words or suspect.kind]
             exam.examined[part] = Missed(reason, {"line": "?" if suspect.span is None else suspect.span.line})

@@ -79,6 +79,21 @@ class AfterEarlierTokens(nn.Module):
         return self.o(torch.einsum("ijbn,jbnd->ibnd", scores.softmax(dim=1), v).flatten(2))
 
 
+class LooksBackAndAtAMemory(nn.Module):
+    """A flag asks tokens to look back; all of the memory is seen with it too."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.itself, self.other = Split(dim, heads), Split(dim, heads)
+
+    def attend(self, part, x, source, is_causal):
+        q, k, v = part.sides(x, source)
+        return x + part.merge(F.scaled_dot_product_attention(q, k, v, is_causal=is_causal))
+
+    def forward(self, x, memory, is_causal=False):
+        return self.attend(self.other, self.attend(self.itself, x, x, is_causal), memory, False)
+
+
 class PlacesFirst(Split):
     """The product with places is made first, and tokens' own is added to it; the places are all samples'."""
 

@@ -91,7 +91,8 @@ def kept(decoder: Decoder) -> Kept:
         if not breaches:
             return Kept(way, (), names)
         if any(_is_for_a_mask(decoder, each) for each in breaches):
-            return Kept(None, (), names or (way.name,))
+            names = names or (way.name,)
+            continue
         working.append((way, breaches))
         end = min(end, time.thread_time() + LONGEST_AFTER)
     if _is_guessed(plan):

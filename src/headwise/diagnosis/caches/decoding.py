@@ -56,7 +56,10 @@ class Decoded:
 
 @dataclass
 class Decoder:
-    """A target that is decoded with. plan: that runs without a cache, at these sizes; change: done to it before."""
+    """A target that is decoded with. plan: that runs without a cache, at these sizes; change: done to it before.
+
+    opening: arguments that only the first call of a sequence is given.
+    """
 
     plan: Plan
     sizes: Mapping[str, int]
@@ -66,6 +69,7 @@ class Decoder:
     stand_ins: StandIns = field(default_factory=dict)
     place: Place = field(default_factory=Place)
     wholes: dict[tuple[int, bool], Decoded] = field(default_factory=dict)
+    opening: frozenset[str] = frozenset()
 
     @property
     def total(self) -> int:
@@ -211,6 +215,8 @@ class _Loop:
         more = {name: self._part(name, each, first, end) for name, each in options.items()}
         more |= self.way.options
         more |= dict.fromkeys(self.way.starts, first)
+        if first:
+            more = {name: each for name, each in more.items() if name not in self.decoder.opening}
         for name, rank in self.way.positions.items():
             places = torch.arange(first, end)
             more[name] = places if rank == 1 else places.expand(sizes.get("B", 1), -1)

@@ -66,10 +66,14 @@ def remember(exams: Sequence[Examination]) -> None:
         decoder = _decoder(exam, each)
         found = kept(decoder)
         suspects = cache_suspects(decoder, found, is_published=exam.is_published)
-        if suspects and each is plan and flagged is not None and _holds(exam, flagged):
+        if suspects and each is plan and flagged is not None and _is_right(_decoder(exam, flagged), exam):
             # with the flag that says that tokens come one after another it is right: without it another thing is kept
             exam.examined["cache"] = True
             return
+        asked = frozenset(each.call.keys() - plan.call.keys())
+        if suspects and asked and _is_right(replace(decoder, place=Place(), wholes={}, opening=asked), exam):
+            # who decodes need not ask each step for it
+            suspects = [replace(one, severity="note") for one in suspects]
         exam.suspects += suspects
         if found.way is not None or found.breaches:
             exam.examined["cache"] = True
@@ -81,11 +85,11 @@ def remember(exams: Sequence[Examination]) -> None:
         exam.suspects += _with_windows(decoder, exam)
 
 
-def _holds(exam: Examination, plan: Plan) -> bool:
-    """Whether a way to decode is found in which nothing is wrong."""
-    decoder = _decoder(exam, plan)
+def _is_right(decoder: Decoder, exam: Examination) -> bool:
+    """Whether a way to decode is found in which no fault is."""
     found = kept(decoder)
-    return found.way is not None and not cache_suspects(decoder, found, is_published=exam.is_published)
+    suspects = cache_suspects(decoder, found, is_published=exam.is_published)
+    return found.way is not None and all(each.severity != "fault" for each in suspects)
 
 
 def _alone(exam: Examination, plan: Plan) -> Plan:

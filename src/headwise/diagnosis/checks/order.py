@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.diagnosis.checks.direction import is_triangle, wants_causal
+from headwise.diagnosis.checks.roles import KEYS
 from headwise.diagnosis.following.anatomy import Attention, attentions, made_from
 from headwise.diagnosis.following.layers import hidden_in_layer, is_layer
 from headwise.diagnosis.following.marks import Marks, place_of
@@ -21,6 +22,7 @@ from headwise.diagnosis.following.shadow import LAYERS, Seen
 from headwise.diagnosis.following.written import written_in
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Span
+from headwise.recording.calls import call_role
 
 __all__ = ["order_suspects", "pattern_of"]
 
@@ -47,6 +49,8 @@ def order_suspects(run: Run) -> list[Suspect]:
             late = _hidden_late(attention, sight)
             if late is not None:
                 return [Suspect("mask-after-softmax", late.operation.span, _stand_ins(attention), is_local=True)]
+        if kind == "causal-missing" and _is_of_a_memory(run):
+            continue
         if kind:
             entry, home = dropped if dropped is not None and kind == "causal-missing" else _closer(attention), None
             if kind != "causal-missing":
@@ -58,6 +62,14 @@ def order_suspects(run: Run) -> list[Suspect]:
                     entry = maker
             return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
     return []
+
+
+def _is_of_a_memory(run: Run) -> bool:
+    """Whether keys may come with an argument of their own, of which all is seen, beside tokens that look back."""
+    if not any(isinstance(said, list) and call_role(name) in KEYS for name, said in run.plan.call.items()):
+        return False
+    patterns = [pattern_of(each) for each in attentions(run)]
+    return any(each is not None and bool(each.any()) and not bool(each.triu(1).any()) for each in patterns)
 
 
 def pattern_of(attention: Attention) -> Tensor | None:

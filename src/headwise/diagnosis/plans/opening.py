@@ -12,7 +12,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.seeing import sight_of
 from headwise.recording.calls import Plan
 
-__all__ = ["FinitePlan", "FlippedPlan", "OpenPlan", "TurnedPlan", "is_shut", "looks_back"]
+__all__ = ["FinitePlan", "FlippedPlan", "OpenPlan", "StandingPlan", "TurnedPlan", "is_shut", "looks_back"]
 
 LEAST = -1e4
 
@@ -62,6 +62,20 @@ class FinitePlan(Plan):
         name = str(said.get("argument"))
         if name in options and said["means"] == "additive":
             options[name] = options[name].clamp(min=LEAST)
+        return args, options
+
+
+class StandingPlan(Plan):
+    """A plan whose mask has its keys before a last axis of one, and closes the last of them but for the first."""
+
+    def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, options = super().arguments(sizes, seed=seed)
+        said = self.call.get("_mask", {})
+        mask = options.get(str(said.get("argument")))
+        if isinstance(mask, Tensor) and mask.ndim > 1 and said["means"] in ("attend", "blocked"):
+            standing = mask.clone()
+            standing[..., 1:, :] = said["means"] == "blocked"
+            options[str(said["argument"])] = standing
         return args, options
 
 

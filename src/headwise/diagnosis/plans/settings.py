@@ -9,9 +9,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import torch
+
 from headwise.diagnosis.following.running import Run, run
 from headwise.diagnosis.plans.further import further_masks, laid_flat
 from headwise.diagnosis.plans.intent import meaning_of, ones_of
+from headwise.diagnosis.plans.opening import StandingPlan
 from headwise.diagnosis.plans.shapes import as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.sizing import small, squared
 from headwise.diagnosis.plans.switches import causal_plans
@@ -88,7 +91,7 @@ def settings(
         out.failures = [each for each in out.failures if not each.mask]
     elif out.plans and any(plan.mask for plan in out.plans):
         out.plans = laid_flat(out.plans, target, namespace, own)
-        if all(_is_open(plan) for plan in out.plans):
+        if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, own) for plan in out.plans):
             # masks that run and hide nothing tell nothing: one of true and false that leaves no number may
             count = len(out.plans)
             _failing_masks(target, namespace, out, own)
@@ -177,6 +180,16 @@ def _is_open(plan: Plan) -> bool:
     """Whether a plan has no mask, or one that has no axis of keys, and hides none."""
     said = plan.call.get("_mask")
     return not plan.mask or not isinstance(said, Mapping) or (said["means"] != "lengths" and said["shape"][-1] == "1")
+
+
+def _hides_standing(plan: Plan, own: Sequence[str]) -> bool:
+    """Whether a mask that ends with an axis of one hides the keys that lie before it, and leaves numbers."""
+    if not plan.mask:
+        return False
+    free, done = (run(each, sizes=small(plan), own=tuple(own)) for each in (plan, StandingPlan(**plan.__dict__)))
+    if done.record.failure is not None or done.output is None or free.output is None:
+        return False
+    return bool(done.output.isfinite().all()) and not torch.equal(done.output, free.output)
 
 
 def _of_ones(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
