@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis import written
 from tests.diagnosis.test_masks import attend
 from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
 
@@ -197,3 +198,36 @@ def test_put_right_it_is_sound(name):
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_like_them_and_right_has_no_fault(name):
     assert blamed_in(RIGHT[name]) == []
+
+
+LATER_HIDDEN = """
+s = (q @ k.mT * self.part ** -0.5).masked_fill(torch.ones(long, long).triu(1) == 1, float("-inf"))  # <-
+y = self.drop(s) @ v
+"""
+SHARED_WITH_A_MASK = """
+s = q @ k.mT * self.part ** -0.5
+if mask is None:
+    w = s  # <-
+else:
+    w = s.masked_fill(mask[:, None, None] == 0, float("-inf")).softmax(-1)
+y = w @ v
+"""
+MADE_OF_ITSELF = """
+if mask is not None:
+    mask = mask.to(dtype=torch.bool)
+y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=width ** -0.5)  # <-
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "given"),
+    [
+        ("softmax-missing", LATER_HIDDEN, ""),
+        ("softmax-missing", SHARED_WITH_A_MASK, "mask=None"),
+        ("scale-wrong", MADE_OF_ITSELF, "mask=None"),
+    ],
+    ids=["all but one token makes NaN", "a mask is no option", "a name that is made of itself"],
+)
+def test_what_stands_beside_a_fault_hides_it_not(kind, body, given):
+    source = HEAD + written.attend(made="self.drop = nn.Dropout(0.1)", body=body, given=given)
+    assert blamed_in(source) == marked(source, kind)

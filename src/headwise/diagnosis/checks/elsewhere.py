@@ -7,7 +7,7 @@ import inspect
 import linecache
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch import nn
 
@@ -21,6 +21,8 @@ RANK = re.compile(r"\w+\.(?:ndim|dim\(\))|len\(\w+\.(?:shape|size\(\))\)")
 KEPT = re.compile(r"cache|past|incremental")
 HIDING = re.compile(r"mask|tri[ul]|inf\b|fill|where")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# whether the question of a branch is of a kind
+Asks = Callable[[ast.expr], bool]
 
 
 def is_elsewhere(run: Run, name: str) -> bool:
@@ -34,9 +36,9 @@ def is_elsewhere(run: Run, name: str) -> bool:
         # nothing says that it was to be an input
         return _is_read(tree, name)
     gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
-    if _is_read_past(tree, name, gone, ranks=False):
+    if _is_read_past(tree, name, gone, but=_asks_rank):
         return True
-    return any(_is_read_past(each, name, gone, ranks=False) for each, gone in _gone(run) if _takes(each, name))
+    return any(_is_read_past(each, name, gone, but=_asks_rank) for each, gone in _gone(run) if _takes(each, name))
 
 
 def is_read_elsewhere(run: Run, attribute: str) -> bool:
@@ -84,9 +86,13 @@ def is_chosen(run: Run, entry: Seen) -> bool:
 
 
 def is_shared_elsewhere(run: Run) -> bool:
-    """Whether a softmax stands in a branch that was not gone of a function that was: an option does without."""
+    """Whether a softmax stands in a branch that was not gone of a function that was: an option does without. Whether
+    there is a mask is no option.
+    """
     names = ("softmax", "Softmax")
-    return any(_is_read_past(function, name, gone) for function, gone in _gone(run) for name in names)
+    return any(
+        _is_read_past(function, name, gone, but=_asks_whether_given) for function, gone in _gone(run) for name in names
+    )
 
 
 def _files(run: Run) -> Iterator[tuple[ast.Module, set[int]]]:
@@ -120,15 +126,14 @@ def _takes(function: Function, name: str) -> bool:
     return any(each.arg == name for each in (*own.posonlyargs, *own.args, *own.kwonlyargs))
 
 
-def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, ranks: bool = True) -> bool:
+def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, but: Asks | None = None) -> bool:
     """Whether a name is read in a branch none of whose lines were gone, or in one of two on a line, of which it is not
-    known which was. ranks: False: branches for inputs of so many axes do not count, as what is read there is to be read
-    for the others too.
+    known which was. but: branches that ask this do not count, as what is read there is to be read in the others too.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.IfExp) and not _is_read(node.test, name) and _is_read(node, name):
             return True
-        if not ranks and isinstance(node, ast.If) and _asks_rank(node.test):
+        if but is not None and isinstance(node, ast.If) and but(node.test):
             continue
         for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
             is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
@@ -142,6 +147,11 @@ def _asks_rank(test: ast.expr) -> bool:
     if not isinstance(test, ast.Compare) or not all(isinstance(each, ast.Constant) for each in test.comparators):
         return False
     return RANK.fullmatch(ast.unparse(test.left)) is not None
+
+
+def _asks_whether_given(test: ast.expr) -> bool:
+    """Whether a question is for nothing but whether a variable is None."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and ast.unparse(test).endswith("None")
 
 
 def _is_read(tree: ast.AST, name: str) -> bool:

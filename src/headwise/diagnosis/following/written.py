@@ -6,7 +6,7 @@ import ast
 import linecache
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -226,6 +226,9 @@ def _local(target: nn.Module, span: Span, name: str, fits: Fits, is_number: bool
             if not found:
                 return None
             last = max(found, key=lambda node: node.lineno)
-            found_there = None if isinstance(last.value, ast.Name) else _made(target, span, last.value, fits, is_number)
+            # what it was made of has a value of before, even where it has the same name
+            earlier = replace(span, line=last.lineno + code.first)
+            is_name = isinstance(last.value, ast.Name)
+            found_there = None if is_name else _made(target, earlier, last.value, fits, is_number)
             return found_there or (code.span(last) if is_number and _is_number(last.value) else None)
     return None

@@ -142,10 +142,10 @@ def _found(
     except InputError as error:
         # without what it advises, which is said after it
         out.reason, found = str(error).partition(": ")[0], Found((), ())
-    if found.plans or (found.failures and not found.has_nan):
+    if any("L" in str(plan.call) for plan in found.plans) or (not found.has_nan and (found.plans or found.failures)):
         return found
     try:
-        # a target all of whose outputs hold NaN is examined too
+        # where all outputs hold NaN, or all but those of a single token, it is examined so
         again = find(target, namespace=namespace, init=init, call=call, own=own, finite=False, seconds=INNER)
     except InputError:
         return found
@@ -183,7 +183,7 @@ def _is_open(plan: Plan) -> bool:
 
 
 def _hides_standing(plan: Plan, own: Sequence[str]) -> bool:
-    """Whether a mask that ends with an axis of one hides the keys that lie before it, and leaves numbers."""
+    """Whether a mask that ends with an axis of one hides the keys before it, and leaves numbers."""
     if not plan.mask:
         return False
     free, done = (run(each, sizes=small(plan), own=tuple(own)) for each in (plan, StandingPlan(**plan.__dict__)))

@@ -83,7 +83,7 @@ def find(
         plans = [_real(replace(plan, target=target), own_given, built) for plan in found.plans]
         if plans and plans[0] is not None:
             more = failures if is_last else ()
-            return Found(tuple(each for each in plans if each is not None), (*more, *found.failures))
+            return Found(tuple(each for each in plans if each is not None), (*more, *found.failures), has_nan)
         # what was called and failed tells more than what was never built
         is_further = bool(found.failures) and bool(found.failures[0].plan.call)
         if not is_last or (is_further and not (failures and failures[0].plan.call)):

@@ -59,7 +59,7 @@ class Search:
         plans = [each for pair in ways for each in pair if each is not None]
         is_new = not any(missed and each.setting == missed.setting and kin.has_queries(each) for each in plans)
         failed = tried(missed, self.own)[0] if missed is not None and is_new else None
-        return Found(tuple(plans), () if failed is None else (failed,))
+        return Found(tuple(plans), () if failed is None else (failed,), bench.ran.has_nan)
 
     def _base(self) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
