@@ -16,6 +16,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.errors import AttentionError
 from headwise.recording import Span
 from headwise.recording.calls import Plan, call_role, callee
+from headwise.recording.identity import tensors
 from headwise.tracing.spoken import SpokenShape, spoken
 from headwise.tracing.traced import as_trace
 from headwise.tracing.tracing import probed
@@ -28,6 +29,8 @@ RESULTS = re.compile(r"\s*:?(?:outputs?|returns?|输出|返回)\s*[:：]?\s*$", 
 WIDTHS = frozenset({"dim", "dims", "width", "hidden", "hiddens", "channel", "channels", "feature", "features", "embed"})
 LENGTHS = frozenset({"len", "length", "lens", "seq", "seqlen", "tokens", "steps", "num", "number", "n", "count"})
 # the arguments whose shapes are no matter of choice
+# numbers in the inputs of a run whose shapes are compared with comments: more of them take too long to follow
+MOST = 100_000
 DATA = frozenset({"query", "key", "value", "x", ""})
 
 
@@ -159,6 +162,8 @@ def comment_notes(plan: Plan, own: tuple[str, ...], files: Mapping[str, str]) ->
         return []
     try:
         with torch.random.fork_rng(devices=()):
+            if sum(each.numel() for each in tensors(plan.arguments(plan.sizes(0)))) > MOST:
+                return []
             seen = probed(plan, own=own, spoken=files)
     except (AttentionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError):
         # what cannot be traced is not compared

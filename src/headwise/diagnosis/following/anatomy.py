@@ -123,11 +123,7 @@ def is_laid_over(entry: Seen) -> bool:
 
 def makers(run: Run, before: int, number: int) -> list[Seen]:
     """The operations that made or changed a tensor before an operation, the last first."""
-    return [
-        each
-        for each in reversed(run.seen[:before])
-        if any(made.number == number for made in each.operation.outputs) or number in each.operation.writes
-    ]
+    return [each for each in reversed(run.makers.get(number, ())) if each.at < before]
 
 
 def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:

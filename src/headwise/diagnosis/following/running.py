@@ -61,6 +61,15 @@ class Run:
         return found
 
     @cached_property
+    def makers(self) -> Mapping[int, list[Seen]]:
+        """The operations that made or changed each tensor, by its number, in their order."""
+        found: dict[int, list[Seen]] = {}
+        for each in self.seen:
+            for number in {*(made.number for made in each.operation.outputs), *each.operation.writes}:
+                found.setdefault(number, []).append(each)
+        return found
+
+    @cached_property
     def size(self) -> int:
         """Bytes of the tensors that it holds."""
         met = [t.value for each in self.record.operations for t in (*each.inputs, *each.outputs)]
