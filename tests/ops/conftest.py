@@ -13,6 +13,6 @@ def tiny_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name, size in sizes:
             patch.setattr(module, name, size)
-        strips._remembered.cache_clear()
+        strips._of_no_mask.cache_clear()
         yield
-    strips._remembered.cache_clear()
+    strips._of_no_mask.cache_clear()

@@ -10,8 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import headwise as hw
+from headwise.masks.derived import table
 from headwise.masks.places import Sizes
-from headwise.ops import blockwise, fused, reference
+from headwise.ops import blockwise, reference
 from headwise.ops.call import checked
 from headwise.ops.drops import Drops
 from headwise.ops.strips import strips
@@ -234,15 +235,17 @@ def test_auto_takes_strips_where_they_were_measured_to_be_faster(case: str) -> N
 
 def test_a_mask_remembered_in_inference_serves_training_after_it() -> None:
     q, k, v = tensors(Shape(B=1, Hq=2, Hk=2, Lq=130, Lk=130, D=8, Dv=8))
-    fused._remembered.cache_clear()
+    mask = hw.window(before=100, after=3)
     with torch.inference_mode():
-        first = hw.attention(q, k, v, mask=hw.causal(), backend="blockwise")
-    assert fused._remembered.cache_info().currsize > 0
+        first = hw.attention(q, k, v, mask=mask, backend="blockwise")
+    kept = table(mask)
+    assert kept is not None
+    assert any("limits" in key for key in kept.results)
     given = [t.requires_grad_() for t in (q, k, v)]
-    out = hw.attention(*given, mask=hw.causal(), backend="blockwise")
+    out = hw.attention(*given, mask=mask, backend="blockwise")
     assert torch.equal(out.detach(), first)
     wide = [t.detach().double().requires_grad_() for t in given]
-    want = torch.autograd.grad(exact_attention(*wide, mask=hw.causal()).sum(), wide)
-    plain = torch.autograd.grad(hw.attention(*given, mask=hw.causal(), backend="reference").sum(), given)
+    want = torch.autograd.grad(exact_attention(*wide, mask=mask).sum(), wide)
+    plain = torch.autograd.grad(hw.attention(*given, mask=mask, backend="reference").sum(), given)
     for got, exact, measure in zip(torch.autograd.grad(out.sum(), given), want, plain, strict=True):
         assert_within_budget(got, exact, measure)

@@ -194,6 +194,10 @@ class Mask:
         self.check(sizes)
         return sizes
 
+    def __getstate__(self) -> dict[str, Any]:
+        # copied and pickled by its fields alone, without what was derived from them
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mask) or type(self) is not type(other):
             return False

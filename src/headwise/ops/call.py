@@ -12,9 +12,13 @@ from torch.autograd import forward_ad
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
+from headwise.masks.derived import derived
 from headwise.masks.leaves import Allowed
 from headwise.masks.places import Grid, Sizes
 from headwise.shapes import check_shapes
+
+# a dense mask up to this many pairs is kept; to make a larger one is little beside the attention of so many pairs
+MOST_PAIRS_KEPT = 1 << 22
 
 
 class Rules(TypedDict, total=False):
@@ -84,9 +88,9 @@ class Call:
         if self.mask is None:
             return None
         if "allowed" not in self.prepared:
-            self.prepared["allowed"] = self.mask.allows(Grid.whole(self.sizes, self.q.device))
-        dense: Tensor = self.prepared["allowed"]
-        return dense
+            self.prepared["allowed"] = dense(self.mask, self.sizes, self.q.device)
+        allowed: Tensor = self.prepared["allowed"]
+        return allowed
 
     @property
     def hidden(self) -> Tensor | None:
@@ -146,6 +150,16 @@ class Call:
         if hidden is None:
             return self.k, self.v
         return self.k.masked_fill(hidden, 0.0), self.v.masked_fill(hidden, 0.0)
+
+
+def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:
+    """A mask as bool, broadcastable to (B, Hq, Lq, Lk) and no larger than it must be; a small one is kept."""
+    return derived(
+        mask,
+        ("allowed", *sizes, device),
+        lambda: mask.allows(Grid.whole(sizes, device)),
+        keeps=lambda allowed: allowed.numel() <= MOST_PAIRS_KEPT,
+    )
 
 
 def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Call:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from headwise.masks import Mask
+from headwise.masks.derived import derived
 from headwise.masks.places import Grid, Sizes
-from headwise.ops.strips import Strip, is_fixed
+from headwise.ops.strips import Strip
 from headwise.ops.workspace import Workspace, open_pairs, without_empty
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-# the most pairs of a strip whose mask is kept for the next call: 64 of them take 32 MiB in float32
-LARGEST_REMEMBERED = 1 << 17
+# the most pairs of a strip whose mask is kept for the next call: half a MiB in float32
+MOST_PAIRS_KEPT = 1 << 17
 
 
 def forward(task: Task) -> tuple[Tensor, Tensor]:
@@ -59,10 +58,13 @@ def limits(room: Workspace, at: Strip) -> tuple[Tensor | None, Tensor | None]:
     call = room.call
     if call.mask is None or not at.mixed:
         return None, None
-    rows, columns = at.shape[1:]
-    is_plain = _get_current_dispatch_mode() is None
-    made = _remembered if is_plain and is_fixed(call.mask) and rows * columns <= LARGEST_REMEMBERED else _made
-    return made(call.mask, call.sizes, at, call.groups, room.q.dtype)
+    mask, dtype = call.mask, room.q.dtype
+    return derived(
+        mask,
+        ("limits", at, *call.sizes, call.groups, dtype),
+        lambda: _made(mask, call.sizes, at, call.groups, dtype),
+        keeps=lambda made: made[0] is None or made[0].numel() <= MOST_PAIRS_KEPT,
+    )
 
 
 def _made(mask: Mask, sizes: Sizes, at: Strip, groups: int, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
@@ -80,7 +82,3 @@ def _made(mask: Mask, sizes: Sizes, at: Strip, groups: int, dtype: torch.dtype) 
     limit = torch.zeros(*allowed.shape[:3], at.width, dtype=dtype)
     limit[..., start : start + allowed.shape[3]].masked_fill_(~allowed, -math.inf)
     return limit, empty
-
-
-# small masks of numbers only are the same each time, as those of a causal model
-_remembered = lru_cache(maxsize=64)(_made)

@@ -59,51 +59,105 @@ def why_not(call: Call) -> str:
 
 def run(call: Call) -> Tensor:
     """One call of torch's kernel; zero rows where a query may attend to nothing."""
-    at = _prepared(call)
+    at = arguments(call)
     # an open number of heads compares to a symbol, which is no bool
     is_grouped = True if call.groups > 1 else False  # noqa: SIM210
-    out = F.scaled_dot_product_attention(
+    raw = out = _attend(at, call, is_grouped)
+    is_clean = at.attn_mask is not None and _is_eager_on_cpu(call.q) and is_unharmed(out, at.k)
+    if not is_clean and call.mask is not None and _is_eager_on_cpu(call.q):
+        # what is masked for every query may hold NaN or inf, which the kernel multiplies by 0
+        at = _without_hidden_keys(at, call)
+        raw = out = _attend(at, call, is_grouped)
+    if out.shape[-1] != call.v.shape[-1]:
+        out = out[..., : call.v.shape[-1]]
+    out = _with_nan_shown(out, call, at)
+    if not is_clean:
+        out = _with_empty_rows_zero(out, call, at)
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not out.requires_grad:
+        return out
+    # the node may have saved wider tensors, so that their width no longer tells the scale
+    rules = {"mask": call.mask, "attn_bias": call.attn_bias, "scale": call.multiplier, "dropout": call.dropout}
+    if out is raw and twice_differentiable(out, rules):
+        return out
+    again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, rules)  # type: ignore[no-untyped-call]
+    return again
+
+
+def _attend(at: Kernel, call: Call, is_grouped: bool) -> Tensor:
+    return F.scaled_dot_product_attention(
         at.q, at.k, at.v, attn_mask=at.attn_mask, dropout_p=call.dropout, is_causal=at.is_causal,
         scale=call.multiplier, enable_gqa=is_grouped,
     )  # fmt: skip
-    if out.shape[-1] != call.v.shape[-1]:
-        out = out[..., : call.v.shape[-1]]
-    out = _with_empty_rows_zero(_with_nan_shown(out, call, at), call, at)
-    if not torch.compiler.is_compiling() and torch.is_grad_enabled() and out.requires_grad:
-        again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, call)  # type: ignore[no-untyped-call]
-        return again
-    return out
+
+
+def is_unharmed(out: Tensor, k: Tensor) -> bool:
+    """Whether no NaN or inf of masked keys, or of queries without a key, has reached the outputs or a gradient.
+
+    A value or a key of NaN shows in the outputs, since the kernel adds -inf to scores and multiplies by weights of 0; a
+    key of inf shows in the gradient of q only. Sums overflow seldom: False is then one computation too many.
+    """
+    if not math.isfinite(out.sum(dtype=torch.float32 if out.dtype is torch.float16 else None).item()):
+        return False
+    return not out.requires_grad or math.isfinite(
+        k.sum(dtype=torch.float32 if k.dtype is torch.float16 else None).item()
+    )
+
+
+def twice_differentiable(out: Tensor, rules: dict[str, Any]) -> bool:
+    """Whether the node of torch's fused kernel now takes a wanted second derivative from the definition.
+
+    The kernels know their first derivative only. rules: of the call, beside its q, k and v, which the node has saved. A
+    hook on the node costs a third of a Function around it.
+    """
+    node = out.grad_fn
+    if node is None or not hasattr(node, "_saved_query"):
+        return False
+
+    def recompute(inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor, ...]) -> tuple[Tensor | None, ...] | None:
+        if not torch.is_grad_enabled():
+            return None
+        at: Any = torch._C._current_autograd_node()
+        needed = [gradient is not None for gradient in inputs[:3]]
+        saved = at._saved_query, at._saved_key, at._saved_value
+        return *_by_definition(saved, needed, rules, outputs[0]), *inputs[3:]
+
+    node.register_hook(recompute)
+    return True
+
+
+def _by_definition(
+    saved: tuple[Tensor, Tensor, Tensor], needed: list[bool], rules: dict[str, Any], gradient: Tensor
+) -> list[Tensor | None]:
+    """Gradients of q, k and v with a graph of their own, None where one is not needed."""
+    if rules["dropout"]:
+        raise BackendError(
+            f"a second derivative through dropout={rules['dropout']} needs the very same drops, which torch's fused "
+            'kernel does not keep: use backend="reference"'
+        )
+    # views: q, k and v may come from one another, and a gradient ends where it is asked for
+    tensors = q, k, v = tuple(t.view_as(t) for t in saved)
+    with torch.autocast(q.device.type, enabled=False):
+        again = reference.run(Call(q, k, v, **rules))
+    wanted = [t for t, is_needed in zip(tensors, needed, strict=True) if is_needed]
+    made = iter(torch.autograd.grad(again, wanted, gradient, create_graph=True))
+    return [next(made) if is_needed else None for is_needed in needed]
 
 
 class TwiceDifferentiable(torch.autograd.Function):
-    """Hands `out` on; where a second derivative is wanted, its gradient is that of the definition, recomputed.
-
-    torch's fused kernels know their first derivative only.
-    """
+    """Hands `out` on; where a second derivative is wanted, its gradient is that of the definition, recomputed."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+    def forward(ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, rules: dict[str, Any]) -> Tensor:
         ctx.save_for_backward(q, k, v)
-        ctx.rules = {name: getattr(call, name) for name in ("mask", "attn_bias", "scale", "dropout")}
+        ctx.rules = rules
         return out.view_as(out)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if not torch.is_grad_enabled():
             return gradients[0], None, None, None, None
-        if ctx.rules["dropout"]:
-            raise BackendError(
-                f"a second derivative through dropout={ctx.rules['dropout']} needs the very same drops, which torch's "
-                'fused kernel does not keep: use backend="reference"'
-            )
-        # views: q, k and v may come from one another, and a gradient ends where it is asked for
-        tensors = [t.view_as(t) for t in ctx.saved_tensors]
-        kind = tensors[0].device.type
-        with torch.autocast(kind, enabled=False):
-            again = reference.run(Call(*tensors, **ctx.rules))
-        wanted = [t for t in tensors if t.requires_grad]
-        found = iter(torch.autograd.grad(again, wanted, gradients[0], create_graph=True))
-        return None, *(next(found) if t.requires_grad else None for t in tensors), None
+        needed = [t.requires_grad for t in ctx.saved_tensors]
+        return None, *_by_definition(ctx.saved_tensors, needed, ctx.rules, gradients[0]), None
 
 
 def _kernel(call: Call) -> Kernel:
@@ -116,8 +170,9 @@ def _kernel(call: Call) -> Kernel:
         if q.shape[2] != 1:
             is_causal = True
     elif call.mask is not None:
-        k, v = call.without_hidden_keys()
         attn_mask = call.allowed
+        if not _is_eager_on_cpu(q):
+            k, v = call.without_hidden_keys()
     if call.attn_bias is not None:
         attn_mask = _bias(call)
     width = max(q.shape[-1], v.shape[-1])
@@ -125,6 +180,14 @@ def _kernel(call: Call) -> Kernel:
     q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     return Kernel(q, k, v, attn_mask, is_causal)
+
+
+def _without_hidden_keys(at: Kernel, call: Call) -> Kernel:
+    """The same call with zeros at keys that are masked for every query of their batch element."""
+    hidden = call.hidden
+    if hidden is None:
+        return at
+    return at._replace(k=at.k.masked_fill(hidden, 0.0), v=at.v.masked_fill(hidden, 0.0))
 
 
 def _bias(call: Call) -> Tensor | None:
@@ -137,8 +200,8 @@ def _bias(call: Call) -> Tensor | None:
     return bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
 
 
-def _prepared(call: Call) -> Kernel:
-    # asking and running share one preparation
+def arguments(call: Call) -> Kernel:
+    """What the kernel is given for a call: one preparation for asking and running."""
     if torch.compiler.is_compiling():
         return _kernel(call)
     if "sdpa" not in call.prepared:
@@ -148,7 +211,7 @@ def _prepared(call: Call) -> Kernel:
 
 
 def _asked_of_torch(call: Call) -> int:
-    at = _prepared(call)
+    at = arguments(call)
     return torch._fused_sdp_choice(
         at.q, at.k, at.v, at.attn_mask, call.dropout, at.is_causal, scale=call.multiplier, enable_gqa=call.groups > 1
     )
@@ -175,7 +238,7 @@ def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:
     if out.device.type != "cpu" or torch.compiler.is_exporting() or tail == 0:
         return out
     q, k = call.q.detach(), at.k.detach()[:, :, -tail:, : call.q.shape[3]]
-    if _is_eager_on_cpu(out) and _is_finite_product(q, k):
+    if _is_eager_on_cpu(out) and (has_no_zero(out) or _is_finite_product(q, k)):
         return out
     wide = torch.promote_types(q.dtype, torch.float32)
     is_nan = (q.to(wide) @ reference.shared(k, call.groups).to(wide).mT).isnan()
@@ -191,6 +254,11 @@ def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:
 def _is_eager_on_cpu(out: Tensor) -> bool:
     # here a value may be looked at without waiting for a device or breaking a graph
     return out.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def has_no_zero(out: Tensor) -> bool:
+    """Whether no output is exactly 0, so that no row can have been taken for one that may attend to nothing."""
+    return out.count_nonzero().item() == out.numel()
 
 
 def _is_finite_product(q: Tensor, k: Tensor) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.algebra import And, Or
-from headwise.masks.leaves import Causal, Prefix, Window
+from headwise.masks.derived import derived
 from headwise.masks.places import Sizes
 from headwise.masks.tiles import EMPTY, MIXED
 
@@ -67,7 +66,10 @@ def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int
     sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
     than a row of tiles; rows: the most rows of one, None: ROWS.
     """
-    return (_remembered if is_fixed(mask) else _found)(mask, sizes, groups, most, rows or ROWS)
+    rows = rows or ROWS
+    if mask is None:
+        return _of_no_mask(sizes, groups, most, rows)
+    return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _found(mask, sizes, groups, most, rows))
 
 
 def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
@@ -75,19 +77,12 @@ def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
     return sum(math.prod(strip.shape) for strip in found) / max(1, math.prod(sizes))
 
 
-def is_fixed(mask: Mask | None) -> bool:
-    """Whether a mask is made of numbers only, so that its strips are the same each time."""
-    if isinstance(mask, And | Or):
-        return is_fixed(mask.left) and is_fixed(mask.right)
-    return mask is None or isinstance(mask, Causal | Window | Prefix)
-
-
 def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> tuple[Strip, ...]:
     bands = () if 0 in sizes else _bands(mask, sizes, rows)
     return tuple(strip for band in bands for strip in _fitting(*band, groups, most))
 
 
-_remembered = lru_cache(maxsize=64)(_found)
+_of_no_mask = lru_cache(maxsize=64)(partial(_found, None))
 
 
 def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
