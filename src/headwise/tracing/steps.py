@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Axis", "Comment", "Place", "Problem", "Shape", "Step", "Symbol", "Trace"]
+__all__ = ["MOST_TURNS", "Axis", "Comment", "Place", "Problem", "Shape", "Step", "Symbol", "Trace"]
+
+# of a loop that turns more often, a page of steps shows the beginning
+MOST_TURNS = 12
 
 
 @dataclass(frozen=True)
