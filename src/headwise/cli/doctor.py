@@ -52,9 +52,10 @@ def _doctor(
     target: str, init: str | None, call: str | None, lang: str, *, as_json: bool, fix: bool, force: bool
 ) -> int:
     """The exit status of an examination that was said, and written where that was asked for."""
-    from headwise.recording.targets import parse
+    from headwise.recording.targets import check_name, parse, read
 
-    parse(target)
+    named = parse(target)
+    check_name(named, read(named))
     said = {"init": json_object("--init", init), "call": json_object("--call", call)}
     request = {"target": target, **said, "lang": lang, "fix": fix}
     copy = _copy_of(target) if fix else None
