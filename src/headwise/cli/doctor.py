@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,13 @@ def _copy_of(target: str) -> Path:
 
 def _show(found: dict[str, Any], lang: str) -> None:
     from headwise.diagnosis.diagnosis import Diagnosis
+    from headwise.diagnosis.report import report
 
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    click.echo(str(Diagnosis.from_dict(found, lang=lang)))
+    widest = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo(report(Diagnosis.from_dict(found, lang=lang), widest=widest))
 
 
 def _fix(

@@ -9,7 +9,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from headwise.cli.memory import collect_seldom
+from headwise.cli.process import prepare_process
 from headwise.errors import AttentionError, InputError
 from headwise.wording import LANGUAGES, Refusal, say
 from headwise.wording.screen import visible
@@ -141,7 +141,7 @@ class WordedGroup(_Worded, click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         if args is None:
             # the command line of this process, which is a command then, and no test or notebook that calls one
-            collect_seldom()
+            prepare_process()
         return super().main(args, *rest, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

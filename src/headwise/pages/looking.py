@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Look", "look", "looked"]
 
+# characters of the text that `repr` shows
+LONGEST = 40
+
 Model = str | os.PathLike[str] | tuple["nn.Module", Any] | None
 
 
@@ -60,6 +63,11 @@ class Look:
     def queried(self) -> tuple[int, ...]:
         """The numbers of the tokens that were asked about, none if no word was."""
         return tuple(token for links in self.links for token in links.word.tokens) if self.is_query else ()
+
+    def __repr__(self) -> str:
+        heads = sum(int(each.shape[0]) for each in self.weights.values())
+        text = self.text if len(self.text) <= LONGEST else f"{self.text[: LONGEST - 1]}…"
+        return f"<Look at {text!r}: {self.model}, {len(self.weights)} layers, {heads} heads, {len(self.tokens)} tokens>"
 
     def __str__(self) -> str:
         from headwise.pages.terminal import as_text

@@ -29,7 +29,7 @@ def check_convention(name: str) -> None:
     """Refuse a name that no convention has, with those like it and all there are."""
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=3, cutoff=0.6)
-        advice = f"did you mean {', '.join(near)}?" if near else "choose one of them"
+        advice = f"choose one of them, such as {' or '.join(near)}" if near else "choose one of them"
         raise ConversionError(f"convention must be one of {', '.join(NAMES)}; got {name!r}: {advice}")
 
 

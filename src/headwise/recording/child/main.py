@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,7 +70,10 @@ def _loaded(module: str, *, caches: bool) -> ModuleType:
     is_forbidden, sys.dont_write_bytecode = sys.dont_write_bytecode, not caches
     gc.disable()
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            # torch does without numpy, and so do the commands
+            warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+            return importlib.import_module(module)
     finally:
         gc.freeze()
         gc.enable()
