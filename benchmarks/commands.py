@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.machine import described_machine
+from benchmarks.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTBOOK = f"{ROOT}/tests/diagnosis/hosts/plain.py:MultiHeadAttention"
@@ -58,7 +58,7 @@ def main() -> None:
             for name, command in commands.items():
                 times[name].append(cpu_seconds(command, folder))
     unit = min(times["import torch"])[0]
-    print(f"{described_machine()}; torch {torch.__version__}; least of {rounds}")
+    print(f"{Machine.here()}; torch {torch.__version__}; least of {rounds}")
     print(f"{'':24}{'CPU s':>8}{'× torch':>9}{'clock s':>9}")
     for name, measured in times.items():
         cpu, clock = min(measured)
