@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +26,8 @@ def check_place(file: Path, *, force: bool) -> Path:
         raise refusal("refuse.is_folder", file=file)
     if is_there and not force:
         raise refusal("refuse.exists", file=file)
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise refusal("refuse.unwritable", file=file, reason=os.strerror(errno.EACCES))
     return file
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headwise.diagnosis.diagnosis import KINDS, Diagnosis, Finding
+from headwise.diagnosis.report import report
 from headwise.wording import LANGUAGES
 from headwise.wording.screen import columns
 
@@ -48,15 +49,22 @@ def test_signs_stand_under_the_operation(source, part):
     lines = told(finding(source, part)).splitlines()
     place = next(at for at, line in enumerate(lines) if set(line) == {" ", "^"}) - 1
     assert under(lines, place) == part
-    assert max(map(columns, lines)) <= 120
+    # whole outside of a terminal, and on one about the signs
+    assert source.expandtabs(1).strip() in lines[place]
+    cut = report(Diagnosis("a.py:A", "faulty", (finding(source, part),)), widest=90).splitlines()
+    assert under(cut, place) == part
+    assert columns(cut[place]) <= 90
+    assert cut[place].endswith("…") == (columns(lines[place]) > 90)
 
 
-def test_a_long_line_whose_columns_are_not_known_is_cut():
+def test_a_long_line_whose_columns_are_not_known_is_cut_on_a_terminal_alone():
     source = "s = " + "x" * 200
-    lines = told(replace(finding(source, source), column=None, end_column=None)).splitlines()
-    assert lines[3].startswith("    s = xxx")
-    assert columns(lines[3]) <= 120
-    assert lines[4] == "    What it is."
+    one = replace(finding(source, source), column=None, end_column=None)
+    lines = told(one).splitlines()
+    assert lines[3:5] == [f"    {source}", "    What it is."]
+    cut = report(Diagnosis("a.py:A", "faulty", (one,)), widest=77).splitlines()
+    assert cut[3] == f"    {source[:72]}…"
+    assert cut[4] == "    What it is."
 
 
 def test_all_lines_of_an_operation_are_shown():
@@ -156,3 +164,9 @@ def test_chinese_is_chinese_to_the_last_label():
                 examined={"self": True, "cross": "no: 。", "mask": "mask: lengths"})  # fmt: skip
     words = set(re.findall(r"[A-Za-z]{2,}", text))
     assert words == {"py", "scale", "floor", "division", "mask"}
+
+
+def test_a_finding_is_a_line_where_its_repr_is_shown():
+    one = finding("s = q // k", "q // k")
+    assert repr(one) == "<Finding scale-floor-division: fault, proved, at a.py:7>"
+    assert repr(replace(one, proved=False, line=None)) == "<Finding scale-floor-division: fault, not proved, at a.py>"

@@ -142,3 +142,16 @@ def test_a_page_of_steps_alone_is_told_in_words_in_a_notebook():
     assert "<img" not in page._repr_html_()
     with pytest.raises(ArgumentError, match="must show maps or steps, but has neither"):
         Page(title="nothing", layers=(), sides=())
+
+
+@pytest.mark.parametrize("size", [(1280, 900), PHONE], ids=["desktop", "phone"])
+def test_every_line_of_code_is_seen_whole_in_the_width_that_there_is(open_page, size, tmp_path):
+    (tmp_path / "own.py").write_text(SOURCE.replace("# </li></script>", f"+ 0 * ({'q.sum() + ' * 30}q.sum())"))
+    done = CliRunner().invoke(main, ["steps", f"{tmp_path}/own.py:Attention", "-o", f"{tmp_path}/own.html"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    page = open_page(tmp_path / "own.html", size=size)
+    lines = page.asked("[...document.querySelectorAll('.source li')].map((item) => item.textContent)")
+    assert max(map(len, lines)) > 300
+    assert page.asked(
+        "[...document.querySelectorAll('.code, .source li')].every((each) => each.scrollWidth <= each.clientWidth)"
+    )

@@ -1,6 +1,7 @@
 """The listing in a terminal: golden, to any width, and unable to act."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -84,12 +85,30 @@ def test_the_turns_of_a_comprehension_are_no_calls():
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 @pytest.mark.parametrize("make", [plain, failing], ids=["plain", "failing"])
-def test_no_line_is_wider_than_the_terminal_and_no_source_is_lost(width, make):
+def test_no_line_is_wider_than_a_terminal_and_source_is_cut_with_a_sign(width, make, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+    show(make(), console)
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue()).split("\n")
+    assert max(map(columns, rows)) <= width
+    row = next(row for row in rows if "q = self.split" in row)
+    assert "self.split(self.to_q(q))".startswith(row.partition("q = ")[2].rstrip("…"))
+    assert row.endswith("…") == (width == 40)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("make", [plain, failing], ids=["plain", "failing"])
+def test_outside_of_a_terminal_no_line_of_source_is_broken_or_cut(width, make):
     made = make()
-    text = as_text(made, width=width)
-    assert max(map(columns, text.split("\n"))) <= width
-    joined = "".join(row.partition(" │ ")[2] for row in text.split("\n"))
-    assert "self.split(self.to_q(q))" in joined
+    rows = as_text(made, width=width).split("\n")
+    (text,) = made.sources.values()
+    shown = [row.partition(" │ ")[2] for row in rows if row.partition(" │ ")[0].strip(" ✗").isdigit()]
+    assert shown
+    assert set(shown) <= set(text.split("\n"))
+    assert max(columns(row) for row in rows if row.startswith("    │")) <= width
+    piped = Console(file=io.StringIO(), width=width)
+    show(made, piped)
+    assert [row.rstrip() for row in piped.file.getvalue().split("\n")[:-1]] == [row.rstrip() for row in rows]
 
 
 def test_chinese_takes_two_columns_and_is_cut_by_them():
@@ -97,9 +116,13 @@ def test_chinese_takes_two_columns_and_is_cut_by_them():
         "def f(输入):\n    权重 = 输入.softmax(-1)  # " + "注意力权重在每一行上相加等于一" * 4 + "\n    return 权重\n"
     )
     made = trace(source, step(source, "输入.softmax(-1)", "softmax", "B L S", "B L S"))
-    rows = as_text(made, width=50).split("\n")
-    assert max(map(columns, rows)) <= 50
-    assert "".join(row.partition("│ ")[2] for row in rows[3:]).count("注意力权重在每一行上相加等于一") == 4
+    assert as_text(made, width=50).count("注意力权重在每一行上相加等于一" * 4) == 1
+    console = Console(file=io.StringIO(), force_terminal=True, width=50, color_system=None)
+    show(made, console)
+    row = next(row for row in console.file.getvalue().split("\n") if "权重 =" in row)
+    # two columns a sign: of the last one there is room for, or half of it
+    assert columns(row.rstrip("…")) in (48, 49)
+    assert row.endswith("…")
 
 
 def test_nothing_in_a_source_can_act_in_the_terminal():
@@ -209,3 +232,8 @@ def test_no_colour_is_written_where_none_is_wanted(monkeypatch):
 
 def test_printing_a_trace_shows_its_listing():
     assert str(plain()) == as_text(plain())
+
+
+def test_a_trace_is_a_line_where_its_repr_is_shown():
+    assert repr(plain()) == "<Trace code.py:Attention: 9 steps>"
+    assert repr(failing()).endswith(" problem>")

@@ -8,6 +8,7 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.compat.conversion.arguments import check_convention, check_file, check_output, read_config
 from headwise.wording import refusal, said_in, say
 from headwise.wording.screen import visible
 
@@ -53,22 +54,25 @@ def convert(
         return
     if weights is None:
         raise refusal("refuse.no_weights_file")
+    if source is not None:
+        check_convention(source)
+    if target != OURS:
+        check_convention(target)
+    check_file(weights)
+    if out is not None:
+        check_output(out, force=force)
+    configuration = read_config(config, weights)
     with told(lang) as tell:
         from headwise.compat.conversion import convert as converted
         from headwise.compat.conversion.converting import written
-        from headwise.compat.conversion.files import check_output, one_block, read_config, read_weights, write_weights
-        from headwise.compat.conversion.known import named
+        from headwise.compat.conversion.files import one_block, read_weights, write_weights
         from headwise.compat.conversion.source import UntoldError
 
-        if target != OURS:
-            named(target)
-        if out is not None:
-            check_output(out, force=force)
         tell("step.reading", {"file": weights})
         chosen = one_block(read_weights(weights), source, layer, block)
         tell("step.proving", {})
         try:
-            done = converted(chosen, convention=source, num_heads=heads, config=read_config(config, weights))
+            done = converted(chosen, convention=source, num_heads=heads, config=configuration)
         except UntoldError as error:
             values = {name: said_in(value, lang) for name, value in error.values.items()}
             raise refusal(error.key, **values) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,10 @@ def _doctor(
     target: str, init: str | None, call: str | None, lang: str, *, as_json: bool, fix: bool, force: bool
 ) -> int:
     """The exit status of an examination that was said, and written where that was asked for."""
-    from headwise.recording.targets import parse
+    from headwise.recording.targets import check_name, parse, read
 
-    parse(target)
+    named = parse(target)
+    check_name(named, read(named))
     said = {"init": json_object("--init", init), "call": json_object("--call", call)}
     request = {"target": target, **said, "lang": lang, "fix": fix}
     copy = _copy_of(target) if fix else None
@@ -89,11 +91,13 @@ def _copy_of(target: str) -> Path:
 
 def _show(found: dict[str, Any], lang: str) -> None:
     from headwise.diagnosis.diagnosis import Diagnosis
+    from headwise.diagnosis.report import report
 
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    click.echo(str(Diagnosis.from_dict(found, lang=lang)))
+    widest = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo(report(Diagnosis.from_dict(found, lang=lang), widest=widest))
 
 
 def _fix(

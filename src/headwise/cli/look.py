@@ -12,7 +12,8 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
-from headwise.pages.files import MAX_MB, SUFFIXES
+from headwise.pages.files import MAX_MB, SUFFIXES, check_output
+from headwise.pages.requests import check_maps
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
@@ -98,7 +99,7 @@ def _show_text(
     asked: Mapping[str, object], layer: tuple[int, ...], head: tuple[int, ...], place: Place, lang: str
 ) -> None:
     with told(lang) as tell:
-        from headwise.pages.files import check_output, write
+        from headwise.pages.files import write
         from headwise.pages.looking import Asked, looked
 
         check_output(place.file, force=place.force)
@@ -116,12 +117,13 @@ def _show_text(
 
 
 def _show_maps(maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ...]], place: Place, lang: str) -> None:
+    check_output(place.file, force=place.force, of_maps=True)
+    check_maps(maps, chosen["layer"], lang)
     with told(lang) as tell:
         from headwise.maps import load_maps
-        from headwise.pages.files import check_output, write_page
+        from headwise.pages.files import write_page
         from headwise.pages.subjects import page_of_maps
 
-        check_output(place.file, force=place.force, of_maps=True)
         tell("step.reading", {"file": maps})
         loaded = load_maps(maps)
         page = page_of_maps(loaded, tokens=None, query=query, layer=chosen["layer"], head=chosen["head"], lang=lang)

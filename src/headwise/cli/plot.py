@@ -8,6 +8,8 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.pages.files import check_output
+from headwise.pages.requests import check_maps
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
@@ -54,12 +56,13 @@ def plot(
         raise refusal("refuse.suffix", suffixes=", ".join(SUFFIXES), file=output)
     if view is not None and view not in VIEWS:
         raise refusal("refuse.view", views=", ".join(VIEWS), got=view)
+    check_output(output, force=force, of_maps=True)
+    check_maps(maps, [] if layer is None else [layer], lang)
     with told(lang) as tell:
         from headwise.maps import load_maps
-        from headwise.pages.files import check_output, save_figure
+        from headwise.pages.files import save_figure
         from headwise.pages.subjects import page_of_maps
 
-        check_output(output, force=force, of_maps=True)
         tell("step.reading", {"file": maps})
         where = ([] if each is None else [each] for each in (layer, head))
         page = page_of_maps(load_maps(maps), tokens=None, query=None, layer=next(where), head=next(where), lang=lang)

@@ -59,6 +59,11 @@ def steps(
     if file.suffix.lower() != ".html":
         raise refusal("refuse.page_suffix", file=file)
     check_place(file, force=force)
+    if target is not None:
+        from headwise.recording.targets import check_name, parse, read
+
+        named = parse(target)
+        check_name(named, read(named))
     with told(lang) as tell:
         if target is None:
             from headwise.pages.steps import worked_example

@@ -12,6 +12,7 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.recording.targets import Definition, check_name, parse, read
 from headwise.tracing.plain import SCHEMA
 from headwise.tracing.renaming import asked
 from headwise.tracing.steps import Trace
@@ -78,8 +79,13 @@ def trace(
     for file in (copy, html):
         if file is not None:
             check_place(file, force=force)
-    if not every and _listed(target, lang, as_json=as_json):
-        return
+    if not every:
+        named = parse(target)
+        held = read(named)
+        if not named.name:
+            _list(target, named.path, held.definitions, lang, as_json=as_json)
+            return
+        check_name(named, held)
     traces, refused = _traces(request, seconds, lang)
     if names is not None:
         traces = [each.renamed(asked(each, names)) for each in traces]
@@ -111,31 +117,22 @@ def as_object(option: str, text: str | None) -> dict[str, Any] | None:
 
 def _copy_of(target: str) -> Path:
     """Where the annotated copy of a target goes: beside it, or here where the target is an installed module."""
-    from headwise.recording.targets import parse
-
     found = parse(target)
     if found.kind == "module":
         return Path(f"{found.path.rpartition('.')[2]}.traced.py")
     return Path(found.path).with_suffix(".traced.py")
 
 
-def _listed(target: str, lang: str, *, as_json: bool) -> bool:
-    """Whether a bare file was named, which is answered by what it holds."""
-    from headwise.recording.targets import parse, read
-
-    found = parse(target)
-    if found.name:
-        return False
-    held = read(found).definitions
+def _list(target: str, path: str, held: Sequence[Definition], lang: str, *, as_json: bool) -> None:
+    """Print what a file holds, where no name in it was given."""
     if as_json:
         listed = [{"name": each.name, "kind": each.kind, "file": each.file, "line": each.line} for each in held]
         click.echo(json.dumps({"schema": SCHEMA, "target": target, "definitions": listed}, indent=1))
-        return True
-    click.echo(visible(say("trace.holds" if held else "trace.holds_none", lang=lang, target=found.path)))
+        return
+    click.echo(visible(say("trace.holds" if held else "trace.holds_none", lang=lang, target=path)))
     for each in held:
         place = say("trace.held", lang=lang, kind=say(KINDS[each.kind], lang=lang), line=each.line)
-        click.echo(visible(f"  {found.path}:{each.name}  {place}"))
-    return True
+        click.echo(visible(f"  {path}:{each.name}  {place}"))
 
 
 def _traces(request: Mapping[str, Any], seconds: int, lang: str) -> tuple[list[Trace], dict[str, str]]:

@@ -9,6 +9,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from headwise.cli.process import prepare_process
 from headwise.errors import AttentionError, InputError
 from headwise.wording import LANGUAGES, Refusal, say
 from headwise.wording.screen import visible
@@ -136,6 +137,12 @@ class WordedGroup(_Worded, click.Group):
     def __init__(self, *args: Any, commands_at: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.commands_at = commands_at
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        if args is None:
+            # the command line of this process, which is a command then, and no test or notebook that calls one
+            prepare_process()
+        return super().main(args, *rest, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.commands_at)

@@ -56,6 +56,11 @@ class Finding:
     edits: Edits = ()
     candidates: tuple[Edits, ...] = field(default=(), repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        state = "proved" if self.proved else "not proved"
+        return f"<Finding {self.kind}: {self.severity}, {state}, at {where}>"
+
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{where}  {self.severity}: {self.kind}. {self.what}"

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["as_html", "report"]
 
-# columns of a line of words; of source, of which all is wanted, some more
-WIDTH, WIDEST = 100, 108
+# columns of a line of words
+WIDTH = 100
+# columns that source has at least, however narrow a terminal is
+NARROWEST = 20
 # lines that are shown of an operation that goes over several
 MOST = 5
 # a line of Chinese, which has no spaces, may end anywhere but before some signs and after others
@@ -27,26 +29,29 @@ TRIED = "doctor.tried."
 BARS = {"fault": "#d64545", "warning": "#c77d0a", "note": "#5b8def", "": "transparent"}
 
 
-def report(found: Diagnosis) -> str:
-    """The diagnosis in its own language: what was found, and what was examined. No line acts on a terminal."""
-    return "\n\n".join(text for _, text in _blocks(found))
+def report(found: Diagnosis, *, widest: int | None = None) -> str:
+    """The diagnosis in its own language: what was found, and what was examined. No line acts on a terminal.
+
+    widest: columns after which a line of source is cut, with a sign; None: none is. Source is never broken.
+    """
+    return "\n\n".join(text for _, text in _blocks(found, widest))
 
 
 def as_html(found: Diagnosis) -> str:
     """The report for a notebook: in the colours of the page, be it light or dark, with a bar beside what was found."""
     style = "margin:0 0 .7em;padding:0 0 0 .8em;overflow-x:auto;white-space:pre;line-height:1.35;"
     style += "color:inherit;background:transparent;border:0;border-left:3px solid "
-    parts = [f'<pre style="{style}{BARS[kind]}">{html.escape(text)}</pre>' for kind, text in _blocks(found)]
+    parts = [f'<pre style="{style}{BARS[kind]}">{html.escape(text)}</pre>' for kind, text in _blocks(found, None)]
     return f"<div>{''.join(parts)}</div>"
 
 
-def _blocks(found: Diagnosis) -> Iterator[tuple[str, str]]:
+def _blocks(found: Diagnosis, widest: int | None) -> Iterator[tuple[str, str]]:
     """The parts of a report, each with its severity; "": it has none."""
     lang = found.lang
     verdict = say(f"doctor.verdict.{found.verdict.replace(' ', '_')}", lang=lang, target=found.target)
     yield "", "\n".join([_clean(verdict), *(_wrapped(found.reason, "") if found.reason else [])])
     for group in _groups([each for each in found.findings if each.severity == "fault"], lang):
-        yield "fault", "\n".join(_fault(group, lang))
+        yield "fault", "\n".join(_fault(group, lang, widest))
     for severity in ("warning", "note"):
         lines = [line for each in found.findings if each.severity == severity for line in _brief(each, lang)]
         if lines:
@@ -65,7 +70,7 @@ def _groups(findings: Sequence[Finding], lang: str) -> list[list[Finding]]:
     return list(out.values())
 
 
-def _fault(group: Sequence[Finding], lang: str) -> Iterator[str]:
+def _fault(group: Sequence[Finding], lang: str, widest: int | None) -> Iterator[str]:
     """The lines that tell a fault."""
     first = group[0]
     places = ", ".join(dict.fromkeys(str(each.line) for each in group if each.line is not None))
@@ -77,14 +82,15 @@ def _fault(group: Sequence[Finding], lang: str) -> Iterator[str]:
     wide = max(len(str(each.line)) for each in shown)
     for each in shown:
         lead = "    " if is_one else f"    {each.line or '':>{wide}}  "
-        yield from (f"{lead if at == 0 else ' ' * len(lead)}{line}" for at, line in enumerate(_source(each)))
+        room = None if widest is None else max(NARROWEST, widest - len(lead))
+        yield from (f"{lead if at == 0 else ' ' * len(lead)}{line}" for at, line in enumerate(_source(each, room)))
     yield from _wrapped(first.what, "    ")
     yield from _labelled("why", first.why, lang)
     yield from _labelled("fix", _advice(first, lang), lang)
     for each in group:
         # of what is mended by one change of several places all lines are said once
         if each.patch and all(each.patch != other.patch for other in group[: group.index(each)]):
-            yield from (f"        {_clean(line)}" for line in each.patch.split("\n"))
+            yield from (_cut(f"        {_clean(line)}", widest) for line in each.patch.split("\n"))
     measured = {
         each.evidence: each.line for each in reversed(shown) if each.evidence and each.evidence not in each.what
     }
@@ -116,37 +122,41 @@ def _labelled(name: str, text: str, lang: str) -> Iterator[str]:
         yield from _wrapped(say(f"doctor.label.{name}", lang=lang, text=text), "    ")
 
 
-def _source(finding: Finding) -> Iterator[str]:
+def _source(finding: Finding, room: int | None) -> Iterator[str]:
     """The lines of an operation, moved to the left, each with signs under what is the operation's."""
     first = finding.source.rstrip()
     if not first:
         return
     lead = len(first) - len(first.lstrip())
     if finding.column is None:
-        yield from _marked(first, lead, lead, lead)
+        yield from _marked(first, lead, lead, lead, room)
         return
     more = finding.code.split("\n")[1:] if (finding.end_line or finding.line) != finding.line else []
     stop = finding.end_column if not more and finding.end_column else len(first)
-    yield from _marked(first, lead, finding.column, stop)
+    yield from _marked(first, lead, finding.column, stop, room)
     for text in more[: MOST - 1]:
         start = len(text) - len(text.lstrip())
-        yield from _marked(text.rstrip(), min(lead, start), start, len(text.rstrip()))
+        yield from _marked(text.rstrip(), min(lead, start), start, len(text.rstrip()), room)
     if len(more) >= MOST:
         yield "…"
 
 
-def _marked(text: str, lead: int, start: int, stop: int) -> Iterator[str]:
-    """A line and the signs under it, as wide as what stands above them; of a long line what is about the signs."""
+def _marked(text: str, lead: int, start: int, stop: int, room: int | None) -> Iterator[str]:
+    """A line and the signs under it, as wide as what stands above them; in little room, what is about the signs."""
     before, under, after = (_clean(each) for each in (text[lead:start], text[start:stop], text[stop:]))
-    if columns(before + under + after) > WIDEST and columns(before) > WIDEST // 3:
-        while columns(before) > WIDEST // 3:
+    if room is not None and columns(before + under + after) > room and columns(before) > room // 3:
+        while columns(before) > room // 3:
             before = before[1:]
         before = f"…{before}"
     shown = before + under + after
-    wide = max(1, min(columns(under), WIDEST - columns(before)))
-    yield fit(shown, WIDEST).rstrip() if columns(shown) > WIDEST else shown
+    wide = columns(under) if room is None else max(1, min(columns(under), room - columns(before)))
+    yield _cut(shown, room)
     if under.strip():
         yield " " * columns(before) + "^" * wide
+
+
+def _cut(line: str, widest: int | None) -> str:
+    return line if widest is None or columns(line) <= widest else fit(line, widest).rstrip()
 
 
 def _examined(examined: Mapping[str, Any], lang: str) -> list[str]:

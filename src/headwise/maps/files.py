@@ -54,7 +54,7 @@ class LoadedMaps(Mapping[str, AttentionMap]):
         return len(self._maps)
 
     def __repr__(self) -> str:
-        return f"LoadedMaps({len(self)} maps: {', '.join(self)})"
+        return f"LoadedMaps({len(self)} maps: {listed(self)})"
 
 
 def save_maps(

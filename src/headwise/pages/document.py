@@ -11,10 +11,10 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["as_base64", "as_json", "document", "shell_bytes"]
 
@@ -80,6 +80,8 @@ def as_base64(numbers: Tensor) -> str:
     >>> as_base64(torch.tensor([1, 2, 255], dtype=torch.uint8))
     'AQL/'
     """
+    import torch
+
     if not numbers.numel():
         return ""
     # by way of a buffer, since torch gives bytes away only with numpy

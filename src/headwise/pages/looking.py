@@ -13,10 +13,11 @@ from headwise.pages.files import check_output, write, write_page
 from headwise.pages.links import Link, Place, WordLinks, links_of, places, strongest
 from headwise.pages.models import Progress, load, silent
 from headwise.pages.not_numbers import numbers_or_none, said_of_nan
-from headwise.pages.reading import check_text, read
+from headwise.pages.reading import read
+from headwise.pages.requests import check_places, check_request
 from headwise.pages.walk import Walk
 from headwise.pages.words import Token, Word, find, read_words
-from headwise.wording import refusal, say
+from headwise.wording import say
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from headwise.pages.subjects import Maps, Tokens
 
 __all__ = ["Asked", "Look", "look", "looked"]
+
+# characters of the text that `repr` shows
+LONGEST = 40
 
 Model = str | os.PathLike[str] | tuple["nn.Module", Any] | None
 
@@ -59,6 +63,11 @@ class Look:
     def queried(self) -> tuple[int, ...]:
         """The numbers of the tokens that were asked about, none if no word was."""
         return tuple(token for links in self.links for token in links.word.tokens) if self.is_query else ()
+
+    def __repr__(self) -> str:
+        heads = sum(int(each.shape[0]) for each in self.weights.values())
+        text = self.text if len(self.text) <= LONGEST else f"{self.text[: LONGEST - 1]}…"
+        return f"<Look at {text!r}: {self.model}, {len(self.weights)} layers, {heads} heads, {len(self.tokens)} tokens>"
 
     def __str__(self) -> str:
         from headwise.pages.terminal import as_text
@@ -218,9 +227,7 @@ class Asked:
 
 def looked(asked: Asked, tell: Progress) -> Look:
     """The look at a text."""
-    check_text(asked.text)
-    if asked.pair is not None:
-        check_text(asked.pair)
+    check_request(asked)
     from headwise.pages.own import own_model
 
     loaded = own_model(asked.model) if isinstance(asked.model, tuple) else load(asked.model, tell)
@@ -231,7 +238,7 @@ def looked(asked: Asked, tell: Progress) -> Look:
     shown = [words[n] for n in find(words, asked.query)] if asked.query is not None else list(words)
     done = run(loaded, reading, tell)
     layers, heads, lang = list(asked.layers), list(asked.heads), asked.lang
-    _check_places(loaded.name, done.weights, layers, heads)
+    check_places(loaded.name, [int(each.shape[0]) for each in done.weights.values()], layers, heads)
     tell("step.links", {})
     best = strongest(done.weights)
     drawn = places(done.weights, shown, words, reading.tokens, layers=layers, heads=heads)
@@ -267,18 +274,6 @@ def _page(
         tell("step.writing", {"file": file})
         write_page(page, file, force=force, tell=tell)
     return page
-
-
-def _check_places(name: str, weights: Mapping[int, Tensor], layers: list[int], heads: list[int]) -> None:
-    for layer in layers:
-        if layer not in weights:
-            last, count = max(weights), len(weights)
-            raise refusal("refuse.layer", model=name, last=last, count=count, got=layer)
-    for layer in layers if layers else weights:
-        count = int(weights[layer].shape[0])
-        for head in heads:
-            if not 0 <= head < count:
-                raise refusal("refuse.head", layer=layer, last=count - 1, count=count, got=head)
 
 
 def _numbers(given: int | Sequence[int] | None) -> list[int]:

@@ -13,7 +13,10 @@ from typing import Any
 
 from headwise.wording import refusal
 
-__all__ = ["Loaded", "Progress", "embedded_folder", "first_line", "is_installed", "load", "quiet", "silent"]
+__all__ = [
+    "MODEL", "Loaded", "Progress", "embedded_folder", "first_line", "folder_of", "is_installed", "load", "quiet",
+    "silent",
+]  # fmt: skip
 
 # told the key and the values of each slow step before it begins, and again, with "done" and "total" among the values,
 # as far as it has come where that is known
@@ -41,17 +44,27 @@ def load(model: str | os.PathLike[str] | None, progress: Progress) -> Loaded:
 
     Weights are read from safetensors only and no code of the model's is run. What cannot be read raises a Refusal.
     """
+    folder = folder_of(model)
+    if model is None:
+        return _load(str(embedded_folder(progress)), MODEL, progress)
+    if folder is not None:
+        return _load(str(folder), folder.resolve().name, progress)
+    return _load(os.fspath(model), os.fspath(model), progress)
+
+
+def folder_of(model: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of a model, whose weights are not read; None of a Hugging Face name. What cannot be one is refused."""
     if not is_installed("transformers"):
         raise refusal("refuse.extra", package="transformers", extra="models")
     if model is None:
-        return _load(str(embedded_folder(progress)), MODEL, progress)
+        return _weights_of_embedded().parent
     folder = Path(model).expanduser()
     if folder.is_dir():
-        return _load(str(_checked_folder(folder)), folder.resolve().name, progress)
+        return _checked_folder(folder)
     # one slash at most, and no dots in front: only then can it be a name on Hugging Face
     if os.fspath(model).count("/") > 1 or os.fspath(model).startswith((".", "~", "/")) or folder.exists():
         raise refusal("refuse.no_folder", folder=model)
-    return _load(os.fspath(model), os.fspath(model), progress)
+    return None
 
 
 def embedded_folder(progress: Progress | None = None) -> Path:
@@ -59,15 +72,20 @@ def embedded_folder(progress: Progress | None = None) -> Path:
 
     The package is only located, never imported. Without it, or with other weights, a Refusal says what to install.
     """
+    file = _weights_of_embedded()
+    digest = _digest(file, progress if progress is not None else silent)
+    if digest != SHA256:
+        raise refusal("refuse.digest", file=file, wanted=SHA256, got=digest, package=PACKAGE, version=VERSION)
+    return file.parent
+
+
+def _weights_of_embedded() -> Path:
     spec = find_spec(MODULE)
     roots = (spec.submodule_search_locations or []) if spec is not None else []
     files = [file for root in roots for file in sorted(Path(root).rglob("model.safetensors"))]
     if not files:
         raise refusal("refuse.no_embedded", package=PACKAGE, version=VERSION)
-    digest = _digest(files[0], progress if progress is not None else silent)
-    if digest != SHA256:
-        raise refusal("refuse.digest", file=files[0], wanted=SHA256, got=digest, package=PACKAGE, version=VERSION)
-    return files[0].parent
+    return files[0]
 
 
 def _digest(file: Path, progress: Progress) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headwise.errors import ArgumentError
 from headwise.pages.carrying import NOTHING, Carried, bytes_needed, carry, fitting_block, sums_of
 from headwise.pages.document import as_base64, as_json, shell_bytes
 from headwise.wording import LANGUAGES, refusal
@@ -66,12 +65,8 @@ def _plan(page: Page, max_mb: float) -> tuple[tuple[int, ...], tuple[int, ...], 
 
     All samples where they fit without being pooled, else as many as do, the one that the page opens at among them.
     """
-    if not isinstance(max_mb, int | float) or not max_mb > 0:
-        raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb!r}")
     max_mb = min(max_mb, MOST_MB)
     shapes = [tuple(layer.made.shape) for layer in page.layers]
-    if not shapes:
-        return (), (), 1
     spoken = 2 * len(as_json(page.to_dict()).encode()) + sum(len(as_json(t).encode()) for t in LANGUAGES.values())
     fixed = shell_bytes() + spoken + 20_000
 

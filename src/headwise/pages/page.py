@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from headwise import __version__
 from headwise.errors import ArgumentError
-from headwise.pages.carrying import Map
 from headwise.pages.colours import bright, deep
-from headwise.pages.document import as_base64, document
+from headwise.pages.document import document
 from headwise.pages.files import MAX_MB, write_text
 from headwise.pages.models import Progress, silent
-from headwise.pages.packing import packed
 from headwise.pages.sides import Side
 from headwise.wording import LANGUAGES, refusal
 from headwise.written import write_whole
 
 if TYPE_CHECKING:
+    from headwise.pages.carrying import Map
     from headwise.pages.notebook import Frame
+    from headwise.pages.packing import Packed
 
 __all__ = ["Layer", "Page"]
 
@@ -85,19 +85,36 @@ class Page:
 
         progress: is told of each layer.
         """
-        from headwise.pages.steps import worked_example
         from headwise.wording import english_page
 
-        data = packed(self, max_mb, progress if progress is not None else silent)
+        if not isinstance(max_mb, int | float) or not max_mb > 0:
+            raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb!r}")
+        data = self._packed(max_mb, progress if progress is not None else silent)
         header = self.to_dict() | {
-            "carried": list(data.samples),
-            "layers": list(data.layers),
-            "steps": self.steps if self.steps is not None else worked_example(),
+            "carried": list(data.samples) if data is not None else [],
+            "layers": list(data.layers) if data is not None else [],
+            "steps": self._steps(),
             "colours": {"light": scale_bytes(deep()), "dark": scale_bytes(bright())},
         }
         keys = tuple(key for key in english_page.PAGE if key.startswith("page."))
         words = {lang: {key: table[key] for key in keys} for lang, table in LANGUAGES.items()}
-        return document(lang=self.lang, title=self.title, header=header, words=words, first=data.first, rest=data.rest)
+        first, rest = (data.first, data.rest) if data is not None else ({}, {})
+        return document(lang=self.lang, title=self.title, header=header, words=words, first=first, rest=rest)
+
+    def _packed(self, max_mb: float, tell: Progress) -> Packed | None:
+        """The numbers of the maps; None of a page of steps alone, which is made without torch."""
+        if not self.layers:
+            return None
+        from headwise.pages.packing import packed
+
+        return packed(self, max_mb, tell)
+
+    def _steps(self) -> Mapping[str, Any]:
+        if self.steps is not None:
+            return self.steps
+        from headwise.pages.steps import worked_example
+
+        return worked_example()
 
     def save(
         self, path: str | os.PathLike[str], *, force: bool = False, max_mb: float = MAX_MB,
@@ -181,4 +198,4 @@ class Page:
 
 def scale_bytes(scale: Sequence[tuple[int, int, int]]) -> str:
     """A scale of colours as base64, three bytes a colour."""
-    return as_base64(torch.tensor(scale, dtype=torch.uint8))
+    return base64.b64encode(bytes(itertools.chain.from_iterable(scale))).decode("ascii")

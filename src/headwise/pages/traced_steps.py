@@ -9,8 +9,7 @@ from typing import Any
 
 from headwise.tracing.legend import MEANINGS
 from headwise.tracing.regions import functions
-from headwise.tracing.steps import Symbol, Trace
-from headwise.tracing.worked import MOST_TURNS
+from headwise.tracing.steps import MOST_TURNS, Symbol, Trace
 from headwise.wording import LANGUAGES, say
 
 __all__ = ["traced_steps"]

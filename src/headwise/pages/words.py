@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headwise.wording import refusal
 from headwise.wording.screen import visible
 
-__all__ = ["Token", "Word", "find", "read_tokens", "read_words"]
+__all__ = ["Token", "Word", "find", "pieces", "read_tokens", "read_words"]
 
 Span = tuple[int, int]
 
@@ -72,7 +72,7 @@ def read_words(text: str, tokens: Sequence[Token], *, query: str | None = None) 
     """
     covers = [token.span for token in tokens if token.span is not None]
     covered = {place for start, end in covers for place in range(start, end)}
-    spans = _joined([span for span in _pieces(text) if not covered.isdisjoint(range(*span))], covers)
+    spans = _joined([span for span in pieces(text) if not covered.isdisjoint(range(*span))], covers)
     if query is not None:
         spans = _joined(spans, _occurrences(text, query, spans))
     words: list[Word] = []
@@ -101,7 +101,7 @@ def find(words: Sequence[Word], query: str) -> tuple[int, ...]:
     raise refusal("refuse.query", query=wanted, words=listed)
 
 
-def _pieces(text: str) -> Iterator[Span]:
+def pieces(text: str) -> Iterator[Span]:
     kinds = "".join(map(_kind, text))
     return (match.span() for match in _WORD.finditer(kinds))
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Axis", "Comment", "Place", "Problem", "Shape", "Step", "Symbol", "Trace"]
+__all__ = ["MOST_TURNS", "Axis", "Comment", "Place", "Problem", "Shape", "Step", "Symbol", "Trace"]
+
+# of a loop that turns more often, a page of steps shows the beginning
+MOST_TURNS = 12
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trace:
-    """A traced target: `str` is the annotated source, `to_dict` the same as plain data.
+    """A traced target: `str` is the annotated source, `to_dict` the same as plain data, `repr` a line of counts.
 
     sources: the text of each file that a place names. symbols: in the order of the legend. steps: in the order in
     which they ran. problems: empty where the code ran. supplied: names that the code leaves undefined and headwise
@@ -137,6 +140,12 @@ class Trace:
     init: Mapping[str, Any] | None = None
     call: Mapping[str, Any] | None = None
     lang: str = "en"
+
+    def __repr__(self) -> str:
+        wrong = sum(bool(each.true) for each in self.comments)
+        counts = [(len(self.steps), "step"), (len(self.problems), "problem"), (wrong, "wrong comment")]
+        said = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count or name == "step"]
+        return f"<Trace {self.target}: {', '.join(said)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as data that JSON carries: what `headwise trace --json` prints."""

@@ -21,18 +21,19 @@ from headwise.wording.screen import columns, fit, visible
 __all__ = ["as_text", "show"]
 
 WIDTH, NARROWEST = 100, 14
-BETWEEN, UNDER, UNBROKEN = "  ┊  ", "↳ ", "\u00a0"
+BETWEEN, UNDER, CUT, UNBROKEN = "  ┊  ", "↳ ", "…", "\u00a0"
 SHAPE, OPERATION, BAD, WRONG, NOTE, DIM = "cyan", "bold", "bold red", "red", "yellow", "dim"
 
 
 @dataclass(frozen=True)
 class _Look:
-    """How a trace is drawn. gutter: columns of the line numbers."""
+    """How a trace is drawn. gutter: columns of the line numbers. is_cut: wide lines of source end with a sign."""
 
     width: int
     gutter: int
     real: bool
     lang: str
+    is_cut: bool
 
     def room(self, indent: int) -> int:
         """How many columns are left behind the gutter and an indent."""
@@ -40,21 +41,24 @@ class _Look:
 
 
 def show(trace: Trace, console: Console, *, real: bool = False) -> None:
-    """Print a trace to the width and with the colours that the console has. real: sizes in place of names."""
-    for line in _drawn(trace, console.width, real=real):
+    """Print a trace to the width and with the colours that the console has. real: sizes in place of names.
+
+    A line of source is never broken: on a terminal one that is too wide is cut, elsewhere it is whole.
+    """
+    for line in _drawn(trace, console.width, real=real, is_cut=console.is_terminal):
         console.print(line, soft_wrap=True)
 
 
 def as_text(trace: Trace, *, width: int = WIDTH, real: bool = False) -> str:
-    """A trace as plain text."""
-    title, *lines = (line.plain for line in _drawn(trace, width, real=real))
+    """A trace as plain text, with whole lines of source, however long; all else within the width."""
+    title, *lines = (line.plain for line in _drawn(trace, width, real=real, is_cut=False))
     return "\n".join([title, *(line.rstrip(" ") for line in lines)])
 
 
-def _drawn(trace: Trace, width: int, *, real: bool) -> Iterator[Text]:
+def _drawn(trace: Trace, width: int, *, real: bool, is_cut: bool) -> Iterator[Text]:
     files = listing(trace)
     numbers = [line.number for file in files for run in file.runs for line in run]
-    look = _Look(width, len(str(max(numbers, default=1))) + 2, real, trace.lang)
+    look = _Look(width, len(str(max(numbers, default=1))) + 2, real, trace.lang, is_cut)
     yield Text(visible(trace.target), style="bold")
     entries = [visible(each).replace(" ", UNBROKEN) for each in legend(trace, real=real)]
     yield from (Text(each.replace(UNBROKEN, " ")) for each in _folded(" · ".join(entries), width))
@@ -80,9 +84,8 @@ def _file(file: File, look: _Look) -> Iterator[Text]:
 
 def _line(line: Line, source: Text, widths: dict[int, tuple[int, ...]], look: _Look) -> Iterator[Text]:
     number = f"{line.number:>{look.gutter - 1}}"
-    for at, piece in enumerate(source.divide(_cuts(source.plain, look.room(0)))):
-        mark = "✗" if line.is_failing and at == 0 else " "
-        yield Text.assemble((mark, BAD), (number if at == 0 else " " * len(number), DIM), (" │ ", DIM), piece)
+    mark = "✗" if line.is_failing else " "
+    yield Text.assemble((mark, BAD), (number, DIM), (" │ ", DIM), _shortened(source, look))
     indent = " " * min(indent_of(line.text), look.width // 4)
     room = look.room(len(indent))
     for comment in line.comments:
@@ -92,6 +95,14 @@ def _line(line: Line, source: Text, widths: dict[int, tuple[int, ...]], look: _L
         yield from _columns(each, widths.get(each.group, ()), indent, look)
     for problem in line.problems:
         yield from _problem(problem, indent, look)
+
+
+def _shortened(source: Text, look: _Look) -> Text:
+    """A line of source, whole or, where it is cut, as far as there is room for it and the sign of its cut."""
+    room = look.room(0)
+    if not look.is_cut or columns(source.plain) <= room:
+        return source
+    return Text.assemble(source.divide(_cuts(source.plain, room - 1)[:1])[0], (CUT, DIM))
 
 
 def _coloured(run: Sequence[Line]) -> list[Text]:

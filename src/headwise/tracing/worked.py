@@ -18,14 +18,14 @@ from headwise.tracing.following import Source
 from headwise.tracing.kinds import kinds
 from headwise.tracing.owners import Owners
 from headwise.tracing.small import Small, run_small
-from headwise.tracing.steps import Axis, Place, Shape, Step, Trace
+from headwise.tracing.steps import MOST_TURNS, Axis, Place, Shape, Step, Trace
 
-__all__ = ["MOST_TURNS", "worked"]
+__all__ = ["worked"]
 
 # a tensor of more entries is told by its shape
 MOST_NUMBERS = 200
-# of a longer run, and of a loop that turns more often, the beginning is told
-MOST_STEPS, MOST_TURNS, MOST_RESULTS = 200, 12, 4
+# of a longer run the beginning is told
+MOST_STEPS, MOST_RESULTS = 200, 4
 DIGITS = 6
 
 

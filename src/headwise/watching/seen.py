@@ -20,6 +20,8 @@ from headwise.watching.record import Record
 
 __all__ = ["Seen", "UnseenError"]
 
+# lines of a `repr`
+MOST_LINES = 12
 NOTHING_RAN = "no attention has run: call the model inside of the block"
 
 
@@ -162,6 +164,11 @@ class Seen(Mapping[str, Any]):
         return len(self._named)
 
     def __repr__(self) -> str:
+        lines = str(self).split("\n")
+        more = len(lines) - MOST_LINES
+        return "\n".join([*lines[:MOST_LINES], f"  … and {more} more: print lists all"] if more > 1 else lines)
+
+    def __str__(self) -> str:
         lines = [f"Seen: {len(self)} modules, {len(self._calls)} calls" + ("" if self._ran else f"; {NOTHING_RAN}")]
         for name in self:
             calls = self.calls(name)

@@ -183,6 +183,7 @@ PAGE: dict[str, str] = {
     "refuse.max_mb": "整页总要有一些字节，但给的是 --max-mb {got}：请给大于 0 的数。",
     "refuse.no_text_file": "文本必须在能按 UTF-8 读的文件里，但 {file} 不行（{reason}）：请检查路径。",
     "refuse.no_maps": "至少要有一张注意力图，但一张也没看到（没看到的：{reason}）：请在模型运行时观察它。",
+    "refuse.no_maps_file": "注意力图必须在已有的文件里，但没有文件 {file}：请给 seen.save 写出的文件。",
     "refuse.empty_map": "注意力图必须有样本、头、查询和键，但 {name} 的是 {shape}：请去掉它。",
     "refuse.page_too_large": "整页最多 {limit} 百万字节，但 {layers} 层即使合并到 32 × 32 也要 {least}："
     "请用 --max-mb 放宽，或用 --query 少要几行，或少看几层。",

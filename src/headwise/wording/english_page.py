@@ -190,6 +190,8 @@ PAGE: dict[str, str] = {
     "the path.",
     "refuse.no_maps": "At least one map is needed to look at, but none was seen (unseen: {reason}): watch a model that "
     "attends while it runs.",
+    "refuse.no_maps_file": "Maps must be in a file that exists, but there is no file {file}: give the one that "
+    "seen.save wrote.",
     "refuse.empty_map": "A map must have samples, heads, queries and keys, but that of {name} is {shape}: leave "
     "it out.",
     "refuse.page_too_large": "The page may have {limit} million bytes, but its {layers} layers need {least} even "

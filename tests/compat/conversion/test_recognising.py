@@ -6,6 +6,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.compat import d2l
+from headwise.compat.conversion.arguments import NAMES
 from headwise.compat.conversion.known import blocks, conventions, named
 from headwise.errors import ConversionError
 from tests.compat.conversion.own_classes import FirstNote
@@ -37,11 +38,14 @@ def test_a_prefix_that_belongs_to_the_names_stays():
 def test_every_name_and_alias_names_one_convention():
     names = [name for each in conventions() for name in (each.name, *each.aliases)]
     assert len(names) == len(set(names))
+    # the same without torch, for the command line
+    assert tuple(names) == NAMES
     assert all(named(name)[0].name == each.name for each in conventions() for name in (each.name, *each.aliases))
 
 
 def test_an_unknown_name_of_a_convention_is_refused_with_those_there_are():
-    with pytest.raises(ConversionError, match=r"must be one of torch, .*, keras_linears; got 'pytorch': choose"):
+    said = r"must be one of torch, .*, keras_linears; got 'pytorch': choose one of them, such as torch or torchtune$"
+    with pytest.raises(ConversionError, match=said):
         hw.compat.convert(torch_weights(), convention="pytorch")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -13,40 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.compat.conversion.arguments import check_file, check_suffix
 from headwise.compat.conversion.known import blocks, conventions, named
 from headwise.wording import refusal
-from headwise.written import check_place, write_whole
+from headwise.written import write_whole
 
-__all__ = ["check_output", "one_block", "read_config", "read_weights", "write_weights"]
-
-PICKLES = (".pt", ".pth", ".bin")
-SUFFIXES = (".safetensors", *PICKLES)
+__all__ = ["one_block", "read_weights", "write_weights"]
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
     """The tensors of a file of weights, by their names; what is not one, or would run code, raises a Refusal."""
-    if not file.is_file():
-        raise refusal("refuse.no_file", file=file)
-    _check_suffix(file)
+    check_file(file)
     found = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
     if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
         raise refusal("refuse.no_state_dict", file=file, kind=type(found).__name__)
     return dict(found)
-
-
-def read_config(file: Path | None, weights: Path) -> Any:
-    """The configuration in a json file; None: that beside the weights, or none."""
-    beside = weights.with_name("config.json")
-    place = beside if file is None and beside.is_file() else file
-    if place is None:
-        return None
-    try:
-        found = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise refusal("refuse.config", file=place, reason=f"{type(error).__name__}: {error}") from error
-    if not isinstance(found, dict):
-        raise refusal("refuse.config", file=place, reason=type(found).__name__)
-    return found
 
 
 def one_block(
@@ -77,15 +57,9 @@ def one_block(
     return {name: t for name, t in weights.items() if name.startswith(fitting[0])}
 
 
-def check_output(file: Path, *, force: bool) -> Path:
-    """The file, if it may be written; else a Refusal."""
-    _check_suffix(file)
-    return check_place(file, force=force)
-
-
 def write_weights(weights: Mapping[str, Tensor], file: Path, *, force: bool) -> None:
     """Write tensors to a file, whole or not at all."""
-    _check_suffix(file)
+    check_suffix(file)
     own = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
 
     def fill(unfinished: Path) -> None:
@@ -98,11 +72,6 @@ def write_weights(weights: Mapping[str, Tensor], file: Path, *, force: bool) -> 
             torch.save(own, unfinished)
 
     write_whole(file, fill, force=force)
-
-
-def _check_suffix(file: Path) -> None:
-    if file.suffix not in SUFFIXES:
-        raise refusal("refuse.weights_suffix", suffixes=", ".join(SUFFIXES), file=file)
 
 
 def _needs_safetensors() -> None:

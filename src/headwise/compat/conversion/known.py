@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.compat.conversion import classic, encoders, gpt2, keras_layers, libraries, llama, t5
+from headwise.compat.conversion.arguments import check_convention
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.mapping import Account, Table
 from headwise.compat.conversion.source import UntoldError
@@ -26,10 +27,8 @@ def conventions() -> tuple[Convention, ...]:
 
 def named(name: str) -> tuple[Convention, ...]:
     """The conventions of a name: itself or its alias first, then its variants (torch, torch_separate)."""
+    check_convention(name)
     exact = [each for each in conventions() if name in (each.name, *each.aliases)]
-    if not exact:
-        known = ", ".join(name for each in conventions() for name in (each.name, *each.aliases))
-        raise ConversionError(f"convention must be one of {known}; got {name!r}: choose one of them")
     return (*exact, *(each for each in conventions() if each.name.startswith(f"{exact[0].name}_")))
 
 

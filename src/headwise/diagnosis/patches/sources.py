@@ -7,8 +7,10 @@ import linecache
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from headwise.recording import Span
+if TYPE_CHECKING:
+    from headwise.recording import Span
 
 __all__ = ["Code", "Edit", "Edits", "applied", "code_at"]
 

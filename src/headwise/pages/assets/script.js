@@ -1805,7 +1805,7 @@ function stepFigure(app, part, headOf, number) {
   let width = 360;
   text(part.count, 16, 20, { size: 11, ...soft });
   text(part.name, 16, 40, { size: 17, bold: true, ...ink });
-  const line = shortened(part.line.trim(), 96);
+  const line = part.line.trim();
   text(line, 16, 64, { size: 12, ...soft });
   width = Math.max(width, 32 + line.length * LETTER);
   let x = 16;
@@ -1936,6 +1936,8 @@ function stepsView(app, root) {
         const [start, end] = step.span;
         item.append(line.slice(0, start), el("mark", {}, line.slice(start, end)), line.slice(end));
       } else item.append(line || "\u00a0");
+      // what a narrow page breaks off a line stands further in than the line
+      item.style.setProperty("--indent", Math.min(line.search(/\S|$/), 16) + 2);
       if (isNow) item.setAttribute("aria-current", "step");
       source.append(item);
     });

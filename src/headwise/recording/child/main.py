@@ -6,12 +6,15 @@ It is run as a file and imports nothing but Python's own modules, so that the li
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
 import sys
 import traceback
+import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 __all__ = ["main"]
@@ -34,7 +37,7 @@ def main() -> None:
     _die_with_parent()
     sys.argv[1:] = []
     sys.path[:] = asked["path"]
-    said = _answer(str(asked["entry"]), asked["request"])
+    said = _answer(str(asked["entry"]), asked["request"], caches=bool(asked["caches"]))
     if os.getpid() != own:
         # the code forked, and this copy of it must not answer too
         os._exit(0)
@@ -46,16 +49,35 @@ def main() -> None:
     os._exit(0)
 
 
-def _answer(entry: str, request: dict[str, Any]) -> bytes:
+def _answer(entry: str, request: dict[str, Any], *, caches: bool) -> bytes:
     """The answer as JSON: {"answer": …}, {"refused": key, "values": …} or {"raised": kind, "text": …}."""
     module, _, name = entry.partition(":")
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = getattr(_loaded(module, caches=caches), name)
         return json.dumps({"answer": function(request)}).encode()
     except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:  # noqa: BLE001  said by the parent
         with contextlib.suppress(Exception):
             traceback.print_exc()
         return json.dumps(_raised(error)).encode()
+
+
+def _loaded(module: str, *, caches: bool) -> ModuleType:
+    """A module of headwise, with torch and all that it imports, which stay as long as the process.
+
+    caches: whether they may be written as bytecode, as the process that asks writes its own; nothing of the code that
+    is run next is. They are left out of what garbage is looked for in, too.
+    """
+    is_forbidden, sys.dont_write_bytecode = sys.dont_write_bytecode, not caches
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            # torch does without numpy, and so do the commands
+            warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+            return importlib.import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
+        sys.dont_write_bytecode = is_forbidden
 
 
 def _raised(error: BaseException) -> dict[str, Any]:

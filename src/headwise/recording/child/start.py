@@ -53,5 +53,6 @@ def environment(home: Path, mark: str) -> dict[str, str]:
 def write_request(file: Path, entry: str, request: Mapping[str, Any], **limits: int | str) -> None:
     """Write what the child is to do. limits: read by name in main.py."""
     folders = [folder for folder in sys.path if folder] + ([str(Path.cwd())] if "" in sys.path else [])
-    asked = {"path": folders, "entry": entry, "request": dict(request), **limits}
+    caches = not sys.dont_write_bytecode
+    asked = {"path": folders, "entry": entry, "request": dict(request), "caches": caches, **limits}
     file.write_text(json.dumps(asked), encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import CodeType
@@ -23,7 +23,7 @@ from headwise.recording.targets.target import Target
 from headwise.recording.targets.unbound import early_reads, form_of
 from headwise.wording import Refusal, refusal
 
-__all__ = ["load"]
+__all__ = ["check_name", "load"]
 
 
 def load(target: Target, source: Source) -> Loaded:
@@ -36,17 +36,9 @@ def load(target: Target, source: Source) -> Loaded:
     """
     if target.kind == "module":
         return imported(target, source)
-    if not target.name:
-        raise unnamed(target, source)
     place = place_of(target)
     root = target.name.partition(".")[0]
-    own = statements(
-        [(place.file_of(cell.file), cell.code) for cell in source.cells],
-        note_of=root if target.kind == "note" else "",
-    )
-    binding = [each for each in own if root in each.binds | each.changes]
-    if not binding and not any(each.is_star for each in own):
-        raise no_name(target, source)
+    own, binding = _bindings(target, source, place.file_of)
     place.remember(source)
     namespace = place.namespace(binding[-1].file if binding else str(place.file))
     found = needs(own, root)
@@ -63,6 +55,28 @@ def load(target: Target, source: Source) -> Loaded:
         value, namespace, tuple(spoken), spoken, given, replace(source, texts=source.texts | texts),
         early=early_reads(own, found, given), form=form_of(target, own),
     )  # fmt: skip
+
+
+def check_name(target: Target, source: Source) -> None:
+    """Refuse a name that the source of a target does not bind, before anything of it is run, or torch imported.
+
+    What only running tells (an attribute of a class, a name of a star import or of an imported module) is let through.
+    """
+    if target.kind != "module":
+        _bindings(target, source, str)
+
+
+def _bindings(target: Target, source: Source, file_of: Callable[[str], str]) -> tuple[list[Statement], list[Statement]]:
+    """The statements of a source, and those that bind the name of its target; a Refusal where none may."""
+    if not target.name:
+        raise unnamed(target, source)
+    root = target.name.partition(".")[0]
+    cells = [(file_of(cell.file), cell.code) for cell in source.cells]
+    own = statements(cells, note_of=root if target.kind == "note" else "")
+    binding = [each for each in own if root in each.binds | each.changes]
+    if not binding and not any(each.is_star for each in own):
+        raise no_name(target, source)
+    return own, binding
 
 
 def _supply(found: Needs, root: str, namespace: dict[str, Any]) -> tuple[str, ...]:

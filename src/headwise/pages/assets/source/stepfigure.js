@@ -1,5 +1,4 @@
 // Step figure: one step of a computation as a figure: its line of source, what goes in, and what comes out, in numbers.
-import { shortened } from "./layout.js";
 
 const CELL = { width: 50, height: 20, gap: 3 };
 const LETTER = 7;
@@ -13,7 +12,7 @@ export function stepFigure(app, part, headOf, number) {
   let width = 360;
   text(part.count, 16, 20, { size: 11, ...soft });
   text(part.name, 16, 40, { size: 17, bold: true, ...ink });
-  const line = shortened(part.line.trim(), 96);
+  const line = part.line.trim();
   text(line, 16, 64, { size: 12, ...soft });
   width = Math.max(width, 32 + line.length * LETTER);
   let x = 16;

@@ -72,6 +72,8 @@ export function stepsView(app, root) {
         const [start, end] = step.span;
         item.append(line.slice(0, start), el("mark", {}, line.slice(start, end)), line.slice(end));
       } else item.append(line || "\u00a0");
+      // what a narrow page breaks off a line stands further in than the line
+      item.style.setProperty("--indent", Math.min(line.search(/\S|$/), 16) + 2);
       if (isNow) item.setAttribute("aria-current", "step");
       source.append(item);
     });
