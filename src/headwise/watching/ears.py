@@ -55,7 +55,7 @@ class Ears:
         self.functions: list[dict[str, Any]] | None = None
         # the length of the sequences that nn.TransformerEncoder is running on
         self.padded_length: int | None = None
-        self.softmaxes = Softmaxes()
+        self.softmaxes = Softmaxes(self.add, names)
         self._elsewhere: dict[int, int] = {}
         self._thread = threading.get_ident()
         self._mode: TorchFunctionMode | None = None
@@ -76,11 +76,10 @@ class Ears:
             self._mode, self.is_listening = None, False
             stack.remove(mode)
             self.running.clear()
-            for name, shape in self.softmaxes.weighing.items():
+            for name, why in self.softmaxes.close().items():
                 self.seen._miss(
                     name,
-                    f"computes a softmax of its own over {shape}, and multiplies by it: if that is attention, its q "
-                    "and k never met a function that is known: call F.scaled_dot_product_attention, or make the map by "
+                    f"{why}: if that is attention, call F.scaled_dot_product_attention, or make the map by "
                     "hw.attention_map(q, k)",
                 )
 

@@ -87,10 +87,14 @@ class Listening(TorchFunctionMode):
         ears = self._ears
         if ears.asked is not None:
             return
-        if func not in SOFTMAXES:
-            ears.softmaxes.go_on(func, args, options, result)
-        elif ears.is_open and (name := ears.where()) is not None:
-            ears.softmaxes.begin(name, result)
+        try:
+            if func not in SOFTMAXES:
+                ears.softmaxes.go_on(func, args, options, result)
+            elif ears.is_open and (name := ears.where()) is not None:
+                ears.softmaxes.begin(name, func, args, options, result)
+        except UNREAD as error:
+            if ears.is_open and (name := ears.where()) is not None:
+                ears.seen._miss(name, no_map(error))
 
 
 def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
