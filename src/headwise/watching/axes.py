@@ -111,7 +111,7 @@ class Axes:
 
 
 def arranged(tensor: Tensor, axes: Sequence[Axis], wanted: Sequence[Axis]) -> Tensor:
-    """A tensor with one dimension for each of `axes`, 1 or of its size, moved and split to `wanted`, 1 where missing."""
+    """A tensor with a dimension for each of `axes`, 1 or of its size, moved and split to `wanted`, 1 where missing."""
     shape: list[int] = []
     leaves: list[Axis] = []
     for size, axis in zip(tensor.shape, axes, strict=False):

@@ -41,12 +41,14 @@ PRODUCTS = MATMULS | ADDED | EINSUMS | OTHERS | {Tensor.__rmatmul__}
 class Contraction:
     """A product of two tensors: a letter for every axis of the factors and of the result; of equal letters, 1 meets n.
 
-    addend: what was added, None: nothing. multiplier: of the product; `of_addend`: of the addend.
+    rows: the letters of the result that only the left and only the right factor has; of batches that one factor lacks
+    they say nothing. addend: what was added, None: nothing. multiplier: of the product; `of_addend`: of the addend.
     """
 
     factors: tuple[Tensor, Tensor]
     letters: tuple[str, str]
     result: str
+    rows: tuple[str, str]
     addend: Tensor | None = None
     multiplier: float = 1.0
     of_addend: float = 1.0
@@ -55,11 +57,6 @@ class Contraction:
     def summed(self) -> str:
         """The letters that both factors have and the result has not."""
         return "".join(c for c in self.letters[0] if c in self.letters[1] and c not in self.result)
-
-    def free(self, side: int) -> str:
-        """The letters of one factor and of the result that the other factor has not; side: 0 left, 1 right."""
-        mine, other = self.letters[side], self.letters[1 - side]
-        return "".join(c for c in mine if c in self.result and c not in other)
 
 
 def contraction(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Contraction | None:
@@ -87,7 +84,7 @@ def _of_matmul(left: Any, right: Any) -> Contraction | None:
     if max(left.ndim, right.ndim) > len(string.ascii_lowercase):
         return None
     mine, other = lead[len(lead) - left.ndim + 2 :], lead[len(lead) - right.ndim + 2 :]
-    return Contraction((left, right), (f"{mine}QD", f"{other}DK"), f"{lead}QK")
+    return Contraction((left, right), (f"{mine}QD", f"{other}DK"), f"{lead}QK", ("Q", "K"))
 
 
 def _of_einsum(args: Sequence[Any]) -> Contraction | None:
@@ -116,4 +113,7 @@ def _of_einsum(args: Sequence[Any]) -> Contraction | None:
         if len(set(spelled[-1])) != len(spelled[-1]) or (tensor is not None and len(spelled[-1]) != tensor.ndim):
             return None
     mine, other, made = spelled
-    return Contraction((left, right), (mine, other), made) if set(made) <= set(mine + other) else None
+    if not set(made) <= set(mine + other):
+        return None
+    rows = ("".join(c for c in made if c not in other), "".join(c for c in made if c not in mine))
+    return Contraction((left, right), (mine, other), made, rows)

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.errors import AttentionError
 from headwise.watching import stack
-from headwise.watching.record import Record
+from headwise.watching.record import Record, unreadable
 from headwise.watching.seen import Seen
 from headwise.watching.softmaxes import Softmaxes
 
@@ -236,16 +236,3 @@ def _runs(frame: FrameType | None) -> bool:
 def no_map(error: Exception) -> str:
     """Why a call that ran has no map, given what its reading raised."""
     return f"its call takes a form that a map has not: {(str(error) or repr(error)).splitlines()[0]}"
-
-
-def unreadable(q: Any) -> str:
-    """Why the numbers of a query cannot be kept; "" where they can."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "ran inside a torch.func transform, whose tensors end with it: watch outside of vmap, grad or jvp"
-    if type(q) not in (Tensor, nn.Parameter):
-        return f"ran on {type(q).__name__}, not on plain tensors: watch it on those"
-    if q.is_nested:
-        return "ran on nested tensors: pad them, and hide the padding by a mask"
-    if q.device.type == "meta":
-        return "ran on the meta device, which has no numbers: move the model to another"
-    return ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
+from headwise.maps.own_scores import terms_of
 from headwise.watching.axes import Axes, Axis, arranged, merged
 from headwise.watching.contraction import Contraction
 from headwise.watching.hugging_face import deviation
@@ -44,7 +44,7 @@ class Softmax:
     is_seen: bool = False
     versions: tuple[tuple[Tensor, int], ...] = ()
 
-    def hold(self, source: Tensor, scores: Scores | None, result: Tensor, is_learned: Callable[[Tensor], bool]) -> None:
+    def hold(self, source: Tensor, scores: Scores | None, result: Tensor) -> None:
         """Keep what the softmax was given until it meets values; scores are kept where rows of `result` prove them."""
         self.source, self.versions = source, tuple(version_of(source))
         if self.key is None:
@@ -64,7 +64,9 @@ class Softmax:
             lead = batch_and_heads([[axis] for axis in self.axes.leaves() if axis not in (query[0], self.key)])
             record = scores.record(query[0], self.key, lead)
             weights = _four(result, self.axes, [*lead, query, [self.key]])
-            if record is not None and not deviation(record, weights.nan_to_num() if self.has_nan else weights, dropout=0.0):
+            if self.has_nan:
+                weights = weights.nan_to_num()
+            if record is not None and not deviation(record, weights, dropout=0.0):
                 self.scores = scores
 
     def let_go(self) -> None:
@@ -101,7 +103,7 @@ class Weights(NamedTuple):
             return f"a product sums {len(product.summed)} of its axes, where attention sums that of the keys"
         if self.axes.alone(letters.index(product.summed)) is not softmax.key:
             return "it is normalised over another axis than the product with the values sums over"
-        free = product.free(side)
+        free = product.rows[side]
         if len(free) != 1 or self.axes.alone(letters.index(free)) is None:
             return f"{len(free)} of its axes are of queries alone, where a map has 1, as a router's or a pooling's are"
         if any(tensor._version != version for tensor, version in softmax.versions):
@@ -113,11 +115,11 @@ class Weights(NamedTuple):
         softmax, axes, letters = self.softmax, self.axes, product.letters[side]
         if axes is None or softmax.key is None or softmax.source is None:
             raise ValueError("weights whose product is no attention have no record")
-        queries = axes.alone(letters.index(product.free(side)))
+        queries = axes.alone(letters.index(product.rows[side]))
         if queries is None:
             raise ValueError("weights whose product is no attention have no record")
         now = axes.whole()
-        groups = [now[n] for n, c in enumerate(letters) if c not in product.summed + product.free(side)]
+        groups = [now[n] for n, c in enumerate(letters) if c not in product.summed + product.rows[side]]
         every = [axis for axis in softmax.axes.leaves() if axis not in (queries, softmax.key)]
         if sorted(map(id, every)) != sorted(id(axis) for group in groups for axis in group if axis in every):
             # one head of several, whose softmax was run for all at once
@@ -129,7 +131,7 @@ class Weights(NamedTuple):
         return self._held(queries, lead) if record is None else record
 
     def _held(self, queries: Axis, lead: Groups) -> Record:
-        """The call that has these very scores, in O(L²) memory: queries and keys of one feature that is 0, and a bias."""
+        """The call that has these very scores as a bias, in O(L²) memory: its queries and keys are zeros."""
         softmax = self.softmax
         if softmax.source is None or softmax.key is None:
             raise ValueError("weights whose product is no attention have no record")
@@ -139,9 +141,7 @@ class Weights(NamedTuple):
             is_empty = scores.amax(-1, keepdim=True)
             is_empty = is_empty.isnan() | is_empty.isneginf()
             scores = scores.masked_fill(is_empty, -math.inf if self.is_zeroed else math.nan)
-        B, H, Lq, Lk = scores.shape
-        nothing = scores.new_zeros(())
-        return Record(nothing.expand(B, H, Lq, 1), nothing.expand(B, 1, Lk, 1), None, scores, 1.0)
+        return Record(**terms_of(scores))
 
 
 def batch_and_heads(groups: Sequence[Sequence[Axis]]) -> tuple[list[Axis], list[Axis]]:

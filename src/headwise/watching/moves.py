@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headwise.watching.axes import Axes
+from headwise.watching.followed import Ran
 
 __all__ = ["moved_axes", "taken_axes"]
 
@@ -22,42 +22,33 @@ RESHAPES = frozenset(
 )
 
 
-def moved_axes(
-    function: Callable[..., Any], axes: Axes, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
-) -> Axes | None:
+def moved_axes(ran: Ran, axes: Axes, made: Tensor) -> Axes | None:
     """The axes of what a function made of its first argument, which has `axes`; None: it does more than move them."""
-    name = getattr(function, "__name__", "")
-    if name in PERMUTES or function in PROPERTIES:
-        order = _order(function, args, options)
+    if ran.name in PERMUTES or ran.function in PROPERTIES:
+        order = _order(ran)
         return None if order is None else axes.permuted(order)
-    if name in RESHAPES or (name == "__getitem__" and result.numel() == args[0].numel() and _is_plain(args[1])):
-        return axes.reshaped(result.shape)
-    return None
+    is_index = ran.name == "__getitem__" and made.numel() == ran.args[0].numel() and _is_plain(ran.args[1])
+    return axes.reshaped(made.shape) if is_index or ran.name in RESHAPES else None
 
 
-def taken_axes(
-    function: Callable[..., Any], axes: Axes, args: Sequence[Any], options: Mapping[str, Any]
-) -> Axes | None:
+def taken_axes(ran: Ran, axes: Axes) -> Axes | None:
     """The axes that are left where one index of some has been taken, such as one head; None: more has been done."""
-    name = getattr(function, "__name__", "")
-    if name == "unbind":
-        dropped = options.get("dim", args[1] if len(args) > 1 else 0) % len(axes.groups)
+    if ran.name == "unbind":
+        dropped = ran.options.get("dim", ran.args[1] if len(ran.args) > 1 else 0) % len(axes.groups)
         return axes.permuted([n for n in range(len(axes.groups)) if n != dropped])
-    if name == "select" or (name == "__getitem__" and _is_plain(args[1])):
-        order = _order(function, args, options)
+    if ran.name == "select" or (ran.name == "__getitem__" and _is_plain(ran.args[1])):
+        order = _order(ran)
         return None if order is None else axes.permuted(order)
     return None
 
 
-def _order(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> list[int] | None:
+def _order(ran: Ran) -> list[int] | None:
     """Which axis of the first argument every axis of the result is; None: one of them is new, or cut."""
+    shape = ran.args[0].shape
     # a tensor without numbers, whose axes all have other sizes, and none a smaller one
-    least = max(args[0].shape) + 1
-    sizes = [least + n for n in range(args[0].ndim)]
-    made = function(torch.empty(sizes, device="meta"), *args[1:], **options)
-    if not all(size in sizes for size in made.shape):
-        return None
-    return [sizes.index(size) for size in made.shape]
+    sizes = [max(shape) + 1 + n for n in range(len(shape))]
+    made = ran.function(torch.empty(sizes, device="meta"), *ran.args[1:], **ran.options)
+    return [sizes.index(size) for size in made.shape] if all(size in sizes for size in made.shape) else None
 
 
 def _is_plain(index: Any) -> bool:

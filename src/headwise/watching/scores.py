@@ -14,6 +14,7 @@ from headwise.masks import allowed
 from headwise.ops.call import cast_by_autocast
 from headwise.watching.axes import Axes, Axis, arranged, merged
 from headwise.watching.contraction import Contraction
+from headwise.watching.followed import Ran
 from headwise.watching.record import Record
 
 __all__ = ["Groups", "Scores", "scores_after", "scores_of", "storage_of", "version_of"]
@@ -107,7 +108,7 @@ class Scores:
         for operand in self.opened:
             four = _four(operand, every)
             mask = four if mask is None else mask & four
-        record = Record(q, k, None if mask is None else allowed(mask), bias, scale, softcap)
+        record = Record(q, k, None if mask is None else allowed(_compressed(mask)), bias, scale, softcap)
         return record if self._hides(record) and (mask is None or self._leaves_keys(mask)) else None
 
     def _hides(self, record: Record) -> bool:
@@ -127,7 +128,7 @@ class Scores:
 
 def scores_of(product: Contraction, axes: Axes, is_learned: Callable[[Tensor], bool]) -> Scores | None:
     """The scores that a product of queries and keys is; axes: of its result. None: it is no such product."""
-    if len(product.summed) != 1 or any(len(product.free(side)) != 1 for side in (0, 1)):
+    if len(product.summed) != 1 or any(len(rows) != 1 for rows in product.rows):
         return None
     if any(letter not in product.result + product.summed for letter in "".join(product.letters)):
         return None
@@ -135,13 +136,13 @@ def scores_of(product: Contraction, axes: Axes, is_learned: Callable[[Tensor], b
     named = {letter: axes.groups[n][0] for n, letter in enumerate(product.result)}
     factors, versions = [], []
     for side, tensor in enumerate((left, right)):
-        letters, free = product.letters[side], product.free(side)
+        letters, free = product.letters[side], product.rows[side]
         order = [n for n, letter in enumerate(letters) if letter != product.summed]
         moved = tensor.permute(*order, letters.index(product.summed))
         operand = Operand(moved, tuple(named[letters[n]] for n in order))
         factors.append(Factor(operand, named[free], is_learned(product.factors[side])))
         versions += version_of(tensor)
-    lead = tuple(named[c] for c in product.result if c not in product.free(0) + product.free(1))
+    lead = tuple(named[c] for c in product.result if c not in "".join(product.rows))
     made = Scores((factors[0], factors[1]), lead, product.multiplier, versions=tuple(versions))
     if product.addend is None:
         return made
@@ -149,12 +150,10 @@ def scores_of(product: Contraction, axes: Axes, is_learned: Callable[[Tensor], b
     return _with(made, axes, addend, "biases")
 
 
-def scores_after(
-    function: str, scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]
-) -> Scores | None:
-    """The scores after a function of them, by its name; at: where among its arguments they are. None: not known."""
-    rule = RULES.get(function)
-    return None if rule is None else rule(scores, axes, at, args, options)
+def scores_after(scores: Scores, axes: Axes, at: int, ran: Ran) -> Scores | None:
+    """The scores after a function of them; at: where among its arguments they are. None: it is not known."""
+    rule = RULES.get(ran.name)
+    return None if rule is None else rule(scores, axes, at, ran.args, ran.options)
 
 
 def _multiplied(
@@ -175,9 +174,7 @@ def _multiplied(
     return _with(scores, axes, by.reciprocal() if inverse else by, "weights")
 
 
-def _divided(
-    scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]
-) -> Scores | None:
+def _divided(scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]) -> Scores | None:
     return _multiplied(scores, axes, at, args, options, inverse=True)
 
 
@@ -194,9 +191,7 @@ def _added(
     return _with(scores, axes, other if alpha == 1.0 else other * alpha, "biases")
 
 
-def _subtracted(
-    scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]
-) -> Scores | None:
+def _subtracted(scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]) -> Scores | None:
     return _added(scores, axes, at, args, options, sign=-1.0)
 
 
@@ -263,6 +258,14 @@ def _with(scores: Scores, axes: Axes, tensor: Tensor, where: str) -> Scores | No
 def _four(operand: Operand, groups: Groups) -> Tensor:
     """An operand with one dimension, 1 or of its size, for every group, and its features."""
     return merged(arranged(operand.tensor, operand.axes, [axis for group in groups for axis in group]), groups)
+
+
+def _compressed(mask: Tensor) -> Tensor:
+    """A mask (B, H, Lq, Lk), with 1 in place of heads and of queries that all have the same."""
+    for axis in (1, 2):
+        if mask.shape[axis] > 1 and bool((mask == (first := mask.narrow(axis, 0, 1))).all()):
+            mask = first.clone()
+    return mask
 
 
 def _number(value: Any, *, anywhere: bool = False) -> Any:

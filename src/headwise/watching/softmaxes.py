@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.watching.axes import Axes
-from headwise.watching.contraction import PRODUCTS, contraction
+from headwise.watching.contraction import PRODUCTS, Contraction, contraction
+from headwise.watching.followed import Followed, Ran
 from headwise.watching.handwritten import Softmax, Weights
 from headwise.watching.moves import moved_axes, taken_axes
-from headwise.watching.record import Record
+from headwise.watching.record import Record, unreadable
 from headwise.watching.scores import Scores, scores_after, scores_of, storage_of
 
 __all__ = ["SOFTMAXES", "Softmaxes"]
 
-T = TypeVar("T")
-
 aten = torch.ops.aten
 
 # whose results are no weights
-LOGS: frozenset[Any] = frozenset(
+NO_WEIGHTS: frozenset[Any] = frozenset(
     {
-        F.log_softmax, torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax, aten.log_softmax.int,
-        aten._log_softmax.default,
+        F.softmin, F.log_softmax, torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax,
+        aten.log_softmax.int, aten._log_softmax.default,
     }
 )  # fmt: skip
-SOFTMAXES: frozenset[Any] = LOGS | {
-    F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax, F.softmin, aten.softmax.int,
-    aten._softmax.default, aten._safe_softmax.default,
+SOFTMAXES: frozenset[Any] = NO_WEIGHTS | {
+    F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax, aten.softmax.int, aten._softmax.default,
+    aten._safe_softmax.default,
 }  # fmt: skip
 # what leaves weights as they are, but for dropout, rounding, and rows that are NaN
 FAITHFUL = frozenset(
@@ -47,6 +45,8 @@ PARTS = frozenset({"__getitem__", "select", "narrow", "unbind", "split", "chunk"
 WHOLES = frozenset(
     {"pad", "cat", "stack", "expand", "repeat", "as_strided", "repeat_interleave", "concat", "concatenate"}
 )
+# by which queries and keys meet, beside products
+MEETINGS = frozenset({"add", "sub", "subtract", "cdist"})
 FOLDS = frozenset({"reshape", "view", "flatten"})
 # from a softmax to its product there lie a cast, dropout, axes moved, a band laid out, and the like
 LONGEST_WAY = 16
@@ -92,8 +92,9 @@ class Softmaxes:
                 reasons.setdefault(softmax.name, f"computes a softmax of its own over {softmax.shape}, but {why}")
         return reasons
 
-    def begin(self, name: str, function: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
+    def begin(self, name: str, ran: Ran) -> None:
         """A softmax has run."""
+        args, options, result = ran.args, ran.options, ran.result
         source = args[0] if args else options.get("input", options.get("self"))
         if not isinstance(result, Tensor) or not isinstance(source, Tensor) or source.shape != result.shape:
             return
@@ -101,130 +102,124 @@ class Softmaxes:
         dim = options.get("dim", args[1] if len(args) > 1 else None)
         axes = tracked.axes if tracked is not None and tracked.axes is not None else Axes.of(source.shape)
         key = axes.alone(dim) if isinstance(dim, int) and -source.ndim <= dim < source.ndim else None
-        softmax = Softmax(name, tuple(result.shape), axes, key)
-        self._weights.put(result, Weights(softmax, axes, "log_softmax" if function in LOGS else ""))
-        if function in LOGS or function is F.softmin or tracked is None or tracked.is_outer:
+        softmax = Softmax(name, tuple(result.shape), axes, key, reason=unreadable(source))
+        self._weights.put(result, Weights(softmax, axes))
+        if ran.function in NO_WEIGHTS or softmax.reason or tracked is None or tracked.is_outer:
             return
         scores = tracked.scores if _version(source) == tracked.version else None
         with torch.no_grad():
-            softmax.hold(source, scores, result, self._is_learned)
+            softmax.hold(source, scores, result)
 
-    def go_on(self, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
+    def go_on(self, ran: Ran) -> None:
         """Another function has run."""
-        if function in PRODUCTS:
-            self._multiply(function, args, options, result)
+        if ran.function in PRODUCTS:
+            self._multiply(ran)
             return
-        name = getattr(function, "__name__", "")
-        if name == "__setitem__":
-            result = args[0]
         if self._scores or self._weights:
-            for came in _tensors((*args, *options.values())):
+            for came in ran.inputs:
                 if (tracked := self._scores.at(came)) is not None:
-                    self._advance(tracked, came, function, args, options, result)
+                    self._advance(tracked, came, ran)
                 elif (weights := self._weights.at(came)) is not None:
-                    self._carry(weights, came, function, args, options, result)
+                    self._carry(weights, came, ran)
                 else:
                     continue
                 break
-            if args and isinstance(args[0], Tensor) and _is_in_place(name) and args[0].is_inference():
-                self._disturb(args[0])
-        self._fold(name, args, result)
-        if name in ("add", "sub", "subtract", "cdist"):
-            self._combine(name, args, result)
+            if ran.is_in_place and isinstance(ran.args[0], Tensor) and ran.args[0].is_inference():
+                self._disturb(ran.args[0])
+        self._fold(ran)
+        if ran.name in MEETINGS:
+            self._combine(ran)
 
-    def _multiply(self, function: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
+    def _multiply(self, ran: Ran) -> None:
         """A product has run: of weights with values, of queries with keys, or another."""
-        product = contraction(function, args, options)
-        tensors = product.factors if product is not None else tuple(_tensors((*args, *options.values())))
-        for side, tensor in enumerate(tensors):
-            weights = self._weights.at(tensor)
-            if weights is not None:
-                if not weights.softmax.is_seen:
-                    self._end(weights, product, side)
+        product, result = contraction(ran.function, ran.args, ran.options), ran.result
+        factors = tuple(ran.inputs) if product is None else product.factors
+        for side, factor in enumerate(factors):
+            if (weights := self._weights.at(factor)) is not None:
+                self._end(weights, product, side)
                 return
-        for tensor in tensors:
-            tracked = self._scores.at(tensor)
-            if tracked is not None and tracked.is_outer:
-                self._sum_features(tracked, tensor, result)
+        for factor in factors:
+            if (tracked := self._scores.at(factor)) is not None and tracked.is_outer:
+                self._sum_features(tracked, factor, result)
                 return
-        if product is None or not isinstance(result, Tensor) or not result.is_floating_point():
+        if product is None or not isinstance(result, Tensor) or unreadable(result):
             return
         axes = Axes.of(result.shape)
         scores = scores_of(product, axes, self._is_learned)
         if scores is None:
             return
-        folds = {fold for factor in product.factors if (fold := self._folds.at(factor)) is not None}
+        folds = {fold for factor in factors if (fold := self._folds.at(factor)) is not None}
         if len(folds) == 1 and result.ndim == 3:
+            # the axis of both is split for all who know it
             axes.reshaped((*folds.pop(), *result.shape[1:]))
         self._scores.put(result, Tracked(axes, scores, False, _version(result), 0))
 
-    def _end(self, weights: Weights, product: Any, side: int) -> None:
+    def _end(self, weights: Weights, product: Contraction | None, side: int) -> None:
         """Weights have entered a product."""
         softmax = weights.softmax
+        if softmax.is_seen:
+            return
         if why := weights.why_not(product, side):
             self._unread.setdefault(softmax, why)
-            return
-        record = weights.record(product, side)
-        softmax.let_go()
-        self._add(softmax.name, record)
+        elif product is not None:
+            record = weights.record(product, side)
+            softmax.let_go()
+            self._add(softmax.name, record)
 
-    def _advance(
-        self, tracked: Tracked, came: Tensor, function: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any
-    ) -> None:
+    def _advance(self, tracked: Tracked, came: Tensor, ran: Ran) -> None:
         """A function of scores has run."""
-        name = _plain(function)
-        at = next((n for n, value in enumerate(args) if value is came), -1)
-        is_written = _is_in_place(getattr(function, "__name__", "")) and at == 0
-        before = tracked.version if not is_written or tracked.version is None else tracked.version + 1
+        at = ran.position(came)
+        before = tracked.version
+        if before is not None and at == 0 and ran.is_in_place:
+            before += 1
         scores = tracked.scores if _version(came) == before else None
-        for made in _tensors(result if isinstance(result, tuple | list) else (result,)):
+        for made in ran.results:
             if tracked.is_outer and made.shape in (came.shape[:-1], (*came.shape[:-1], 1)):
                 self._sum_features(tracked, came, made)
-            elif tracked.way < LONGEST_WAY and _is_still(came, made, name):
-                axes, after = None, None
-                if tracked.axes is not None and at == 0 and (moved := moved_axes(function, tracked.axes, args, options, made)):
+            if tracked.way >= LONGEST_WAY or not _is_still(came, made, ran.name):
+                continue
+            axes, after = None, None
+            if tracked.axes is not None:
+                moved = moved_axes(ran, tracked.axes, made) if at == 0 else None
+                if moved is not None:
                     axes, after = moved, scores
-                elif tracked.axes is not None and made.shape == came.shape:
+                elif made.shape == came.shape:
                     axes = tracked.axes
-                    after = None if scores is None else scores_after(name, scores, axes, at, args, options)
-                self._scores.put(made, Tracked(axes, after, tracked.is_outer, _version(made), tracked.way + 1))
+                    after = None if scores is None else scores_after(scores, axes, at, ran)
+            self._scores.put(made, Tracked(axes, after, tracked.is_outer, _version(made), tracked.way + 1))
 
-    def _carry(
-        self, weights: Weights, came: Tensor, function: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any
-    ) -> None:
+    def _carry(self, weights: Weights, came: Tensor, ran: Ran) -> None:
         """A function of weights has run."""
-        name = _plain(function)
-        for made in _tensors(result if isinstance(result, tuple | list) else (result,)):
-            if weights.way >= LONGEST_WAY or not _is_still(came, made, name):
+        for made in ran.results:
+            if weights.way >= LONGEST_WAY or not _is_still(came, made, ran.name):
                 continue
             after = weights._replace(way=weights.way + 1)
-            is_first = bool(args) and args[0] is came
-            moved = taken = None
+            is_first = ran.position(came) == 0
+            axes = None
             if weights.axes is not None and is_first:
-                moved = moved_axes(function, weights.axes, args, options, made)
-                taken = None if moved is not None else taken_axes(function, weights.axes, args, options)
-            if moved is not None or taken is not None:
-                after = after._replace(axes=taken if moved is None else moved)
-            elif name in FAITHFUL and is_first and made.shape == came.shape:
-                after = after._replace(is_zeroed=weights.is_zeroed or name == "nan_to_num")
-            elif name in PARTS:
+                axes = moved_axes(ran, weights.axes, made) or taken_axes(ran, weights.axes)
+            if axes is not None:
+                after = after._replace(axes=axes)
+            elif ran.name in FAITHFUL and is_first and made.shape == came.shape:
+                after = after._replace(is_zeroed=weights.is_zeroed or ran.name == "nan_to_num")
+            elif ran.name in PARTS:
                 after = after._replace(axes=None)
             elif not after.changed and not _is_equal(came, made):
-                after = after._replace(changed=name.strip("_"))
+                after = after._replace(changed=ran.name.strip("_"))
             self._weights.put(made, after)
 
-    def _combine(self, name: str, args: Sequence[Any], result: Any) -> None:
-        """Queries and keys that meet otherwise than in a product: (.., Lq, 1, D) with (.., 1, Lk, D), or by distance."""
-        if len(args) != 2 or not all(isinstance(t, Tensor) for t in args) or not isinstance(result, Tensor):
+    def _combine(self, ran: Ran) -> None:
+        """Queries and keys that meet in a sum, (.., Lq, 1, D) and (.., 1, Lk, D), or by their distance."""
+        result = ran.result
+        if len(ran.args) != 2 or not all(isinstance(t, Tensor) for t in ran.args) or not isinstance(result, Tensor):
             return
         if not result.is_floating_point() or self._scores.at(result) is not None or result.ndim < 2:
             return
-        first, second = ((1,) * (result.ndim - t.ndim) + tuple(t.shape) for t in args)
-        is_outer = any(a > b == 1 for a, b in zip(first, second, strict=True)) and any(
-            b > a == 1 for a, b in zip(first, second, strict=True)
-        )
-        if name == "cdist" or is_outer:
-            has_features = name != "cdist" and first[-1] == second[-1] > 1
+        first, second = ((1,) * (result.ndim - t.ndim) + tuple(t.shape) for t in ran.args)
+        pairs = list(zip(first, second, strict=True))
+        is_outer = any(a > b == 1 for a, b in pairs) and any(b > a == 1 for a, b in pairs)
+        if is_outer or ran.name == "cdist":
+            has_features = ran.name != "cdist" and first[-1] == second[-1] > 1
             self._scores.put(result, Tracked(None, None, has_features, _version(result), 0))
 
     def _sum_features(self, tracked: Tracked, came: Tensor, made: Any) -> None:
@@ -232,15 +227,16 @@ class Softmaxes:
         if isinstance(made, Tensor) and made.is_floating_point() and made.shape[: came.ndim - 1] == came.shape[:-1]:
             self._scores.put(made, Tracked(None, None, False, _version(made), tracked.way + 1))
 
-    def _fold(self, name: str, args: Sequence[Any], result: Any) -> None:
+    def _fold(self, ran: Ran) -> None:
         """Batch and heads merged in one axis by (B, H, L, D) -> (B·H, L, D), and what is made of that."""
-        if not isinstance(result, Tensor) or result.ndim != 3 or not args or not isinstance(args[0], Tensor):
+        result = ran.result
+        if not isinstance(result, Tensor) or result.ndim != 3 or not ran.args or not isinstance(ran.args[0], Tensor):
             return
-        came = args[0]
+        came = ran.args[0]
         fold = self._folds.at(came) if self._folds else None
         if fold is not None and result.shape[0] == came.shape[0]:
             self._folds.put(result, fold)
-        elif name in FOLDS and came.ndim == 4 and came.shape[2:] == result.shape[1:]:
+        elif ran.name in FOLDS and came.ndim == 4 and came.shape[2:] == result.shape[1:]:
             self._folds.put(result, (came.shape[0], came.shape[1]))
 
     def _disturb(self, written: Tensor) -> None:
@@ -261,45 +257,6 @@ class Softmaxes:
         return storage_of(tensor) in self._learned
 
 
-class Followed(Generic[T]):
-    """What is known of some tensors, for as long as they live."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], T]] = {}
-
-    def at(self, tensor: Any) -> T | None:
-        """What is known of a tensor."""
-        found = self._known.get(id(tensor))
-        return found[1] if found is not None and found[0]() is tensor else None
-
-    def put(self, tensor: Tensor, known: T) -> None:
-        """Take in what is known of a tensor."""
-        number = id(tensor)
-        self._known[number] = (weakref.ref(tensor, lambda _: self._known.pop(number, None)), known)
-
-    def items(self) -> list[tuple[Tensor, T]]:
-        """The tensors that live, and what is known of them."""
-        found = ((ref(), known) for ref, known in list(self._known.values()))
-        return [(tensor, known) for tensor, known in found if tensor is not None]
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._known.clear()
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-
-def _plain(function: Any) -> str:
-    """The name of a function, that of `masked_fill_` without its sign."""
-    name = str(getattr(function, "__name__", ""))
-    return name if name.startswith("__") else name.rstrip("_")
-
-
-def _is_in_place(name: str) -> bool:
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
-
-
 def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
@@ -315,12 +272,3 @@ def _is_still(weights: Tensor, made: Tensor, name: str) -> bool:
 def _is_equal(weights: Tensor, made: Tensor) -> bool:
     """Whether a function left every number as it was, as one that hides again what is hidden."""
     return made is not weights and made.shape == weights.shape and torch.equal(made.detach(), weights.detach())
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among some values, and in the lists among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from (each for each in value if isinstance(each, Tensor))
