@@ -123,8 +123,16 @@ PAGE: dict[str, str] = {
     "picture.all": "各头",
     "picture.mean": "各头的平均",
     # the commands, and what look prints
-    "look.help": "显示预训练模型的每个头在 TEXT 里把哪些词连在一起。",
-    "look.help.text": "要看的句子，放在引号里。",
+    "look.help": "显示预训练模型的每个头在 TEXT 里把哪些词连在一起，或显示您自己代码里的每个头。",
+    "look.help.text": "要看的句子，放在引号里。FILE:CLASS、NOTE.md:CLASS 和 package.module:CLASS 是代码，"
+    "会在限制之下用随机嵌入运行一次（不是沙箱：只看您愿意运行的代码）；其他带冒号的文字都是句子。",
+    "look.help.json": "用于代码：改为打印一个 JSON 对象。",
+    "look.code": "按代码理解：{target}，用随机权重和随机嵌入运行一次；在观察下，输出与不用 headwise 时逐位相同",
+    "look.code.map": "第 {layer} 张图：{name}，（批量，头，查询，键）= {shape}",
+    "look.code.head": "头",
+    "look.code.entropy": "熵（均匀时：{most}）",
+    "look.code.distance": "向前看的 token 数",
+    "look.code.strongest": "最强的连接",
     "look.help.model": "Hugging Face 模型名或文件夹；不给则用内嵌的 all-MiniLM-L6-v2。",
     "look.help.query": "只显示这个词（或相邻的几个词）的连接。",
     "look.help.layer": "要画出并逐步讲解的层，从 0 数起（可重复）。",
@@ -182,6 +190,11 @@ PAGE: dict[str, str] = {
     "refuse.sample_of_text": "样本属于一批图，而文本是单独读的，却给了 --sample：请去掉它，或给出 --maps。",
     "refuse.max_mb": "整页总要有一些字节，但给的是 --max-mb {got}：请给大于 0 的数。",
     "refuse.no_text_file": "文本必须在能按 UTF-8 读的文件里，但 {file} 不行（{reason}）：请检查路径。",
+    "refuse.code_alone": "{target} 是代码，而 {given} 用于预训练模型所读的句子：请去掉。",
+    "refuse.no_code": "{given} 用于代码（FILE:CLASS 或 package.module:CLASS），但给的不是代码：请去掉，或写明代码。",
+    "refuse.look_failed": "{target} 必须能运行一次才能显示它的头，但失败了：{error}。"
+    "请用 --init 和 --call 说明怎样构造和调用。",
+    "refuse.look_random": "{target} 两次运行必须给出相同的输出才能比较，但并不相同：请在 eval 模式下去掉随机数。",
     "refuse.no_maps": "至少要有一张注意力图，但一张也没看到（没看到的：{reason}）：请在模型运行时观察它。",
     "refuse.empty_map": "注意力图必须有样本、头、查询和键，但 {name} 的是 {shape}：请去掉它。",
     "refuse.page_too_large": "整页最多 {limit} 百万字节，但 {layers} 层即使合并到 32 × 32 也要 {least}："
