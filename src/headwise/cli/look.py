@@ -1,8 +1,9 @@
-"""headwise look: which words every head of a pretrained model links in a text, as one page."""
+"""headwise look: which words every head of a pretrained model links in a text, and the maps of code or of a file."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import click
 
+from headwise.cli.code_target import code_target
 from headwise.cli.progress import told
+from headwise.cli.trace import SECONDS, as_object, positive
 from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
 from headwise.pages.requests import check_maps
@@ -42,6 +45,13 @@ NAME = "look"
 )  # fmt: skip
 @click.option("--max-mb", metavar="N", type=float, default=MAX_MB, cls=WordedOption, help="look.help.max_mb")
 @click.option("--open", "opened", is_flag=True, cls=WordedOption, help="look.help.open")
+@click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")
+@click.option("--call", metavar="JSON", cls=WordedOption, help="trace.help.call")
+@click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="look.help.json")
+@click.option(
+    "--seconds", metavar="N", type=int, callback=positive, cls=WordedOption, help="trace.help.seconds",
+    fills={"seconds": str(SECONDS)},
+)  # fmt: skip
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
 @click.pass_context
@@ -61,15 +71,35 @@ def look(
     output: Path | None,
     max_mb: float,
     opened: bool,
+    init: str | None,
+    call: str | None,
+    as_json: bool,
+    seconds: int | None,
     force: bool,
 ) -> None:
-    """Look at one text, or at maps."""
+    """Look at one text, at code, or at maps."""
     lang = language(ctx)
     given = [name for name, value in (("TEXT", text), ("--file", file), ("--maps", maps)) if value is not None]
     if len(given) != 1:
         raise refusal("refuse.one_source", given=", ".join(given) if given else "-")
     if not 0 < max_mb < float("inf"):
         raise refusal("refuse.max_mb", got=f"{max_mb:g}")
+    of_code = [("--init", init), ("--call", call), ("--json", as_json or None), ("--seconds", seconds)]
+    if text is not None and (target := code_target(text)) is not None:
+        others = [("--pair", pair), ("--model", model), ("--cut", cut or None), ("--query", query)]
+        if unread := [name for name, value in (*others, ("--sample", sample or None)) if value is not None]:
+            raise refusal("refuse.code_alone", target=target, given=", ".join(unread))
+        request = {
+            "init": as_object("--init", init), "call": as_object("--call", call), "layer": layer, "head": head,
+            "seconds": seconds or SECONDS, "lang": lang,
+        }  # fmt: skip
+        wanted = output if output is not None else _free_name() if opened else None
+        _show_code(target, request, None if wanted is None else Place(wanted, max_mb, force), lang, as_json=as_json)
+        if wanted is not None and opened:
+            click.launch(wanted.resolve().as_uri())
+        return
+    if unread := [name for name, value in of_code if value is not None]:
+        raise refusal("refuse.no_code", given=", ".join(unread))
     place = Place(output if output is not None else _free_name(), max_mb, force)
     if maps is not None:
         others = [("--pair", pair), ("--model", model), ("--cut", cut or None)]
@@ -114,6 +144,29 @@ def _show_text(
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     show(seen, Console())
+
+
+def _show_code(target: str, request: Mapping[str, object], place: Place | None, lang: str, *, as_json: bool) -> None:
+    """Run what a person wrote, print its heads, and write the page where one is asked for."""
+    with told(lang) as tell:
+        from headwise.pages.code import look_at_code, show_code
+        from headwise.pages.files import check_output, write_page
+
+        if place is not None:
+            check_output(place.file, force=place.force, of_maps=True)
+        tell("step.tracing", {"target": target})
+        seen = look_at_code(target, **request)  # type: ignore[arg-type]  # by their names
+        if place is not None:
+            tell("step.writing", {"file": place.file})
+            write_page(seen.page(), place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+    if as_json:
+        click.echo(json.dumps(seen.to_dict(), indent=1))
+    else:
+        from rich.console import Console
+
+        show_code(seen, Console())
+    if place is not None:
+        click.echo(visible(say("look.wrote", lang=lang, file=place.file)), err=as_json)
 
 
 def _show_maps(maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ...]], place: Place, lang: str) -> None:

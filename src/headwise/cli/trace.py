@@ -27,8 +27,8 @@ SECONDS = 60
 KINDS = {"class": "trace.kind.class", "function": "trace.kind.function"}
 
 
-def positive(_: click.Context, __: click.Parameter, value: int) -> int:
-    if value < 1:
+def positive(_: click.Context, __: click.Parameter, value: int | None) -> int | None:
+    if value is not None and value < 1:
         raise click.BadParameter(f"{value} < 1")
     return value
 

@@ -22,6 +22,7 @@ from headwise.maps.indexing import Taken, count, run, whole
 from headwise.maps.logits import Logits
 from headwise.maps.logsum import LogSum
 from headwise.maps.lse import check_lse, deviation, differentiable_sums, normalized
+from headwise.maps.own_scores import scores_held
 from headwise.maps.recompute import Reading, differentiable, of_rows
 from headwise.maps.strips import Strip, exact, strips
 from headwise.maps.tiling import Region, wide_type
@@ -37,6 +38,8 @@ ENTRIES = 1 << 20
 
 class AttentionMap(WeightMap):
     """The weights (B, Hq, Lq, Lk) of one call of attention, before dropout; made by `attention_map` and `watch`.
+
+    Made from the scores that a model computed by hand, where q and k are not known, it holds those, in O(L²) memory.
 
     It holds q and k, and computes what is looked at from them: `m[0, 1, 10]` is one row, `m.entropy()` one pass in
     O(L) memory. float32, or float64 where q is. Everything but the given lse is differentiable with respect to q, k,
@@ -172,6 +175,9 @@ class AttentionMap(WeightMap):
         if call.mask is not None:
             text = repr(call.mask)
             terms.append("mask=" + (text if len(text) <= LONGEST_MASK_SHOWN else f"{text[:LONGEST_MASK_SHOWN]}…"))
+        if (held := scores_held(call)) is not None:
+            size = held.numel() * held.element_size()
+            return f"AttentionMap({', '.join([*terms, f'scores held: {size / 2**20:.1f} MiB'])})"
         terms += [name for name in ("attn_bias", "sink", "weight") if getattr(call, name) is not None]
         terms += [f"{name}={x}" for name in ("scale", "softcap") if (x := getattr(call, name)) is not None]
         return f"AttentionMap({', '.join([*terms, *(['lse known'] if self._is_lse_known() else [])])})"

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.errors import AttentionError
 from headwise.watching import stack
-from headwise.watching.record import Record
+from headwise.watching.record import Record, unreadable
 from headwise.watching.seen import Seen
 from headwise.watching.softmaxes import Softmaxes
 
@@ -55,7 +55,7 @@ class Ears:
         self.functions: list[dict[str, Any]] | None = None
         # the length of the sequences that nn.TransformerEncoder is running on
         self.padded_length: int | None = None
-        self.softmaxes = Softmaxes()
+        self.softmaxes = Softmaxes(self.add, names)
         self._elsewhere: dict[int, int] = {}
         self._thread = threading.get_ident()
         self._mode: TorchFunctionMode | None = None
@@ -76,11 +76,10 @@ class Ears:
             self._mode, self.is_listening = None, False
             stack.remove(mode)
             self.running.clear()
-            for name, shape in self.softmaxes.weighing.items():
+            for name, why in self.softmaxes.close().items():
                 self.seen._miss(
                     name,
-                    f"computes a softmax of its own over {shape}, and multiplies by it: if that is attention, its q "
-                    "and k never met a function that is known: call F.scaled_dot_product_attention, or make the map by "
+                    f"{why}: if that is attention, call F.scaled_dot_product_attention, or make the map by "
                     "hw.attention_map(q, k)",
                 )
 
@@ -237,16 +236,3 @@ def _runs(frame: FrameType | None) -> bool:
 def no_map(error: Exception) -> str:
     """Why a call that ran has no map, given what its reading raised."""
     return f"its call takes a form that a map has not: {(str(error) or repr(error)).splitlines()[0]}"
-
-
-def unreadable(q: Any) -> str:
-    """Why the numbers of a query cannot be kept; "" where they can."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "ran inside a torch.func transform, whose tensors end with it: watch outside of vmap, grad or jvp"
-    if type(q) not in (Tensor, nn.Parameter):
-        return f"ran on {type(q).__name__}, not on plain tensors: watch it on those"
-    if q.is_nested:
-        return "ran on nested tensors: pad them, and hide the padding by a mask"
-    if q.device.type == "meta":
-        return "ran on the meta device, which has no numbers: move the model to another"
-    return ""

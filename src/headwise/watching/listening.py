@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from headwise.masks import as_mask
@@ -15,10 +16,11 @@ from headwise.ops.additive import additive_attention
 from headwise.ops.attention import attention
 from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
-from headwise.watching.ears import UNREAD, Ears, no_map, unreadable
+from headwise.watching.ears import UNREAD, Ears, no_map
+from headwise.watching.followed import Ran
 from headwise.watching.hugging_face import unpacked
 from headwise.watching.kernels import FUSED, Kernels, of_fused, of_sdpa, sdpa_is_fused, with_lse
-from headwise.watching.record import Record
+from headwise.watching.record import Record, unreadable
 from headwise.watching.softmaxes import SOFTMAXES
 
 __all__ = ["Listening"]
@@ -87,10 +89,16 @@ class Listening(TorchFunctionMode):
         ears = self._ears
         if ears.asked is not None:
             return
-        if func not in SOFTMAXES:
-            ears.softmaxes.go_on(func, args, options, result)
-        elif ears.is_open and (name := ears.where()) is not None:
-            ears.softmaxes.begin(name, result)
+        # what an assignment gives is what it wrote to
+        ran = Ran(func, args, options, args[0] if func is Tensor.__setitem__ else result)
+        try:
+            if func not in SOFTMAXES:
+                ears.softmaxes.go_on(ran)
+            elif ears.is_open and (name := ears.where()) is not None:
+                ears.softmaxes.begin(name, ran)
+        except UNREAD as error:
+            if ears.is_open and (name := ears.where()) is not None:
+                ears.seen._miss(name, no_map(error))
 
 
 def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:

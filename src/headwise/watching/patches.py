@@ -12,7 +12,8 @@ from torch import nn
 
 from headwise.watching import hugging_face, native
 from headwise.watching.chosen import is_native_layer
-from headwise.watching.ears import UNREAD, Ears, no_map, unreadable
+from headwise.watching.ears import UNREAD, Ears, no_map
+from headwise.watching.record import unreadable
 from headwise.watching.spots import Call, Spot, replaced
 
 __all__ = ["Patches"]

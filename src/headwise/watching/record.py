@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.maps import AttentionMap, attention_map
 from headwise.maps.making import additive_map
 from headwise.masks import Mask
 
-__all__ = ["Record"]
+__all__ = ["Record", "unreadable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,3 +58,16 @@ def _held(t: Tensor, *, grad: bool) -> Tensor:
         return t
     with torch.inference_mode(False):
         return t.clone()
+
+
+def unreadable(q: Any) -> str:
+    """Why the numbers of a query cannot be kept; "" where they can."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "ran inside a torch.func transform, whose tensors end with it: watch outside of vmap, grad or jvp"
+    if type(q) not in (Tensor, nn.Parameter):
+        return f"ran on {type(q).__name__}, not on plain tensors: watch it on those"
+    if q.is_nested:
+        return "ran on nested tensors: pad them, and hide the padding by a mask"
+    if q.device.type == "meta":
+        return "ran on the meta device, which has no numbers: move the model to another"
+    return ""

@@ -123,8 +123,18 @@ PAGE: dict[str, str] = {
     "picture.all": "all its heads",
     "picture.mean": "mean of its heads",
     # the commands, and what look prints
-    "look.help": "Show which words every head of a pretrained model links in TEXT.",
-    "look.help.text": "The sentence to look at, between quotes.",
+    "look.help": "Show which words every head of a pretrained model links in TEXT, or the heads of your own code.",
+    "look.help.text": "The sentence to look at, between quotes. FILE:CLASS, NOTE.md:CLASS and package.module:CLASS are "
+    "code, which is run once on random embeddings, with limits (not a sandbox: only look at code that you would run); "
+    "any other text with a colon is a sentence.",
+    "look.help.json": "Of code: print one JSON object instead.",
+    "look.code": "Understood as code: {target}, run once with random weights on random embeddings; watched, its output "
+    "is bit for bit that of a run without headwise",
+    "look.code.map": "Map {layer}: {name}, (batch, heads, queries, keys) = {shape}",
+    "look.code.head": "head",
+    "look.code.entropy": "entropy (even: {most})",
+    "look.code.distance": "tokens back",
+    "look.code.strongest": "strongest link",
     "look.help.model": "A Hugging Face name or a folder; without it, the embedded all-MiniLM-L6-v2.",
     "look.help.query": "Show only the links of this word, or of these words side by side.",
     "look.help.layer": "The layer to draw and to walk through, from 0 (may be repeated).",
@@ -188,6 +198,14 @@ PAGE: dict[str, str] = {
     "refuse.max_mb": "The page must be allowed some bytes, but --max-mb {got} came: give a number above 0.",
     "refuse.no_text_file": "The text must be in a file that can be read as UTF-8, but {file} cannot ({reason}): check "
     "the path.",
+    "refuse.code_alone": "{target} is code, and {given} can only be given with a sentence for a pretrained model: "
+    "leave it out.",
+    "refuse.no_code": "{given} can only be given with code, FILE:CLASS or package.module:CLASS, but what came is none: "
+    "leave it out, or name the code.",
+    "refuse.look_failed": "{target} must run once to show its heads, but fails: {error}. Say how it is built and "
+    "called by --init and --call.",
+    "refuse.look_random": "{target} must give the same output twice to be compared, but does not: leave the random "
+    "numbers out in eval mode.",
     "refuse.no_maps": "At least one map is needed to look at, but none was seen (unseen: {reason}): watch a model that "
     "attends while it runs.",
     "refuse.no_maps_file": "Maps must be in a file that exists, but there is no file {file}: give the one that "

@@ -1,0 +1,203 @@
+"""Code: the maps of a class or function that a person wrote, of one call on random embeddings."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headwise.errors import InputError
+from headwise.pages.heat import Heat
+from headwise.recording.child import in_child
+from headwise.wording import refusal, say
+
+if TYPE_CHECKING:
+    from headwise.maps import AttentionMap
+    from headwise.pages.page import Page
+
+__all__ = ["CodeLook", "look_at_code", "show_code"]
+
+ENTRY = "headwise.pages.code_child:answer"
+SECONDS = 60
+WIDTH = 100
+# as many embeddings as a map has queries bear these words
+SENTENCE = ("The", "animal", "didn't", "cross", "the", "street", "because", "it", "was", "too", "tired")
+
+
+@dataclass(frozen=True, eq=False)
+class CodeLook:
+    """The maps of one call of code, in running order.
+
+    target: what the person named. init, call: how it was built and called; sizes: of the letters in them. layer, head:
+    the maps and heads to draw, empty: the first. unseen: what could not be seen, and why.
+    """
+
+    target: str
+    init: Mapping[str, Any]
+    call: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    maps: Mapping[str, AttentionMap]
+    unseen: Mapping[str, str]
+    layer: tuple[int, ...] = ()
+    head: tuple[int, ...] = ()
+    lang: str = "en"
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The words of the embeddings; none where there are more queries than words."""
+        length = next(iter(self.maps.values())).shape[2]
+        return SENTENCE[:length] if length <= len(SENTENCE) else ()
+
+    def page(self) -> Page:
+        """Every head of every map, to look at: one file that opens anywhere."""
+        from headwise.pages.subjects import page_of_maps
+
+        tokens = list(self.tokens) if self.tokens else None
+        return page_of_maps(self.maps, tokens=tokens, query=None, layer=self.layer, head=self.head, lang=self.lang)
+
+    def to_dict(self) -> dict[str, Any]:
+        """How the code was called, and every map with its weights: {"schema": 1, ...}."""
+        return {
+            "schema": 1,
+            "target": self.target,
+            "init": dict(self.init),
+            "call": dict(self.call),
+            "sizes": dict(self.sizes),
+            "tokens": list(self.tokens),
+            "maps": [
+                {
+                    "name": name,
+                    "shape": list(made.shape),
+                    "entropy": _numbers(made.entropy().mean(-1).tolist()),
+                    "distance": _numbers(made.distance().tolist()),
+                    "weights": _numbers(made.dense().tolist()),
+                }
+                for name, made in self.maps.items()
+            ],
+            "unseen": dict(self.unseen),
+        }
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
+        with console.capture() as captured:
+            show_code(self, console)
+        return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())
+
+
+def look_at_code(
+    target: str,
+    *,
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    layer: tuple[int, ...] = (),
+    head: tuple[int, ...] = (),
+    seconds: int = SECONDS,
+    lang: str = "en",
+) -> CodeLook:
+    """The maps of one call of "FILE:NAME" or "package.module:NAME", which runs in a child process with limits.
+
+    init, call: as `trace` takes them; None: they are found. Raises InputError where it cannot be run, or has no map.
+    """
+    request = {"target": target, "init": init, "call": call, "lang": lang}
+    answer = in_child(ENTRY, request, seconds=seconds)
+    if "refused" in answer:
+        raise InputError(str(answer["refused"]))
+    unseen = {str(name): str(why) for name, why in answer["unseen"].items()}
+    if not answer["maps"]:
+        reasons = "; ".join(f'"{name}" {reason}' for name, reason in unseen.items())
+        raise refusal("refuse.no_maps", reason=reasons or "-")
+    from headwise.maps import load_maps
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "maps.safetensors"
+        file.write_bytes(base64.b64decode(answer["maps"]))
+        maps = dict(load_maps(file))
+    made = CodeLook(target, answer["init"], answer["call"], answer["sizes"], maps, unseen, layer, head, lang)
+    _check_places(made)
+    return made
+
+
+def show_code(look: CodeLook, console: Console) -> None:
+    """Print the maps of code to the width and with the colours that the console has."""
+    for part in _parts(look):
+        console.print(part)
+
+
+def _check_places(look: CodeLook) -> None:
+    """Refuse a map or a head that is not there."""
+    maps = list(look.maps.values())
+    for layer in look.layer:
+        if not 0 <= layer < len(maps):
+            raise refusal("refuse.layer", model=look.target, last=len(maps) - 1, count=len(maps), got=layer)
+    for layer in look.layer or (0,):
+        for head in look.head:
+            count = maps[layer].shape[1]
+            if not 0 <= head < count:
+                raise refusal("refuse.head", layer=layer, last=count - 1, count=count, got=head)
+
+
+def _parts(look: CodeLook) -> Iterator[RenderableType]:
+    # everything is a Text: a str would have its brackets read as markup
+    sizes = ", ".join(f"{name}={size}" for name, size in look.sizes.items())
+    yield Text(say("look.code", lang=look.lang, target=look.target), style="bold")
+    for name, value in (("--init", look.init), ("--call", look.call)):
+        yield Text(f"  {name} '{json.dumps(value, ensure_ascii=False)}'")
+    yield Text(f"  {sizes}")
+    for n, (name, made) in enumerate(look.maps.items()):
+        yield Text()
+        title = say("look.code.map", lang=look.lang, layer=n, name=name or "-", shape=tuple(made.shape))
+        yield Text(title, style="bold")
+        yield _heads(look, made)
+        if n in (look.layer or (0,)):
+            yield from _drawn(look, n, made)
+    for name, why in look.unseen.items():
+        yield Text()
+        yield Text(say("look.unseen", lang=look.lang, module=name or "-", reason=why))
+
+
+def _heads(look: CodeLook, made: AttentionMap) -> Table:
+    """One row a head, over all samples: how even it is, how far it looks back, and its strongest link."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("head", "entropy", "distance", "strongest"):
+        table.add_column(say(f"look.code.{column}", lang=look.lang, most=f"{math.log(max(1, made.shape[3])):.2f}"))
+    entropy, distance = made.entropy().mean(2), made.distance()
+    dense = made.dense()[0]
+    for head in range(made.shape[1]):
+        place = int(dense[head].nan_to_num(-1.0).argmax())
+        query, key = divmod(place, made.shape[3])
+        strongest = f"{_token(look, query)} → {_token(look, key)} {float(dense[head, query, key]):.2f}"
+        row = (str(head), f"{float(entropy[:, head].mean()):.2f}", f"{float(distance[:, head].mean()):+.2f}", strongest)
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _drawn(look: CodeLook, layer: int, made: AttentionMap) -> Iterator[RenderableType]:
+    """The heads that are drawn, of the first sample, where rows and columns are the same tokens."""
+    if made.shape[2] != made.shape[3]:
+        return
+    names = [_token(look, n) for n in range(made.shape[2])]
+    for head in look.head or (0,):
+        yield Text(say("look.map", lang=look.lang, layer=layer, head=head), style="bold")
+        yield Heat(made[0, head].tolist(), names, (), look.lang)
+
+
+def _numbers(values: Any) -> Any:
+    """Lists of numbers as JSON can hold them: None in the place of NaN."""
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    return values if math.isfinite(values) else None
+
+
+def _token(look: CodeLook, n: int) -> str:
+    return look.tokens[n] if n < len(look.tokens) else str(n)

@@ -1,0 +1,91 @@
+"""Followed: what is known of some tensors for as long as they live, and a function that has run on them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from torch import Tensor
+
+__all__ = ["Followed", "Ran", "tensors_of"]
+
+T = TypeVar("T")
+
+
+class Followed(Generic[T]):
+    """What is known of some tensors, for as long as they live."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Tensor], T]] = {}
+
+    def at(self, tensor: Any) -> T | None:
+        """What is known of a tensor."""
+        found = self._known.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
+
+    def put(self, tensor: Tensor, known: T) -> None:
+        """Take in what is known of a tensor."""
+        number = id(tensor)
+        self._known[number] = (weakref.ref(tensor, lambda _: self._known.pop(number, None)), known)
+
+    def items(self) -> list[tuple[Tensor, T]]:
+        """The tensors that live, and what is known of them."""
+        found = ((ref(), known) for ref, known in list(self._known.values()))
+        return [(tensor, known) for tensor, known in found if tensor is not None]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+
+class Ran(NamedTuple):
+    """A function that has run: its arguments, and what it gave; of an assignment what it was written to."""
+
+    function: Any
+    args: Sequence[Any]
+    options: Mapping[str, Any]
+    result: Any
+
+    @property
+    def full_name(self) -> str:
+        """The name of the function."""
+        return str(getattr(self.function, "__name__", ""))
+
+    @property
+    def name(self) -> str:
+        """The name of the function, that of `masked_fill_` without its sign."""
+        name = self.full_name
+        return name if name.startswith("__") else name.rstrip("_")
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it writes to its first argument."""
+        name = self.full_name
+        return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+    @property
+    def inputs(self) -> Iterator[Tensor]:
+        """The tensors that it was given."""
+        return tensors_of((*self.args, *self.options.values()))
+
+    @property
+    def results(self) -> Iterator[Tensor]:
+        """The tensors that it gave."""
+        return tensors_of(self.result if isinstance(self.result, tuple | list) else (self.result,))
+
+    def position(self, tensor: Tensor) -> int:
+        """Where among the arguments a tensor is; -1: not there by itself."""
+        return next((n for n, value in enumerate(self.args) if value is tensor), -1)
+
+
+def tensors_of(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among some values, and in the lists among them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from (each for each in value if isinstance(each, Tensor))

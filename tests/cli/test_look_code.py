@@ -1,0 +1,117 @@
+"""headwise look FILE:CLASS: one call of anyone's code, its heads printed, written and refused, in both languages."""
+
+import json
+
+import pytest
+
+from headwise.cli.code_target import code_target
+
+CODE = """
+import math
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        B, L, D = x.shape
+        q, k, v = (t.view(B, L, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        scores = scores.masked_fill(torch.ones(L, L).tril() == 0, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, L, D)
+
+
+class Pooling(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.score = nn.Linear(dim, 1)
+
+    def forward(self, x):
+        return self.score(x).softmax(1).transpose(1, 2) @ x
+
+
+class Broken(nn.Module):
+    def forward(self, x):
+        raise KeyError("nothing")
+
+
+def attention(q, k, v):
+    return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+"""
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "attn.py").write_text(CODE, encoding="utf-8")
+    (tmp_path / "note.md").write_text(f"# A note\n\n```python\n{CODE}```\n", encoding="utf-8")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "inner.py").write_text(CODE, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", ["attn.py:Attention", "note.md:Attention"])
+def test_the_heads_of_a_class_are_printed_with_how_it_was_called(headwise, code, target):
+    done = headwise("look", target, "--init", '{"dim": 8, "heads": 2}', "--call", '{"x": [3, 5, 8]}')
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"Understood as code: {target}" in done.stdout
+    assert "B=3, L=5, H=2, d=4, D=8" in done.stdout
+    assert "(3, 2, 5, 5)" in done.stdout
+    # a causal mask: the first word has itself only
+    assert "0 The    100█" in done.stdout
+    assert list(code.glob("*.html")) == []
+
+
+def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code):
+    found = json.loads(headwise("look", "attn.py:Attention", "--json").stdout)
+    (made,) = found["maps"]
+    B, H, L, _ = made["shape"]
+    assert (found["schema"], found["target"], L) == (1, "attn.py:Attention", len(found["tokens"]))
+    assert (found["sizes"]["B"], found["sizes"]["H"], found["unseen"]) == (B, H, {})
+    assert all(abs(sum(row) - 1) < 1e-5 for row in made["weights"][0][0])
+    assert made["weights"][0][0][0] == [1.0] + [0.0] * (L - 1)
+    spoken = headwise("look", "attn.py:attention", "--lang", "zh").stdout
+    assert "按代码理解：attn.py:attention" in spoken
+
+
+def test_the_page_is_written_where_it_is_asked_for(headwise, code):
+    done = headwise("look", "attn.py:Attention", "-o", "heads.html")
+    assert done.exit_code == 0
+    assert done.stdout.endswith("Written: heads.html\n")
+    assert "Content-Security-Policy" in (code / "heads.html").read_text(encoding="utf-8")
+    again = headwise("look", "attn.py:Attention", "-o", "heads.html")
+    assert again.exit_code != 0
+    assert "heads.html" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("attn.py:Pooling",), "its scores are no product of queries and keys"),
+        (("attn.py:Broken",), "fails: KeyError: 'nothing'"),
+        (("missing.py:Attention",), "there is no missing.py"),
+        (("attn.py:Nothing",), "it defines Attention, Pooling, Broken, attention"),
+        (("attn.py:Attention", "--query", "it"), "attn.py:Attention is code, and --query can only be given"),
+        (("attn.py:Attention", "--layer", "3"), "from 0 to 0, since attn.py:Attention has 1, but 3 came"),
+        (("attn.py:Attention", "--head", "99"), "but 99 came"),
+        (("Note: this", "--init", "{}"), "--init can only be given with code"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_refused_in_one_sentence(headwise, code, args, sentence):
+    done = headwise("look", *args)
+    assert done.exit_code != 0
+    assert sentence in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_text_that_holds_a_colon_is_a_text(code):
+    texts = ["Remember: it", "a:b", "12:30", "http://x.org:Page", "attn:Attention", "a file.py: that", "time.is:money",
+             "see attn.py:", "see new.py:Attention", ":Attention", "x\0y:Name"]  # fmt: skip
+    assert [text for text in texts if code_target(text) is not None] == []
+    named = ["attn.py:Attention", "note.md:A.b", "missing.py:Attention", "headwise.layer:MultiHeadAttention",
+             "torch.nn:Linear"]  # fmt: skip
+    assert [text for text in named if code_target(text) is None] == []
