@@ -75,7 +75,7 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "值的宽度",
     "doctor.axis.parameter": "宽度",
     "doctor.axis.other": "别的大小",
-    "doctor.missed.no_time": "没有时间再检查它",
+    "doctor.missed.no_budget": "一次检查的运行次数已用完",
     "doctor.missed.patches_left": "第 {lines} 行的没有全部试过；加 --fix 会多试一些",
     "doctor.missed.patches_left_at_last": "第 {lines} 行的没有全部试过",
     "doctor.missed.too_wide": "太宽，没有试",

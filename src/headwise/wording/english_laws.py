@@ -80,7 +80,7 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "width of a value",
     "doctor.axis.parameter": "width",
     "doctor.axis.other": "another size",
-    "doctor.missed.no_time": "there was no time left for it",
+    "doctor.missed.no_budget": "it would have taken more runs than one examination makes",
     "doctor.missed.patches_left": "of line {lines} not all were tried; --fix tries more of them",
     "doctor.missed.patches_left_at_last": "of line {lines} not all were tried",
     "doctor.missed.too_wide": "they are wider than what is tried",
