@@ -67,9 +67,13 @@ def test_work_is_counted_by_operations_and_numbers_and_by_this_thread_alone():
 
 
 def test_a_loop_that_never_ends_is_ended_by_its_operations_and_told():
-    with pytest.raises(Endless, match=f"ran {OPERATIONS} operations of torch and had not ended"), Guarded():
-        while True:
-            torch.ones(1).add_(1)
+    def endless():
+        with Guarded():
+            while True:
+                torch.ones(1).add_(1)
+
+    with pytest.raises(Endless, match=f"ran {OPERATIONS} operations of torch and had not ended"):
+        endless()
     (failed,) = find(Looping, namespace=globals()).failures
     assert str(failed.error) == f"the call ran {OPERATIONS} operations of torch and had not ended"
     found = hw.doctor(Looping)

@@ -9,6 +9,7 @@ from torch import nn
 
 from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
+from headwise.diagnosis.checks.forward import forward_suspects, no_forward
 from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
@@ -67,6 +68,10 @@ def diagnosed(
         target = apart(target)
     is_published = bool(own) and all(is_installed(each) for each in own)
     held = Held()
+    if lacking := forward_suspects(target):
+        return Diagnosis(title, "faulty", findings_of(lacking, files, held, lang), {}, "", lang)
+    if why := no_forward(target, lang):
+        return Diagnosis(title, "not examined", (), {}, why, lang)
     exams, whole, reason, nearest = _seen(target, namespace, own, {"init": init, "call": call}, held)
     missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
     if not exams:

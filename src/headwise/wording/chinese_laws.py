@@ -130,4 +130,15 @@ LAWS: dict[str, str] = {
     "doctor.evidence.apart": "输出误差 {error}；没有试过怎样改正。",
     "doctor.missed.no_ideal": "无法由这段代码算出应有的输出",
     "doctor.missed.torch_layer": "由 torch 自带的注意力层一步算出；检查的是它怎样被调用",
+    "doctor.mask_multiplied.what": "分数乘以掩码：被遮住的分数变成 0，而不是 -inf。",
+    "doctor.mask_multiplied.why": "exp(0) 等于 1：被遮住的键仍得到一个查询至多 {leak} 的权重。",
+    "doctor.mask_multiplied.fix": '在 softmax 之前把被遮住的分数填成 float("-inf")，不要相乘。',
+    "doctor.softmax_replaced.what": "权重由 {name} 得出，而不是 softmax：一个查询的权重之和不是 1。",
+    "doctor.softmax_replaced.why": "权重可能为负；-inf 的分数经 softmax 得 0，这里却变成 NaN。",
+    "doctor.softmax_replaced.fix": "在键的那一维（dim={axis}）用 softmax。",
+    "doctor.forward_missing.what": "{name} 没有 forward：这里的方法名是 {was}。",
+    "doctor.forward_missing.why": "nn.Module 调用的是 forward；调用这个模块会失败。",
+    "doctor.forward_missing.fix": "把它改名为 forward。",
+    "doctor.no_forward": "{name} 没有 nn.Module 要调用的 forward；它自己的方法有：{said}。"
+    "请把计算注意力的那个改名为 forward。",
 }

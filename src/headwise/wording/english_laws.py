@@ -138,4 +138,17 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",
     "doctor.missed.torch_layer": "torch's own attention layer computes it in one step; what is examined is how it is "
     "called",
+    "doctor.mask_multiplied.what": "The scores are multiplied by the mask: masked scores become 0, not -inf.",
+    "doctor.mask_multiplied.why": "exp(0) is 1: masked keys still get up to {leak} of a query's weight.",
+    "doctor.mask_multiplied.fix": 'Fill masked scores with float("-inf") before the softmax; do not multiply.',
+    "doctor.softmax_replaced.what": "The weights come from {name} and not from a softmax: those of a query do not sum "
+    "to 1.",
+    "doctor.softmax_replaced.why": "Weights may be negative, and a score of -inf, which a softmax turns into 0, "
+    "becomes NaN.",
+    "doctor.softmax_replaced.fix": "Use a softmax over the axis of the keys, dim={axis}.",
+    "doctor.forward_missing.what": "{name} has no forward: the method that stands here is called {was}.",
+    "doctor.forward_missing.why": "nn.Module calls forward; a call of this module fails.",
+    "doctor.forward_missing.fix": "Rename it to forward.",
+    "doctor.no_forward": "{name} has no forward, which nn.Module calls; its own methods are: {said}. "
+    "Rename the one that computes the attention.",
 }

@@ -147,6 +147,11 @@ def _softmax_axis(code: Code, _: Suspect) -> Iterator[Edits]:
 
 
 def _softmax_missing(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    if suspect.words == "softmax_replaced":
+        scores = receiver(code.node) or next(iter(getattr(code.node, "args", [])), getattr(code.node, "left", None))
+        if isinstance(scores, ast.expr):
+            yield (code.edit(code.node, f"{code.bracketed(scores)}.softmax(dim={suspect.said.get('axis', -1)})"),)
+        return
     yield (code.edit(code.node, f"({code.of(code.node)}).softmax(dim={suspect.said.get('axis', -1)})"),)
 
 
