@@ -141,4 +141,13 @@ LAWS: dict[str, str] = {
     "doctor.forward_missing.fix": "把它改名为 forward。",
     "doctor.no_forward": "{name} 没有 nn.Module 要调用的 forward；它自己的方法有：{said}。"
     "请把计算注意力的那个改名为 forward。",
+    "doctor.rotary_keys.what": "查询按位置做了旋转，键没有。",
+    "doctor.rotary_keys.why": "分数只取决于查询的位置，而不是与键的距离。",
+    "doctor.rotary_keys.fix": "像旋转查询那样旋转键。",
+    "doctor.rotary_queries.what": "键按位置做了旋转，查询没有。",
+    "doctor.rotary_queries.why": "分数只取决于键的位置，而不是与键的距离。",
+    "doctor.rotary_queries.fix": "像旋转键那样旋转查询。",
+    "doctor.rotary_twice.what": "查询或键按位置旋转的次数比另一方多。",
+    "doctor.rotary_twice.why": "分数不只取决于查询与键的距离。",
+    "doctor.rotary_twice.fix": "查询与键各旋转一次。",
 }

@@ -151,4 +151,13 @@ LAWS: dict[str, str] = {
     "doctor.forward_missing.fix": "Rename it to forward.",
     "doctor.no_forward": "{name} has no forward, which nn.Module calls; its own methods are: {said}. "
     "Rename the one that computes the attention.",
+    "doctor.rotary_keys.what": "The queries are rotated by position, the keys are not.",
+    "doctor.rotary_keys.why": "A score depends on the position of the query alone, not on the distance to the key.",
+    "doctor.rotary_keys.fix": "Rotate the keys as the queries are rotated.",
+    "doctor.rotary_queries.what": "The keys are rotated by position, the queries are not.",
+    "doctor.rotary_queries.why": "A score depends on the position of the key alone, not on the distance to it.",
+    "doctor.rotary_queries.fix": "Rotate the queries as the keys are rotated.",
+    "doctor.rotary_twice.what": "Queries or keys are rotated by position more often than the other side.",
+    "doctor.rotary_twice.why": "Scores depend on more than the distance between query and key.",
+    "doctor.rotary_twice.fix": "Rotate queries and keys once each.",
 }

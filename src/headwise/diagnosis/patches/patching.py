@@ -9,6 +9,7 @@ from headwise.diagnosis.patches.idling import without_idle
 from headwise.diagnosis.patches.remasking import REMASKED
 from headwise.diagnosis.patches.renaming import RENAMED
 from headwise.diagnosis.patches.rewriting import called, queries_of, rearranged, receiver
+from headwise.diagnosis.patches.rotation import rotated
 from headwise.diagnosis.patches.sources import Code, Edits, code_at
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
@@ -203,10 +204,10 @@ def _first_argument(code: Code, _: Suspect) -> Iterator[Edits]:
 
 
 def _turned(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    """A rotation that is not called, or the parts that it joins with other signs and in another order."""
+    """A rotation that is called where it should be, or its parts joined with other signs and in another order."""
     signs, node = suspect.said.get("_signs"), code.node
     if signs is None:
-        yield from _first_argument(code, suspect)
+        yield from rotated(code, suspect)
     if not signs or not isinstance(signs, tuple):
         return
     if isinstance(node, ast.BinOp):
