@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from headwise.diagnosis.patches.sources import Code
 
-__all__ = ["called", "negated", "queries_of", "rearranged", "receiver"]
+__all__ = ["called", "negated", "queries_of", "rearranged", "receiver", "with_argument"]
 
 RESHAPES = ("view", "reshape")
 MODULES = ("torch", "F", "functional", "nn", "einops", "math", "np")
@@ -30,6 +30,15 @@ def receiver(node: ast.AST) -> ast.expr | None:
         root = root.value
     is_module = isinstance(root, ast.Name) and root.id in MODULES
     return None if is_module or (isinstance(root, ast.Name) and root.id == "self" and root is own) else own
+
+
+def with_argument(code: Code, argument: ast.expr, text: str) -> str:
+    """The text of a call on one line, with a text in place of one of its arguments; "": it stands on several."""
+    whole, part = code.edit(code.node, ""), code.edit(argument, "")
+    if whole.line != whole.end_line:
+        return ""
+    line = code.of(code.node)
+    return f"{line[: part.column - whole.column]}{text}{line[part.end_column - whole.column :]}"
 
 
 def queries_of(code: Code) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from headwise.diagnosis.patches.rewriting import called, receiver
+from headwise.diagnosis.patches.rewriting import called, receiver, with_argument
 from headwise.diagnosis.patches.sources import Code, Edit, Edits, code_at
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
@@ -54,15 +54,15 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
             yield (Edit(end, line.end_column, end, line.end_column, f"\n{' ' * statement.col_offset}{text}"),)
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
         bare = [each for each in statement.value.elts if isinstance(each, ast.Name) and each.id == lacking]
-        yield from ((code.edit(each, _call_of(code, own, lacking)),) for each in bare[:1])
+        yield from ((code.edit(each, with_argument(code, own, lacking)),) for each in bare[:1])
     values = [each for each in _before(code, product.node) if _sets(each, lacking)]
     for each in values[-1:]:
         if isinstance(each, ast.Assign):
-            yield (code.edit(each.value, _call_of(code, own, code.of(each.value))),)
+            yield (code.edit(each.value, with_argument(code, own, code.of(each.value))),)
     for operand in _operands(product.node)[place : place + 1]:
         used = [each for each in ast.walk(operand) if _root(each) == lacking and not isinstance(each, ast.Call)]
         bare_names = [each for each in used if isinstance(each, ast.Name)]
-        yield from ((product.edit(each, _call_of(code, own, lacking)),) for each in bare_names[:1])
+        yield from ((product.edit(each, with_argument(code, own, lacking)),) for each in bare_names[:1])
 
 
 def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
@@ -144,12 +144,3 @@ def _renamed(code: Code, node: ast.AST, old: str, new: str) -> str:
         line = lines[at]
         lines[at] = line[: each.column - shift] + new + line[each.end_column - shift :]
     return "\n".join(lines)
-
-
-def _call_of(code: Code, own: ast.expr, text: str) -> str:
-    """The call that rotates, with a text in place of what it rotates."""
-    whole, part = code.edit(code.node, ""), code.edit(own, "")
-    lines = code.of(code.node).split("\n")
-    if part.line != part.end_line or whole.line != whole.end_line:
-        return ""
-    return f"{lines[0][: part.column - whole.column]}{text}{lines[0][part.end_column - whole.column :]}"
