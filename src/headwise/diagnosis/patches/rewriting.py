@@ -109,17 +109,32 @@ def rearranged(code: Code, move: object) -> Iterator[str]:
         given = list(given[0].elts)
     is_reshape = called(node) in RESHAPES
     text = code.of(own) if isinstance(own, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({code.of(own)})"
-    turned = _turned(order)
+    turned, arguments = _turned(order), ", ".join(code.of(each) for each in given)
+    again = {"view_as": "reshape_as", "reshape_as": "reshape_as", "flatten": "flatten"}.get(called(node), "reshape")
     if tuple(parts) == tuple(before):
         if all(each == 1 for each in cuts):
             yield f"{text}{turned}"
-        elif is_reshape:
-            yield f"{text}{turned}.reshape({', '.join(code.of(each) for each in given)})"
+        elif is_reshape or again != "reshape":
+            yield f"{text}{turned}.{again}({arguments})"
+    elif is_reshape and (halves := _divided(code, given, before, parts, after)):
+        yield f"{text}{halves}{turned}.reshape({arguments})"
     elif is_reshape and all(each == 1 for each in cuts) and len(given) == len(after):
         sizes = [""] * len(given)
         for at, place in enumerate(order):
             sizes[place] = code.of(given[at])
         yield f"{text}.{called(node)}({', '.join(sizes)}){turned}"
+
+
+def _divided(
+    code: Code, given: Sequence[ast.expr], before: Sequence[int], parts: Sequence[int], after: Sequence[int]
+) -> str:
+    """The call that divides one axis in two, by a size that a reshape is given; "": it is another case."""
+    axis = next((at for at, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b), None)
+    if axis is None or len(parts) != len(before) + 1 or list(parts[axis + 2 :]) != list(before[axis + 1 :]):
+        return ""
+    sizes = {size: code.of(node) for size, node in zip(after, given, strict=False) if code.of(node) != "-1"}
+    slow, fast = (sizes.get(each, "") for each in parts[axis : axis + 2])
+    return f".unflatten({axis}, ({slow or -1}, {-1 if slow else fast}))" if slow or fast else ""
 
 
 def _turned(order: Sequence[int]) -> str:
