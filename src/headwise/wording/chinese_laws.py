@@ -34,7 +34,7 @@ LAWS: dict[str, str] = {
     "doctor.keys_and_values.what": "一个键的权重乘到了另一个键的值上。",
     "doctor.keys_and_values.why": "键和值换一种次序，输出就变了。",
     "doctor.keys_and_values.fix": "让键和值保持同一次序。",
-    "doctor.not_divided.what": "{name}={was} 配 {near}={factor} 时没有报错，到调用时才因形状不符而失败。",
+    "doctor.not_divided.what": "构造函数接受不能整除的 {name}={was} 与 {near}={factor}，之后 forward 才失败。",
     "doctor.not_divided.why": "这样构造的人，只能从形状错误里去猜原因。",
     "doctor.not_divided.fix": "在 __init__ 里检查 {name} % {near} == 0。",
     "doctor.dropout_twice.what": "连续做了两次 dropout。",

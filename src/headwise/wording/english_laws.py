@@ -36,8 +36,8 @@ LAWS: dict[str, str] = {
     "doctor.keys_and_values.what": "The weights of a key meet the value of another key.",
     "doctor.keys_and_values.why": "With keys and values in another order the output is another.",
     "doctor.keys_and_values.fix": "Keep keys and values in one order.",
-    "doctor.not_divided.what": "{name}={was} with {near}={factor} is not refused; the call fails later with an "
-    "error of shapes.",
+    "doctor.not_divided.what": "The constructor accepts {name}={was} with {near}={factor}, which does not divide it; "
+    "forward then fails.",
     "doctor.not_divided.why": "Whoever builds it so has to find out the reason from an error about shapes.",
     "doctor.not_divided.fix": "Check {name} % {near} == 0 in __init__.",
     "doctor.dropout_twice.what": "Dropout is applied twice in a row.",
