@@ -208,7 +208,7 @@ class Strange(nn.Module):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_what_is_not_examined_says_how_to_give_it_with_what_was_tried(lang):
-    (failed,) = find(Strange, namespace=globals(), seconds=0.3).failures
+    (failed,) = find(Strange, namespace=globals(), work=7_500).failures
     reason = unbuilt(Strange, str(failed.error), None, None, lang, failed.plan)
     said = [json.loads(each) for each in reason.split("'") if each.startswith("{")]
     assert said[0].keys() == {"dim", "heads"}

@@ -157,12 +157,12 @@ def test_an_error_that_cannot_speak_is_told_by_its_type():
     assert not held.is_whole
 
 
-def test_what_there_is_no_time_for_is_told_and_what_a_verdict_needs_is_examined(monkeypatch):
-    monkeypatch.setattr(holding, "LONGEST", -1.0)
+def test_what_there_is_no_work_left_for_is_told_and_what_a_verdict_needs_is_examined(monkeypatch):
+    monkeypatch.setattr(holding, "LONGEST", -1)
     found = hw.doctor(floored, call=SHAPES)
     assert [each.kind for each in found.faults] == ["scale-floor-division"]
     assert {found.examined[name] for name in ("laws", "cache", "documentation")} == {
-        "no: there was no time left for it"
+        "no: it would have taken more runs than one examination makes"
     }
 
 

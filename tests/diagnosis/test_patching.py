@@ -103,7 +103,7 @@ def test_so_many_patches_are_tried_the_likeliest_of_each_first_and_the_rest_is_t
     def again(edits):
         tried.append([(each.line, each.text) for each in edits["own.py"]])
 
-    told = mended(found, {"own.py": "x = 1\n" * 3}, again, effort=Effort(6, 60.0), lang="en")
+    told = mended(found, {"own.py": "x = 1\n" * 3}, again, effort=Effort(6, 10_000), lang="en")
     firsts = [[(1, "0")], [(2, "0")], [(3, "0")]]
     assert tried == [[(1, "0"), (2, "0"), (3, "0")], *firsts, [(1, "1")], [(2, "1")]]
     assert told.examined["patches"] == "no: of line 1, 2 not all were tried; --fix tries more of them"

@@ -12,6 +12,7 @@ import click
 
 from headwise.cli.progress import told
 from headwise.cli.trace import as_object as json_object
+from headwise.cli.trace import positive
 from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.errors import AttentionError
 from headwise.wording import Refusal, say
@@ -21,7 +22,8 @@ from headwise.written import check_place, write_whole
 __all__ = ["doctor"]
 
 ENTRY = "headwise.diagnosis.child:answer"
-SECONDS = 60
+# no verdict hangs on it: it ends code that would never end, on a busy machine too
+SECONDS = 300
 STATUS = {"sound": 0, "faulty": 1, "not examined": 3}
 
 
@@ -29,18 +31,30 @@ STATUS = {"sound": 0, "faulty": 1, "not examined": 3}
 @click.argument("target", cls=WordedArgument, help="doctor.help.target")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="doctor.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="doctor.help.call")
+@click.option(
+    "--seconds", metavar="N", type=int, default=SECONDS, callback=positive, cls=WordedOption,
+    help="trace.help.seconds", fills={"seconds": str(SECONDS)},
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="doctor.help.json")
 @click.option("--fix", is_flag=True, cls=WordedOption, help="doctor.help.fix")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
 @click.pass_context
 def doctor(
-    ctx: click.Context, *, target: str, init: str | None, call: str | None, as_json: bool, fix: bool, force: bool
+    ctx: click.Context,
+    *,
+    target: str,
+    init: str | None,
+    call: str | None,
+    seconds: int,
+    as_json: bool,
+    fix: bool,
+    force: bool,
 ) -> None:
     """Examine what a person names."""
     lang = language(ctx)
     try:
-        status = _doctor(target, init, call, lang, as_json=as_json, fix=fix, force=force)
+        status = _doctor(target, init, call, lang, seconds=seconds, as_json=as_json, fix=fix, force=force)
     except AttentionError as error:
         if as_json:
             text = error.said(lang) if isinstance(error, Refusal) else str(error)
@@ -50,7 +64,7 @@ def doctor(
 
 
 def _doctor(
-    target: str, init: str | None, call: str | None, lang: str, *, as_json: bool, fix: bool, force: bool
+    target: str, init: str | None, call: str | None, lang: str, *, seconds: int, as_json: bool, fix: bool, force: bool
 ) -> int:
     """The exit status of an examination that was said, and written where that was asked for."""
     from headwise.recording.targets import check_name, parse, read
@@ -66,7 +80,7 @@ def _doctor(
 
     with told(lang) as tell:
         tell("step.examining", {"target": target})
-        answer = in_child(ENTRY, request, seconds=SECONDS)
+        answer = in_child(ENTRY, request, seconds=seconds)
     if "refused" in answer:
         raise Told(str(answer["refused"]))
     found = answer["diagnosis"]

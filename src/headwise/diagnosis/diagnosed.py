@@ -18,6 +18,8 @@ from headwise.wording import refusal
 __all__ = ["doctor"]
 
 ENTRY = "headwise.diagnosis.child:answer"
+# what would never end is ended, on a busy machine too
+SECONDS = 300
 
 
 def doctor(
@@ -26,13 +28,15 @@ def doctor(
     init: Mapping[str, Any] | None = None,
     call: Mapping[str, Any] | None = None,
     lang: str = "en",
+    seconds: int = SECONDS,
 ) -> Diagnosis:
     """Whether attention code is right; if not, which fault, on which line, what mends it, and the proof.
 
     target: a class, a function or a module that is at hand, which runs in this process; or what the command line
     takes ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
     child process with limits. init, call: how it is built and called, sizes as numbers or symbols ("H*d"); None: that
-    is found out. lang: "en" or "zh".
+    is found out. lang: "en" or "zh". seconds: after which a child process is ended, with an InputError; no verdict
+    hangs on time. An object that is at hand runs to its end.
 
     `print` shows the report; `verdict` is "sound", "faulty" or "not examined"; `findings` are data. An InputError says
     what is missing where the target cannot be found, or what init or call names is not there.
@@ -46,7 +50,7 @@ def doctor(
     """
     if isinstance(target, str):
         parse(target)
-        answer = in_child(ENTRY, {"target": target, "init": init, "call": call, "lang": lang})
+        answer = in_child(ENTRY, {"target": target, "init": init, "call": call, "lang": lang}, seconds=seconds)
         if "refused" in answer:
             raise InputError(in_python(InputError(answer["refused"]), lang))
         return Diagnosis.from_dict(answer["diagnosis"], lang=lang)

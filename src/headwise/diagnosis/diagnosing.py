@@ -9,6 +9,7 @@ from torch import nn
 
 from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
+from headwise.diagnosis.checks.forward import forward_suspects, no_forward
 from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
@@ -30,10 +31,11 @@ from headwise.diagnosis.switching import switched
 from headwise.diagnosis.telling import findings_of
 from headwise.diagnosis.tried import Missed, told, unfollowed
 from headwise.diagnosis.wholes import Whole
-from headwise.recording.calls import Clock, Plan, is_of_code
+from headwise.recording.calls import Plan, is_of_code
 from headwise.recording.calls import whole as whole_of
 from headwise.recording.libraries import is_installed
 from headwise.recording.targets import Loaded
+from headwise.recording.work import Budget
 from headwise.wording import say
 
 __all__ = ["diagnosed"]
@@ -66,6 +68,10 @@ def diagnosed(
         target = apart(target)
     is_published = bool(own) and all(is_installed(each) for each in own)
     held = Held()
+    if lacking := forward_suspects(target):
+        return Diagnosis(title, "faulty", findings_of(lacking, files, held, lang), {}, "", lang)
+    if why := no_forward(target, lang):
+        return Diagnosis(title, "not examined", (), {}, why, lang)
     exams, whole, reason, nearest = _seen(target, namespace, own, {"init": init, "call": call}, held)
     missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
     if not exams:
@@ -147,14 +153,14 @@ def _as_called(
 
     whole = Whole(namespace, own, inside, held)
     found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
-    exams = _examinations(found, own, None if is_inner else whole, held.clock)
+    exams = _examinations(found, own, None if is_inner else whole, held.budget)
     exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
         held("classes", None, whole.seek, target, [*found.plans, *found.failures])
     return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason, next(iter(found.failures), None))
 
 
-def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, clock: Clock) -> list[Examination]:
+def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, budget: Budget) -> list[Examination]:
     """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
     is_published = bool(own) and all(is_installed(each) for each in own)
     plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
@@ -166,7 +172,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
         if is_taken or (plan.setting == "cross" and has_cross and not plan.mask):
             continue
         exam = examined(
-            plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(clock=clock)
+            plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(budget=budget)
         )
         named = [each for each in exam.suspects if each.kind != "raises"]
         failure = exam.run().record.failure
@@ -175,7 +181,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
-        sure, held = found.is_sure(plan), Held(clock=clock)
+        sure, held = found.is_sure(plan), Held(budget=budget)
         exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=held)
         out.append(exam)
         before = exam
@@ -192,20 +198,20 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, cl
         if not is_shown:
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
-        out += last.held.all("sizes", _at_own_sizes, found, out, own, clock)
+        out += last.held.all("sizes", _at_own_sizes, found, out, own, budget)
     return out
 
 
-def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], clock: Clock) -> list[Examination]:
+def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], budget: Budget) -> list[Examination]:
     """The examinations at the sizes that the person gave, which could be others, of what shows there alone."""
     out: list[Examination] = []
     known = {(each.kind, each.span) for exam in exams for each in exam.suspects}
     for one in [exam for exam in exams if found.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
         sizes = as_given(one.plan)
-        if sizes is None or clock.is_over:
-            one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_time'}")
+        if sizes is None or budget.is_over:
+            one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
             continue
-        sure, held = found.is_sure(one.plan), Held(clock=clock)
+        sure, held = found.is_sure(one.plan), Held(budget=budget)
         exam = examined(
             one.plan, own=own, is_published=one.is_published, is_mask_sure=sure, held=held, sizes=sizes
         )  # fmt: skip

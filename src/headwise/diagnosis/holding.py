@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from headwise.diagnosis.tried import Missed, told
-from headwise.recording.calls import Clock
+from headwise.recording.work import Budget
 from headwise.wording.screen import visible
 
 __all__ = ["NEEDED", "Held", "failures_of"]
@@ -18,8 +18,8 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 HOME = Path(__file__).parents[1]
-# seconds of own work: a person waits, and the child that is too late says nothing at all
-LONGEST = 10.0
+# work: a person waits, and the child that is ended says nothing at all
+LONGEST = 250_000
 # signs of an error's own words that are told
 MOST = 160
 # without these nothing can be said to be sound
@@ -29,18 +29,18 @@ NEEDED = frozenset({"call", "heads", "weights", "causal", "scale"})
 @dataclass
 class Held:
     """Checks that are held. failures: why those that raised were not finished, by the names under which it is told;
-    clock: when it is over, no other check is begun but those that a verdict needs.
+    budget: when it is over, no other check is begun but those that a verdict needs.
     """
 
     failures: dict[str, Missed] = field(default_factory=dict)
-    clock: Clock = field(default_factory=lambda: Clock(LONGEST))
+    budget: Budget = field(default_factory=lambda: Budget(LONGEST))
 
     def __call__(
         self, name: str, otherwise: Found, check: Callable[Given, Found], *args: Given.args, **options: Given.kwargs
     ) -> Found:
-        """What a check gives; where it raises, or is too late, what stands in its place, and that is noted."""
-        if self.clock.is_over and name not in NEEDED:
-            self.failures.setdefault(name, Missed("doctor.missed.no_time"))
+        """What a check gives; where it raises, or comes too late, what stands in its place, and that is noted."""
+        if self.budget.is_over and name not in NEEDED:
+            self.failures.setdefault(name, Missed("doctor.missed.no_budget"))
             return otherwise
         try:
             return check(*args, **options)

@@ -30,11 +30,11 @@ def switched(
     out: list[Examination] = []
     if found or not any(exam.is_understood for exam in exams):
         return out
-    clock = exams[-1].held.clock
+    budget = exams[-1].held.budget
     for plan, kinds, chosen in switched_plans(plans, target, own):
-        if clock.is_over:
+        if budget.is_over:
             break
-        exam = examined(plan, own=own, held=Held(clock=clock))
+        exam = examined(plan, own=own, held=Held(budget=budget))
         laws = exam.held.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
         for each in laws:
             exam.found(each)

@@ -16,12 +16,13 @@ from headwise.diagnosis.holding import Held
 from headwise.diagnosis.owners import Owner, insides, owners
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.tried import Missed, Tried
-from headwise.recording.calls import Clock, Plan
+from headwise.recording.calls import Plan
+from headwise.recording.work import Budget
 
 __all__ = ["Whole"]
 
-# seconds of own work; a class that is not begun by then is named as not examined
-LONGEST = 6.0
+# work; a class that is not begun by then is named as not examined
+LONGEST = 150_000
 
 # of a target, the names of its file, and what it is built with
 Examine = Callable[[Any, Mapping[str, Any], Mapping[str, Any] | None], list[Examination]]
@@ -57,13 +58,13 @@ class Whole:
         built = _built(target, plans)
         if built is None:
             return
-        clock = Clock(LONGEST)
+        budget = Budget(LONGEST)
         held: list[str] = []
         for each in insides(built, self._own):
-            if clock.is_over:
+            if budget.is_over:
                 return
             if not any(path.startswith(f"{each.path}.") for path in held):
-                exams = self._held.all(_named(each), self._examined, each, built, {}, clock)
+                exams = self._held.all(_named(each), self._examined, each, built, {}, budget)
                 if exams:
                     held.append(each.path)
                     self._keep(each, exams)
@@ -91,13 +92,13 @@ class Whole:
         return any(span.file == file and span.function.startswith(f"{name}.") for file, name in places)
 
     def _take(self, target: nn.Module, found: Sequence[Owner], given: Mapping[type, dict[str, Any]]) -> None:
-        clock = Clock(LONGEST)
+        budget = Budget(LONGEST)
         for each in found:
             name = _named(each)
-            if clock.is_over:
-                self.missed[name] = Missed("doctor.missed.no_time")
+            if budget.is_over:
+                self.missed[name] = Missed("doctor.missed.no_budget")
                 continue
-            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}), clock)
+            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}), budget)
             if exams:
                 self._keep(each, exams)
             else:
@@ -107,7 +108,7 @@ class Whole:
         self.classes.append(owner.kind)
         self.exams += exams
 
-    def _examined(self, owner: Owner, target: nn.Module, given: dict[str, Any], clock: Clock) -> list[Examination]:
+    def _examined(self, owner: Owner, target: nn.Module, given: dict[str, Any], budget: Budget) -> list[Examination]:
         """The examinations of a class, built by itself or else as it is; none where no attention is found in it."""
         module = sys.modules.get(owner.kind.__module__)
         namespace = self._namespace if module is None else vars(module)
@@ -117,7 +118,7 @@ class Whole:
             exams = self._examine(each, namespace, init)
             if any(exam.is_understood for exam in exams):
                 return exams
-            if clock.is_over:
+            if budget.is_over:
                 break
         return []
 

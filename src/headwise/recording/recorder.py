@@ -19,6 +19,7 @@ from headwise.recording.identity import Identities, tensors
 from headwise.recording.naming import is_question, name_of
 from headwise.recording.operations import Failure, Kernel, Operation, Record, TensorSeen
 from headwise.recording.spans import Own, Span, sign_at, span_of
+from headwise.recording.work import RECORDED, RECORDING, spend
 
 __all__ = ["Observer", "record"]
 
@@ -48,6 +49,7 @@ def record(
     """
     names = {} if model is None else {module: name for name, module in model.named_modules()}
     recorder = Recorder(Own(own), names, Identities(values=values), wants_kernels=kernels, observe=observe)
+    spend(RECORDING)
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     result, failure = None, None
     with torch.random.fork_rng(devices=devices):
@@ -148,6 +150,7 @@ class Recorder(TorchFunctionMode):
         if supplied is not None:
             return self._within(supplied, function, args, options, chain)
         names = names or name_of(function, sign_at(frames[0]))
+        spend(RECORDED)
         given = tuple(tensors((args, options)))
         inputs = tuple(self._identities.seen(t) for t in given)
         versions = [_version(t) for t in given]

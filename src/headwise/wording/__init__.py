@@ -5,13 +5,14 @@ Two tables with the same keys hold every sentence; a sentence is asked for by it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from headwise.errors import InputError
 from headwise.wording.chinese import CHINESE
 from headwise.wording.english import ENGLISH
 
-__all__ = ["LANGUAGES", "Refusal", "Sentence", "refusal", "say", "said_in"]
+__all__ = ["LANGUAGES", "Refusal", "Sentence", "percent", "refusal", "say", "said_in"]
 
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
 
@@ -59,6 +60,17 @@ class Sentence(str):
     def said(self, lang: str) -> str:
         """The sentence in a language of LANGUAGES."""
         return _filled(self.key, lang, {name: said_in(value, lang) for name, value in self.values.items()})
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent, the same in every language: whole, and below 1 % with its first digit that is not 0.
+
+    >>> [percent(each) for each in (0.734, 0.004, 0.00002, 0.0)]
+    ['73%', '0.4%', '0.002%', '0%']
+    """
+    hundredths = 100 * share
+    places = max(0, -math.floor(math.log10(hundredths))) if 0 < hundredths < 1 else 0
+    return f"{hundredths:.{places}f}%"
 
 
 def said_in(what: object, lang: str) -> object:

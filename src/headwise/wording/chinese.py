@@ -139,7 +139,7 @@ CHINESE: dict[str, str] = {
     "refuse.target_module": "模块 {module} 必须已经安装，但找不到：请检查名字，或安装它。",
     "refuse.target_not_run": "{path} 必须能运行到 {name}，但第 {line} 行抛出了 {error}：请在那里改正。",
     "refuse.target_package": "代码用到 {package} 包的 {name}，但没有安装它：请安装它，或从代码里去掉。",
-    "refuse.child_time": "代码必须在 {seconds} 秒内结束，但没有：请去掉循环不止或等待的部分。",
+    "refuse.child_time": "代码必须在 {seconds} 秒内结束，但没有：请去掉循环不止或等待的部分，或用 --seconds 放宽。",
     "refuse.child_memory": "代码最多使用 {megabytes} MB 内存，但它要得更多：请缩小规模。",
     "refuse.child_raised": "代码必须运行到底，但它抛出了 {error}：请在那里改正。",
     "refuse.child_exit": "代码必须运行到底，但它以退出码 {status} 结束了进程：请去掉这一步。",

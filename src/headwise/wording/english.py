@@ -169,7 +169,8 @@ ENGLISH: dict[str, str] = {
     "refuse.target_not_run": "{path} must run up to {name}, but line {line} raised {error}: mend it there.",
     "refuse.target_package": "The code uses {name} of the package {package}, which is not installed: install it, or "
     "take it out of the code.",
-    "refuse.child_time": "The code must finish within {seconds} s, but it did not: take out what loops or waits.",
+    "refuse.child_time": "The code must finish within {seconds} s, but it did not: take out what loops or "
+    "waits, or allow more with --seconds.",
     "refuse.child_memory": "The code may use at most {megabytes} MB of memory, but asked for more: make it smaller.",
     "refuse.child_raised": "The code must run to its end, but it raised {error}: mend it there.",
     "refuse.child_exit": "The code must run to its end, but it ended its process with exit status {status}: take that "

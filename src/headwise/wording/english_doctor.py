@@ -13,7 +13,7 @@ DOCTOR: dict[str, str] = {
     "doctor.scale_inverted.what": "The scores are multiplied by {factor} where {wanted} = 1/√(head width) is meant.",
     "doctor.scale_inverted.why": "The softmax gives nearly all weight to one key.",
     "doctor.scale_inverted.fix": "Divide by the square root of the head width.",
-    "doctor.scale_floor_division.what": "Only whole numbers are left of the scores.",
+    "doctor.scale_floor_division.what": "The attention scores are floored or rounded to integers.",
     "doctor.scale_floor_division.why": "Scores that differ become equal, and there is no derivative to train by.",
     "doctor.scale_floor_division.fix": "Divide with / and not with //, and do not round the scores.",
     "doctor.scale_rounded.what": "The number by which the scores are multiplied is rounded down by //: it is {factor}, "
@@ -52,7 +52,7 @@ DOCTOR: dict[str, str] = {
     "doctor.merge_without_transpose.what": "The heads are merged while the heads still stand before the tokens.",
     "doctor.merge_without_transpose.why": "The shape is right, but each token gets pieces of other tokens.",
     "doctor.merge_without_transpose.fix": "Transpose heads and tokens back before the heads are merged.",
-    "doctor.heads_batch_swapped.what": "Samples and heads change places.",
+    "doctor.heads_batch_swapped.what": "The batch and head axes are swapped.",
     "doctor.heads_batch_swapped.why": "One sample gets the heads of another.",
     "doctor.heads_batch_swapped.fix": "Keep the order of samples and heads: batch first, in the split and in the "
     "merge.",
@@ -60,7 +60,7 @@ DOCTOR: dict[str, str] = {
     "doctor.heads_not_split.why": "The number of heads that was asked for, {factor}, changes nothing.",
     "doctor.heads_not_split.fix": "Split the width into (heads, head width) before the scores.",
     "doctor.key_not_transposed.what": "The keys are not transposed for the product with the queries.",
-    "doctor.key_not_transposed.why": "Each query should be multiplied by each whole key; here it is not.",
+    "doctor.key_not_transposed.why": "The product of queries and keys contracts positions instead of features.",
     "doctor.key_not_transposed.fix": "Use key.transpose(-2, -1).",
     "doctor.key_uses_query_length.what": "Keys or values are reshaped with the length of the queries.",
     "doctor.key_uses_query_length.why": "The call fails where there are more or fewer keys than queries, as in "
@@ -70,8 +70,8 @@ DOCTOR: dict[str, str] = {
     "doctor.mask_inverted.why": "Hidden keys get up to {leak} of a query's weight.",
     "doctor.mask_inverted.fix": "Turn the condition round: hide where it now shows.",
     "doctor.mask_after_softmax.what": "The mask is applied after the softmax.",
-    "doctor.mask_after_softmax.why": "Hidden keys have had their share by then: the weights that are left do not "
-    "sum to 1.",
+    "doctor.mask_after_softmax.why": "Masked keys already took part in the softmax, so that the remaining weights "
+    "do not sum to 1.",
     "doctor.mask_after_softmax.fix": "Fill the scores with -inf before the softmax.",
     "doctor.mask_weak_fill.what": "Hidden keys are filled with a score that the softmax does not turn into 0.",
     "doctor.mask_weak_fill.why": "Hidden keys get up to {leak} of a query's weight.",
@@ -80,7 +80,7 @@ DOCTOR: dict[str, str] = {
     "doctor.mask_ignored.why": "Keys that should be hidden get up to {leak} of a query's weight.",
     "doctor.mask_ignored.fix": "Hand the masked scores to the softmax; masked_fill returns a new tensor and leaves "
     "its own as it was.",
-    "doctor.mask_broadcast.what": "The mask lies over the scores in the wrong way.",
+    "doctor.mask_broadcast.what": "The mask broadcasts along the wrong axes of the scores.",
     "doctor.mask_broadcast.why": "It hides other keys than it means.",
     "doctor.mask_broadcast.fix": "Give the mask the shape (batch, 1, 1 or queries, keys).",
     "doctor.mask_repeat_order.what": "The mask is repeated in another order than the samples and heads it is for.",
@@ -242,7 +242,7 @@ DOCTOR: dict[str, str] = {
     "doctor.no_return.what": "The call gives nothing back: no line of it returns a value.",
     "doctor.no_return.why": "Who calls it gets None, and what was computed is lost.",
     "doctor.no_return.fix": "Return the output.",
-    "doctor.unknown.what": "What comes out of this step is not what follows from what goes in.",
+    "doctor.unknown.what": "No known formula reproduces this step.",
     "doctor.unknown.why": "From here on the output is not that of attention.",
     "doctor.unknown.fix": "Compare this step with softmax(q·kᵀ/√d)·v.",
     "doctor.help": "Say whether attention code is right; if not, where, why, and what mends it.",

@@ -36,8 +36,8 @@ LAWS: dict[str, str] = {
     "doctor.keys_and_values.what": "The weights of a key meet the value of another key.",
     "doctor.keys_and_values.why": "With keys and values in another order the output is another.",
     "doctor.keys_and_values.fix": "Keep keys and values in one order.",
-    "doctor.not_divided.what": "{name}={was} with {near}={factor} is not refused; the call fails later with an "
-    "error of shapes.",
+    "doctor.not_divided.what": "The constructor accepts {name}={was} with {near}={factor}, which does not divide it; "
+    "forward then fails.",
     "doctor.not_divided.why": "Whoever builds it so has to find out the reason from an error about shapes.",
     "doctor.not_divided.fix": "Check {name} % {near} == 0 in __init__.",
     "doctor.dropout_twice.what": "Dropout is applied twice in a row.",
@@ -80,7 +80,7 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "width of a value",
     "doctor.axis.parameter": "width",
     "doctor.axis.other": "another size",
-    "doctor.missed.no_time": "there was no time left for it",
+    "doctor.missed.no_budget": "it would have taken more runs than one examination makes",
     "doctor.missed.patches_left": "of line {lines} not all were tried; --fix tries more of them",
     "doctor.missed.patches_left_at_last": "of line {lines} not all were tried",
     "doctor.missed.too_wide": "they are wider than what is tried",
@@ -138,4 +138,26 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",
     "doctor.missed.torch_layer": "torch's own attention layer computes it in one step; what is examined is how it is "
     "called",
+    "doctor.mask_multiplied.what": "The scores are multiplied by the mask: masked scores become 0, not -inf.",
+    "doctor.mask_multiplied.why": "exp(0) is 1: masked keys still get up to {leak} of a query's weight.",
+    "doctor.mask_multiplied.fix": 'Fill masked scores with float("-inf") before the softmax; do not multiply.',
+    "doctor.softmax_replaced.what": "The weights come from {name} and not from a softmax: those of a query do not sum "
+    "to 1.",
+    "doctor.softmax_replaced.why": "Weights may be negative, and a score of -inf, which a softmax turns into 0, "
+    "becomes NaN.",
+    "doctor.softmax_replaced.fix": "Use a softmax over the axis of the keys, dim={axis}.",
+    "doctor.forward_missing.what": "{name} has no forward: the method that stands here is called {was}.",
+    "doctor.forward_missing.why": "nn.Module calls forward; a call of this module fails.",
+    "doctor.forward_missing.fix": "Rename it to forward.",
+    "doctor.no_forward": "{name} has no forward, which nn.Module calls; its own methods are: {said}. "
+    "Rename the one that computes the attention.",
+    "doctor.rotary_keys.what": "The queries are rotated by position, the keys are not.",
+    "doctor.rotary_keys.why": "A score depends on the position of the query alone, not on the distance to the key.",
+    "doctor.rotary_keys.fix": "Rotate the keys as the queries are rotated.",
+    "doctor.rotary_queries.what": "The keys are rotated by position, the queries are not.",
+    "doctor.rotary_queries.why": "A score depends on the position of the key alone, not on the distance to it.",
+    "doctor.rotary_queries.fix": "Rotate the queries as the keys are rotated.",
+    "doctor.rotary_twice.what": "Queries or keys are rotated by position more often than the other side.",
+    "doctor.rotary_twice.why": "Scores depend on more than the distance between query and key.",
+    "doctor.rotary_twice.fix": "Rotate queries and keys once each.",
 }

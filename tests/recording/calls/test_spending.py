@@ -1,12 +1,11 @@
-"""A search takes no more seconds and memory than a person waits for, and builds what is small."""
-
-import time
+"""A search takes no more work and memory than a person waits for, and builds what is small."""
 
 import torch
 from torch import nn
 
 from headwise.diagnosis.plans.sizing import MOST, small
 from headwise.recording.calls import find
+from headwise.recording.work import spent
 
 
 class Attention(nn.Module):
@@ -85,15 +84,17 @@ def test_no_input_of_a_run_is_large_and_no_two_axes_are_alike():
     assert len({sizes[each] for each in ("B", "n", "m", "window_size")}) == 4
 
 
-def test_a_search_that_finds_nothing_ends_when_its_seconds_are_over():
+def test_a_search_that_finds_nothing_ends_when_its_work_is_spent():
     def slow(x):
-        end = time.thread_time() + 0.2
-        while time.thread_time() < end:
-            pass
+        for _ in range(1000):
+            torch.ones(1)
         raise RuntimeError("never")
 
-    begun = time.thread_time()
-    found = find(slow, namespace={}, seconds=0.3)
-    assert not found.plans
-    # one search that is over at once, and a last look at what came furthest
-    assert time.thread_time() - begun < 3
+    def spending(work):
+        begun = spent()
+        assert not find(slow, namespace={}, work=work).plans
+        return spent() - begun
+
+    # a call of it is over 1000 units: one search that is over at once, and a last look at what came furthest
+    assert spending(500) < 500 + 10 * 1000
+    assert spending(20_000) > 2 * spending(500)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from headwise.diagnosis.caches.parts import attention_of, is_left_behind
 from headwise.diagnosis.caches.ways import Way, seen_names, ways
 from headwise.recording.calls import EMPTY, Plan, call_role, callee, parameters
 from headwise.recording.identity import tensors
+from headwise.recording.work import Budget
 
 __all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep"]
 
@@ -23,10 +23,10 @@ __all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_bac
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
 TOKENS = 5
 NEAR = 1e-6
-# seconds of work that are spent on finding out how a cache is handed on
-LONGEST = 3.0
+# work that is spent on finding out how a cache is handed on
+LONGEST = 75_000
 # and on another way, once one does not give what it should
-LONGEST_AFTER = 0.7
+LONGEST_AFTER = 17_500
 # what may be said of distances, or of all tokens, as well as of the new ones
 BESIDE = frozenset({"encoding", "cosine_sine", "pairs", "bias"})
 PLACES = ("layer_idx", "layer_id", "layer_index", "layer_number")
@@ -72,11 +72,11 @@ def kept(decoder: Decoder) -> Kept:
         found = list(ways(plan, decoder.sizes, decoder.dtype))
     except (TypeError, ValueError, OSError, KeyError):
         return Kept()
-    end = time.thread_time() + LONGEST
+    budget = Budget(LONGEST)
     working: list[tuple[Way, list[Breach]]] = []
     raising: list[Breach] = []
     for way in found:
-        if time.thread_time() > end:
+        if budget.is_over:
             break
         step = decoder.parts(way, (3, 1))
         if step.error is not None:
@@ -94,7 +94,7 @@ def kept(decoder: Decoder) -> Kept:
             names = names or (way.name,)
             continue
         working.append((way, breaches))
-        end = min(end, time.thread_time() + LONGEST_AFTER)
+        budget = Budget(min(budget.left, LONGEST_AFTER))
     if _is_guessed(plan):
         return Kept(None, (), names)
     if working:

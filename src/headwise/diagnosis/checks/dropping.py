@@ -101,7 +101,8 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         for entry in attention.path:
             if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
                 stand_ins = {site_of(entry.operation): lambda *args, **_: args[0]}
-                out.append(Suspect("dropout-before-softmax", entry.operation.span, stand_ins))
+                said = {"_softmax": softmax.operation.span}
+                out.append(Suspect("dropout-before-softmax", entry.operation.span, stand_ins, said=said))
     return out[:1] or _twice(trained) or _lost(trained)
 
 

@@ -9,6 +9,7 @@ from headwise.diagnosis.checks.halves import is_other_half, of_others
 from headwise.diagnosis.checks.hiding import hiding
 from headwise.diagnosis.checks.lateness import also_wrong, is_shared_out
 from headwise.diagnosis.checks.mistaking import mistaken
+from headwise.diagnosis.checks.normalising import normalised
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.checks.waiting import waits_for_another
 from headwise.diagnosis.checks.withholding import withheld
@@ -18,8 +19,11 @@ from headwise.diagnosis.following.seeing import Sight, allowed_by, sight_of
 from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import call_role, callee, mask_arguments, parameters
+from headwise.wording import percent
 
 __all__ = ["is_reached", "masking_suspects"]
+
+PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
@@ -54,6 +58,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
+        if kind == "mask-nan" and (other := normalised(a, reached)) is not None:
+            return [other]
         if kind == "mask-ignored" and waits_for_another(masked):
             continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
@@ -110,9 +116,11 @@ def _suspect(run: Run, attention: Attention, kind: str, wanted: Tensor, masked: 
         span = withheld(run, attention) or span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
     place = None if attention.softmax is None else attention.softmax.operation.span
+    is_product = kind == "mask-weak-fill" and entry is not None and entry.operation.name in PRODUCTS
+    words = {"mask-nan": "mask_numbers", "mask-weak-fill": "mask_multiplied" if is_product else ""}.get(kind, "")
     return Suspect(
-        kind, span, hiding(run, attention, on_path), said={"leak": f"{error:.0%}", "_softmax": place},
-        is_local=True, home=home_of(run, kind, entry, reached), words="mask_numbers" if kind == "mask-nan" else "",
+        kind, span, hiding(run, attention, on_path), said={"leak": percent(error), "_softmax": place},
+        is_local=True, home=None if is_product else home_of(run, kind, entry, reached), words=words,
     )  # fmt: skip
 
 

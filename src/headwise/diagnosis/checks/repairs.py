@@ -109,6 +109,12 @@ def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[i
                     if a > 1 and b > 1 and size % (a * b) == 0 and size > a * b]  # fmt: skip
             many = [each for each in dict.fromkeys(many) if set(each) <= set(shape)][:1]
             own = [*many, *[each for each in pairs if set(each) & set(shape)], (size,)]
+        elif changes_place and changes_feature and len(samples) == 1:
+            # heads and places, or places and channels, that were merged before
+            places = place_of(line["t"])
+            count = len(torch.unique(places))
+            if size % count == 0 and 1 < count < size:
+                own = [(count, size // count) if bool(places[0] == places[1]) else (size // count, count), (size,)]
         elif changes_place and len(samples) == 1 and size not in shape:
             # the places of an image, in rows and columns
             own = [pair for pair in pairwise(shape) if prod(pair) == size][-1:] + [(size,)]

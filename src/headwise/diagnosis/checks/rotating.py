@@ -48,7 +48,9 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
         if values is not None and spun:
             right = [*turned.get("q", []), *turned.get("k", [])]
             still = _unturned(spun, right)
-            return [Suspect("rotary-wrong", _apart(spun[-1], right), still, words="rotary_values")]
+            lacking = next((name for name in "qk" if not turned.get(name)), "")
+            said = _lacking(attention, spun, lacking) if lacking else {}
+            return [Suspect("rotary-wrong", _apart(spun[-1], right), still, words="rotary_values", said=said)]
         if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
             # how pairs and signs stand in a table that it is called with is its caller's choice
             return [_unlawful(done, number, turned, rerun)]
@@ -65,8 +67,12 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
     """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
     said = {"segment": "q, k"}
     one = (turned.get("q") or turned.get("k") or [])[-1]
-    if not turned.get("q") or not turned.get("k"):
-        return Suspect("rotary-wrong", called(one), said=said, home=untouched(one))
+    attention = attentions(done)[number]
+    for lacking, words in (("q", "rotary_queries"), ("k", "rotary_keys")):
+        if not turned.get(lacking):
+            entries = turned["k" if lacking == "q" else "q"]
+            named = _lacking(attention, entries, lacking)
+            return Suspect("rotary-wrong", called(one), said=named, words=words, home=untouched(one))
 
     def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
         again = rerun(stand_ins, more_change=_alike)
@@ -75,6 +81,11 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
             return None
         return again
 
+    for often, seldom in ((turned["q"], turned["k"]), (turned["k"], turned["q"])):
+        spans = list(dict.fromkeys(called(each) for each in often))
+        second = [each for each in often if called(each) == spans[-1]]
+        if len(spans) > len({called(each) for each in seldom}) and (still := _unturned(second, [])) and right(still):
+            return Suspect("rotary-wrong", spans[-1], still, words="rotary_twice")
     mended = mended_turn(done, number, right)
     # halves and quarters of the features are whole numbers only where the width allows it
     guess = "sizes" if done.sizes.get("d", 4) % 4 else ""
@@ -82,6 +93,20 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
         # which features make a pair, and how places are counted, nobody says
         return Suspect("rotary-wrong", called(one), said=said, guess=guess or "rotation")
     return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]}, guess=guess)
+
+
+def _lacking(attention: Attention, entries: Sequence[Seen], name: str) -> dict[str, object]:
+    """What a patch needs to know to rotate a side as another one is rotated, by these operations."""
+    product = attention.context if attention.fused else attention.scores
+    side = next((each for each in sides(attention) if each.name == name), None)
+    if product is None or side is None:
+        return {}
+    operation, last = product.operation, entries[-1].operation
+    place = next((at for at, each in enumerate(product.tensors) if each is side.operand), None)
+    return {
+        "_place": place, "_meets": (*operation.chain, operation.span), "_way": (*last.chain, last.span),
+        "_calls": tuple(dict.fromkeys(called(each) for each in entries)),
+    }  # fmt: skip
 
 
 def _unturned(entries: Sequence[Seen], others: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:

@@ -51,8 +51,8 @@ def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
     given = loaded.namespace.pop(name)
     try:
         for exam in exams:
-            if exam.held.clock.is_over:
-                exam.held.failures.setdefault("names", Missed("doctor.missed.no_time"))
+            if exam.held.budget.is_over:
+                exam.held.failures.setdefault("names", Missed("doctor.missed.no_budget"))
                 return None
             manner = Manner(dtype=exam.dtype)
             done = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)

@@ -21,8 +21,8 @@ __all__ = ["unusual_notes"]
 NEAR = 1e-3
 # what brings a tensor to where another is
 MOVES = frozenset({"to", "cuda", "cpu", "type_as"})
-# what makes weights of scores one by one
-SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh"})
+# what makes weights of scores, and does not let them sum to 1
+SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh", "normalize"})
 
 
 def unusual_notes(exam: Any, done: Run) -> list[Suspect]:

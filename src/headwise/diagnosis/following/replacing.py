@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from headwise.recording import Operation, Span
 from headwise.recording.calls import check_lengths
 from headwise.recording.naming import is_question, name_of
 from headwise.recording.spans import Own, sign_at, span_of
+from headwise.recording.work import Counting
 
 __all__ = ["Rebound", "Recalled", "Replacing", "Site", "site_of"]
 
@@ -62,8 +62,8 @@ class Rebound:
         return function(*bound.args, **bound.kwargs)
 
 
-class Replacing(TorchFunctionMode):
-    """A mode that calls a stand-in, with the arguments of the operation, at each site that has one."""
+class Replacing(Counting):
+    """A mode that calls a stand-in, with the arguments of the operation, at each site that has one; it counts work."""
 
     def __init__(self, stand_ins: Mapping[Site, Callable[..., Any]], own: Sequence[str]) -> None:
         super().__init__()
@@ -78,10 +78,10 @@ class Replacing(TorchFunctionMode):
         if func is torch.nn.functional.scaled_dot_product_attention:
             check_lengths(*args, **options)
         if is_question(func, count=len(args) + len(options)) or not self._stand_ins:
-            return func(*args, **options)
+            return self.counted(func, args, options)
         frame = next(self._own.frames(sys._getframe(1)), None)
         named = None if frame is None else name_of(func, sign_at(frame))[0]
-        return (self._stand_in(frame, named) or func)(*args, **options)
+        return self.counted(self._stand_in(frame, named) or func, args, options)
 
     @contextmanager
     def within_layers(self) -> Iterator[None]:

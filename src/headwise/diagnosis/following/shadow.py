@@ -257,14 +257,14 @@ def _written(entry: Seen, own: list[Tensor]) -> Marks:
 
 
 def _stood_in(entry: Seen, own: list[Tensor], name: str) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call, with each tensor's array of marks in its place."""
+    """The arguments of a call, with each tensor's array of marks, of which a view can be taken, in its place."""
     by_id = {id(t): marks for t, marks in zip(own, entry.given, strict=True)}
 
     def instead(value: Any) -> Any:
         if isinstance(value, Tensor):
             marks = by_id.get(id(value))
             if marks is not None and name in marks.arrays:
-                return marks.arrays[name].clone()
+                return marks.arrays[name].clone(memory_format=torch.contiguous_format)
             return torch.full(value.shape, -1) if value.is_floating_point() else value
         if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
             return type(value)([instead(each) for each in value])

@@ -10,7 +10,7 @@ from itertools import pairwise
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.patches.sources import Edit, Edits, applied
 from headwise.diagnosis.tried import Missed, told
-from headwise.recording.calls import Clock
+from headwise.recording.work import Budget
 from headwise.wording import say
 
 __all__ = ["ENDING", "LONG", "SHORT", "Again", "Effort", "by_file", "mended"]
@@ -24,19 +24,19 @@ Again = Callable[[Mapping[str, Sequence[Edit]]], Diagnosis | None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried. tries: of the source with patches in it; seconds: of own work, after which none is begun."""
+    """How much is tried. tries: of the source with patches in it; work: after which none is begun."""
 
     tries: int
-    seconds: float
+    work: int
 
 
 # a report does not wait long for patches; a mended file is worth it
-SHORT, LONG = Effort(4, 3.0), Effort(40, 30.0)
+SHORT, LONG = Effort(6, 150_000), Effort(40, 1_250_000)
 
 
 def mended(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str) -> Diagnosis:
     """A diagnosis whose findings have the patches that help, and which says for which lines not all were tried."""
-    clock, tries, chosen = Clock(effort.seconds), 0, {}
+    budget, tries, chosen = Budget(effort.work), 0, {}
     every = {at: list(each.candidates) for at, each in enumerate(found.findings) if each.file in texts}
     every = {at: each for at, each in every.items() if each}
     together = {at: each[0] for at, each in every.items()}
@@ -52,7 +52,7 @@ def mended(found: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: 
     for _, at, edits in sorted((place, at, each) for at, own in every.items() for place, each in enumerate(own)):
         if at in chosen:
             continue
-        if tries >= effort.tries or clock.is_over:
+        if tries >= effort.tries or budget.is_over:
             left.add(at)
             continue
         tries += 1

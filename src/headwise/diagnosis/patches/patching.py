@@ -6,9 +6,11 @@ import ast
 from collections.abc import Callable, Iterator
 
 from headwise.diagnosis.patches.idling import without_idle
+from headwise.diagnosis.patches.loss import removes
 from headwise.diagnosis.patches.remasking import REMASKED
 from headwise.diagnosis.patches.renaming import RENAMED
-from headwise.diagnosis.patches.rewriting import called, queries_of, rearranged, receiver
+from headwise.diagnosis.patches.rewriting import called, queries_of, rearranged, receiver, with_argument
+from headwise.diagnosis.patches.rotation import rotated
 from headwise.diagnosis.patches.sources import Code, Edits, code_at
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
@@ -17,20 +19,20 @@ __all__ = ["candidates"]
 
 MOST = 4
 # kinds that only these words of them tell how to mend
-WORDED = {"raises": "unready", "unknown": "no_return"}
+WORDED = {"raises": ("unready",), "unknown": ("no_return", "dropout_twice")}
 
 
 def candidates(suspect: Suspect) -> tuple[Edits, ...]:
     """Edits of the person's file, each a whole of its own."""
     code = code_at(suspect.span)
     written = WRITTEN.get(suspect.kind)
-    is_other = suspect.kind in WORDED and suspect.words != WORDED[suspect.kind]
+    is_other = suspect.kind in WORDED and suspect.words not in WORDED[suspect.kind]
     if written is None or code is None or is_other:
         return ()
     out: list[Edits] = []
     for each in written(code, suspect):
         edits = without_idle(code, each)
-        if edits and edits not in out:
+        if edits and edits not in out and not removes(code, edits, suspect):
             out.append(edits)
     return tuple(out[:MOST])
 
@@ -147,6 +149,11 @@ def _softmax_axis(code: Code, _: Suspect) -> Iterator[Edits]:
 
 
 def _softmax_missing(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    if suspect.words == "softmax_replaced":
+        scores = receiver(code.node) or next(iter(getattr(code.node, "args", [])), getattr(code.node, "left", None))
+        if isinstance(scores, ast.expr):
+            yield (code.edit(code.node, f"{code.bracketed(scores)}.softmax(dim={suspect.said.get('axis', -1)})"),)
+        return
     yield (code.edit(code.node, f"({code.of(code.node)}).softmax(dim={suspect.said.get('axis', -1)})"),)
 
 
@@ -192,16 +199,33 @@ def _dropout_in_eval(code: Code, _: Suspect) -> Iterator[Edits]:
         yield (code.edit(last, f"{code.of(last)}, training=self.training"),)
 
 
-def _first_argument(code: Code, _: Suspect) -> Iterator[Edits]:
-    if isinstance(code.node, ast.Call) and code.node.args:
-        yield (code.edit(code.node, code.bracketed(code.node.args[0])),)
+def _dropout_early(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    """The dropout of the scores, of the weights instead."""
+    node, softmax = code.node, code_at(_span(suspect, "_softmax"))
+    if softmax is None or not isinstance(node, ast.Call) or not node.args:
+        return
+    scores, weights = code.of(node.args[0]), softmax.of(softmax.node)
+    if any(code.edit(each, "") == code.edit(node, "") for each in ast.walk(softmax.node) if isinstance(each, ast.Call)):
+        within = weights.replace(code.of(node), scores, 1)
+        yield (softmax.edit(softmax.node, with_argument(code, node.args[0], within)),)
+    else:
+        yield (code.edit(node, scores), softmax.edit(softmax.node, with_argument(code, node.args[0], weights)))
+
+
+def _unknown(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    """Without the second of two dropouts, or with a value that is returned."""
+    if suspect.words == "dropout_twice":
+        if isinstance(code.node, ast.Call) and code.node.args:
+            yield (code.edit(code.node, code.bracketed(code.node.args[0])),)
+    else:
+        yield from RENAMED["unknown"](code, suspect)
 
 
 def _turned(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    """A rotation that is not called, or the parts that it joins with other signs and in another order."""
+    """A rotation that is called where it should be, or its parts joined with other signs and in another order."""
     signs, node = suspect.said.get("_signs"), code.node
     if signs is None:
-        yield from _first_argument(code, suspect)
+        yield from rotated(code, suspect)
     if not signs or not isinstance(signs, tuple):
         return
     if isinstance(node, ast.BinOp):
@@ -259,7 +283,8 @@ WRITTEN: dict[str, Callable[[Code, Suspect], Iterator[Edits]]] = {
     "scale-twice": _scale_twice, "scale-floor-division": _scale_floored, "scale-after-softmax": _scale_late,
     "softmax-axis": _softmax_axis, "softmax-missing": _softmax_missing, "split-without-transpose": _moved,
     "merge-without-transpose": _moved, "heads-batch-swapped": _moved, "key-not-transposed": _moved,
-    "dropout-in-eval": _dropout_in_eval, "dropout-before-softmax": _first_argument,
+    "dropout-in-eval": _dropout_in_eval, "dropout-before-softmax": _dropout_early,
     "rotary-wrong": _turned, "gradient-cut": _gradient_cut, "groups-tiled": _groups,
     "key-uses-query-length": _length, "view-noncontiguous": _contiguous, **RENAMED, **REMASKED,
+    "unknown": _unknown,
 }  # fmt: skip

@@ -39,7 +39,10 @@ def _mask_inverted(code: Code, _: Suspect) -> Iterator[Edits]:
             yield (code.edit(node, code.of(node.right)),)
 
 
-def _mask_weak(code: Code, _: Suspect) -> Iterator[Edits]:
+def _mask_weak(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    if suspect.words == "mask_multiplied":
+        yield from _mask_multiplied(code)
+        return
     for node in (*ast.walk(code.node), *code.around(code.node)):
         if isinstance(node, ast.Call) and called(node) in FILLS:
             fills = [*node.args[1:], *(each.value for each in node.keywords if each.arg in ("value", "other"))]
@@ -50,7 +53,26 @@ def _mask_weak(code: Code, _: Suspect) -> Iterator[Edits]:
             break
 
 
+def _mask_multiplied(code: Code) -> Iterator[Edits]:
+    """Scores that are filled where they were multiplied by a mask, whichever of the two factors is the mask."""
+    node = code.node
+    factors: list[ast.expr] = []
+    if isinstance(node, ast.BinOp):
+        factors = [node.left, node.right]
+    elif isinstance(node, ast.AugAssign):
+        factors = [node.target, node.value]
+    elif isinstance(node, ast.Call):
+        whose = receiver(node)
+        factors = [*([] if whose is None else [whose]), *node.args][:2]
+    ways = [factors, factors[::-1]] if len(factors) == 2 and not isinstance(node, ast.AugAssign) else [factors]
+    for scores, mask in (each for each in ways if len(each) == 2):
+        text = f'{code.bracketed(scores)}.masked_fill({code.bracketed(mask)} == 0, float("-inf"))'
+        yield (code.edit(node, f"{code.of(scores)} = {text}" if isinstance(node, ast.AugAssign) else text),)
+
+
 def _is_number(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return called(node) in ("zeros_like", "zeros", "full_like", "full", "tensor")
     return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 

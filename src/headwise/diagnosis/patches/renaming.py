@@ -15,6 +15,11 @@ __all__ = ["RENAMED"]
 
 
 def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    if suspect.words == "forward_missing" and isinstance(code.node, ast.FunctionDef):
+        line = code.lines[code.node.lineno - 1]
+        start = line.index(code.node.name, line.index("def ") + len("def "))
+        yield (Edit(code.node.lineno, start, code.node.lineno, start + len(code.node.name), "forward"),)
+        return
     name, near = str(suspect.said.get("name", "")), str(suspect.said.get("near", ""))
     read = [each for each in ast.walk(code.tree) if isinstance(each, ast.Attribute) and each.attr == name]
     read = [each for each in read if isinstance(each.ctx, ast.Load)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from headwise.diagnosis.patches.sources import Code
 
-__all__ = ["called", "negated", "queries_of", "rearranged", "receiver"]
+__all__ = ["called", "negated", "queries_of", "rearranged", "receiver", "with_argument"]
 
 RESHAPES = ("view", "reshape")
 MODULES = ("torch", "F", "functional", "nn", "einops", "math", "np")
@@ -30,6 +30,15 @@ def receiver(node: ast.AST) -> ast.expr | None:
         root = root.value
     is_module = isinstance(root, ast.Name) and root.id in MODULES
     return None if is_module or (isinstance(root, ast.Name) and root.id == "self" and root is own) else own
+
+
+def with_argument(code: Code, argument: ast.expr, text: str) -> str:
+    """The text of a call on one line, with a text in place of one of its arguments; "": it stands on several."""
+    whole, part = code.edit(code.node, ""), code.edit(argument, "")
+    if whole.line != whole.end_line:
+        return ""
+    line = code.of(code.node)
+    return f"{line[: part.column - whole.column]}{text}{line[part.end_column - whole.column :]}"
 
 
 def queries_of(code: Code) -> tuple[str, int]:
@@ -100,17 +109,32 @@ def rearranged(code: Code, move: object) -> Iterator[str]:
         given = list(given[0].elts)
     is_reshape = called(node) in RESHAPES
     text = code.of(own) if isinstance(own, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({code.of(own)})"
-    turned = _turned(order)
+    turned, arguments = _turned(order), ", ".join(code.of(each) for each in given)
+    again = {"view_as": "reshape_as", "reshape_as": "reshape_as", "flatten": "flatten"}.get(called(node), "reshape")
     if tuple(parts) == tuple(before):
         if all(each == 1 for each in cuts):
             yield f"{text}{turned}"
-        elif is_reshape:
-            yield f"{text}{turned}.reshape({', '.join(code.of(each) for each in given)})"
+        elif is_reshape or again != "reshape":
+            yield f"{text}{turned}.{again}({arguments})"
+    elif is_reshape and (halves := _divided(code, given, before, parts, after)):
+        yield f"{text}{halves}{turned}.reshape({arguments})"
     elif is_reshape and all(each == 1 for each in cuts) and len(given) == len(after):
         sizes = [""] * len(given)
         for at, place in enumerate(order):
             sizes[place] = code.of(given[at])
         yield f"{text}.{called(node)}({', '.join(sizes)}){turned}"
+
+
+def _divided(
+    code: Code, given: Sequence[ast.expr], before: Sequence[int], parts: Sequence[int], after: Sequence[int]
+) -> str:
+    """The call that divides one axis in two, by a size that a reshape is given; "": it is another case."""
+    axis = next((at for at, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b), None)
+    if axis is None or len(parts) != len(before) + 1 or list(parts[axis + 2 :]) != list(before[axis + 1 :]):
+        return ""
+    sizes = {size: code.of(node) for size, node in zip(after, given, strict=False) if code.of(node) != "-1"}
+    slow, fast = (sizes.get(each, "") for each in parts[axis : axis + 2])
+    return f".unflatten({axis}, ({slow or -1}, {-1 if slow else fast}))" if slow or fast else ""
 
 
 def _turned(order: Sequence[int]) -> str:

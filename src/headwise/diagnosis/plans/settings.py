@@ -38,8 +38,8 @@ __all__ = ["Settings", "settings"]
 
 # masks that are tried where none was found to run
 MOST = 25
-# seconds for which a call of a target is searched, and one of a class inside it
-LONGEST, INNER = 5.0, 2.5
+# work with which a call of a target is searched, and one of a class inside it
+LONGEST, INNER = 125_000, 62_500
 # what nn.MultiheadAttention is built of
 TORCH = ["embed_dim", "num_heads"]
 
@@ -78,7 +78,7 @@ def settings(
     out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
     said = None if call is None else call.get("_mask")
     bare = None if call is None else {name: each for name, each in call.items() if name != "_mask"} or None
-    found = _found(target, namespace, init, bare, own, out, seconds=INNER if is_inner else LONGEST)
+    found = _found(target, namespace, init, bare, own, out, work=INNER if is_inner else LONGEST)
     out.plans = list(found.plans)
     out.failures = [each.plan for each in found.failures]
     out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
@@ -135,10 +135,10 @@ def _found(
     own: Sequence[str],
     out: Settings,
     *,
-    seconds: float,
+    work: int,
 ) -> Found:
     try:
-        found = find(target, namespace=namespace, init=init, call=call, own=own, seconds=seconds)
+        found = find(target, namespace=namespace, init=init, call=call, own=own, work=work)
     except InputError as error:
         # without what it advises, which is said after it
         out.reason, found = str(error).partition(": ")[0], Found((), ())
@@ -146,7 +146,7 @@ def _found(
         return found
     try:
         # where all outputs hold NaN, or all but those of a single token, it is examined so
-        again = find(target, namespace=namespace, init=init, call=call, own=own, finite=False, seconds=INNER)
+        again = find(target, namespace=namespace, init=init, call=call, own=own, finite=False, work=INNER)
     except InputError:
         return found
     return again if again.plans or not found.failures else found

@@ -11,11 +11,10 @@ from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role
-from headwise.recording.calls.trying import Clock, Tried
+from headwise.recording.calls.trying import Tried
 
 __all__ = [
     "EMPTY",
-    "Clock",
     "Found",
     "Named",
     "Plan",

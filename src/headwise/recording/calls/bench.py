@@ -22,12 +22,14 @@ from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import LEGEND, named, spoken
 from headwise.recording.calls.tables import vocabularies
-from headwise.recording.calls.trying import Attempts, Clock, mended
+from headwise.recording.calls.trying import Attempts, mended
+from headwise.recording.work import Budget
 
 __all__ = ["LEARNING", "Bench"]
 
-# NARROW: drafts tried again with widths that many numbers divide; LEARNING: seconds
-DEEPEST, NARROW, LEARNING = 4, 4, 1.5
+# NARROW: drafts tried again with widths that many numbers divide; LEARNING: work of
+# following errors
+DEEPEST, NARROW, LEARNING = 4, 4, 37_500
 
 
 class Bench:
@@ -42,11 +44,11 @@ class Bench:
         reading: Reading,
         wish: Wish,
         *,
-        seconds: float,
+        work: int,
     ) -> None:
         self.target, self.namespace, self.reading, self.wish = target, namespace, reading, wish
-        self.clock, function = Clock(seconds), callee(target)
-        self.learning = min(seconds, LEARNING)
+        self.budget, function = Budget(work), callee(target)
+        self.learning = min(work, LEARNING)
         self.ran = Attempts(finite=wish.finite)
         self.runs = self.ran.all_run
         masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
@@ -58,7 +60,7 @@ class Bench:
         even = [each for one in found[:1] if isinstance(target, type) for each in halved(one, self._unbuilt(one))]
         self.drafts = [each for each in [*even, *found] if self._is_built(each)]
         if not self.drafts and isinstance(target, type):
-            self.drafts = rebuilt(found, parameters(target), self._unbuilt, Clock(self.learning))
+            self.drafts = rebuilt(found, parameters(target), self._unbuilt, Budget(self.learning))
         if isinstance(target, type) and is_narrow(self._built(), reading):
             self.drafts += [each for each in map(kin.divisible, found[:NARROW]) if self._is_built(each)]
         self.built = self._built()
@@ -126,7 +128,7 @@ class Bench:
         """The plan, or what its errors make of it, if that runs in every probe."""
         seen: list[Plan] = []
         waiting, self.reached = [(plan, 0)], plan
-        while waiting and not self.clock.is_over:
+        while waiting and not self.budget.is_over:
             each, depth = waiting.pop(0)
             if each in seen:
                 continue

@@ -14,7 +14,7 @@ from headwise.recording.calls.lessons import TYPE, Place, place
 from headwise.recording.calls.plan import Named
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS
-from headwise.recording.calls.trying import Clock
+from headwise.recording.work import Budget
 
 __all__ = ["halved", "rebuilt"]
 
@@ -27,7 +27,7 @@ KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
 
 
 def rebuilt(
-    found: Sequence[Draft], own: Sequence[inspect.Parameter], ran: Callable[[Draft], Exception | None], clock: Clock
+    found: Sequence[Draft], own: Sequence[inspect.Parameter], ran: Callable[[Draft], Exception | None], budget: Budget
 ) -> list[Draft]:
     """Drafts that are built, made of some that are not by what their errors tell.
 
@@ -36,7 +36,7 @@ def rebuilt(
     waiting = [(draft, 0) for draft in found[:FIRST]]
     seen: list[Draft] = []
     out: list[Draft] = []
-    while waiting and len(out) < ENOUGH and not clock.is_over:
+    while waiting and len(out) < ENOUGH and not budget.is_over:
         draft, depth = waiting.pop(0)
         if draft in seen:
             continue

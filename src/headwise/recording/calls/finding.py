@@ -23,13 +23,14 @@ from headwise.recording.calls.resorts import is_small, spelled, used, usual
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.search import Search
 from headwise.recording.calls.symbols import LEGEND, LETTERS
-from headwise.recording.calls.trying import Clock, Tried
+from headwise.recording.calls.trying import Tried
+from headwise.recording.work import Budget
 from headwise.wording import refusal
 
 __all__ = ["find"]
 
-# seconds of one search, and of all searches; the rest of what the person waits for is the trace itself
-LONGEST, SHORT, ALL = 2.5, 0.7, 5.0
+# work of one search, of one that is a last resort, and of all searches
+LONGEST, SHORT, ALL = 62_500, 17_500, 125_000
 LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
 MOST_COPIED = 50_000_000
@@ -44,15 +45,15 @@ def find(
     cross: bool | None = None,
     own: Collection[str] = (),
     finite: bool = True,
-    seconds: float = ALL,
+    work: int = ALL,
 ) -> Found:
     """How a target is built and called.
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
     of it, as `--init` and `--call`; the rest is found. A number of heads or a width in them is first tried as a size
     that may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
-    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure. seconds: of
-    own work, after which no other way is begun.
+    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure. work: after
+    which no other way is begun.
 
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
@@ -69,16 +70,16 @@ def find(
     built = parameters(target) if isinstance(target, type) else []
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
-    tried_on, failures, has_nan, clock = _copied(target), tuple[Tried, ...](), False, Clock(seconds)
+    tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
     ways = ((given, wish, LONGEST) for wish in _wishes(*given, cross))
     for own_given, wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
-        if is_last and (init or call or clock.is_over or not _may_run(failures)):
+        if is_last and (init or call or budget.is_over or not _may_run(failures)):
             break
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
         whole = replace(wish, known=known, lengths=_lengths(target), finite=finite)
-        spent = min(longest, clock.left)
-        found = Search(tried_on, namespace, reading, whole, own=tuple(own), seconds=spent).found()
+        spent = min(longest, budget.left)
+        found = Search(tried_on, namespace, reading, whole, own=tuple(own), work=spent).found()
         has_nan = has_nan or found.has_nan
         plans = [_real(replace(plan, target=target), own_given, built) for plan in found.plans]
         if plans and plans[0] is not None:
@@ -104,7 +105,7 @@ def _resorts(
     reading: Reading,
     own: tuple[list[inspect.Parameter], list[inspect.Parameter]],
     cross: bool | None,
-) -> Iterator[tuple[tuple[Given, Given], Wish, float]]:
+) -> Iterator[tuple[tuple[Given, Given], Wish, int]]:
     """What is searched where nothing else runs: what the file itself does, and usual sizes."""
     if isinstance(target, nn.Module):
         return

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
+
+from headwise.recording.work import Counting
 
 __all__ = ["Guarded", "check_lengths"]
 
@@ -19,9 +20,9 @@ LARGEST = 100_000_000
 MAKERS = frozenset({"zeros", "ones", "empty", "rand", "randn", "full"})
 
 
-class Guarded(TorchFunctionMode):
+class Guarded(Counting):
     """A block in which torch's attention, which does not look itself, is given as many values as keys, and nothing is
-    made that is larger than what is only tried may be.
+    made that is larger than what is only tried may be, and which ends; its work is counted.
     """
 
     def __torch_function__(
@@ -34,7 +35,7 @@ class Guarded(TorchFunctionMode):
         count = _filled(args, options) if name in MAKERS else _met(name, args)
         if count > LARGEST:
             raise MemoryError(f"{name} was to make {count} numbers")
-        return func(*args, **options)
+        return self.counted(func, args, options)
 
 
 def check_lengths(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:

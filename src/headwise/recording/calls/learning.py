@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,8 @@ from headwise.recording.calls.lessons import lessons, place
 from headwise.recording.calls.plan import Plan, evaluated
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import spoken
-from headwise.recording.calls.trying import PROBES, Attempts, Clock, mended, quiet
+from headwise.recording.calls.trying import PROBES, Attempts, mended, quiet
+from headwise.recording.work import Budget, spent
 
 __all__ = ["learned"]
 
@@ -27,8 +27,8 @@ __all__ = ["learned"]
 DEEPEST, WIDEST = 5, 16
 # the calls that are begun with
 SEEDS, FULLER = 6, 2
-# seconds and numbers in a tensor after which a call is not worth to be run as often as it has to be
-SLOW, LARGEST = 1.0, 10_000_000
+# work and numbers in a tensor after which a call is not worth to be run as often as it has to be
+SLOW, LARGEST = 25_000, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ def learned(
     wish: Wish,
     reading: Reading,
     runs: Attempts,
-    seconds: float,
+    work: int,
     renamed: Callable[[Plan], Plan],
 ) -> Plan | None:
     """The first plan that runs, made of some that fail by what their errors tell; None: there is none."""
-    clock, order = Clock(seconds), count()
+    budget, order = Budget(work), count()
     waiting: list[_Waiting] = []
     seen: list[Plan] = []
     met: Counter[tuple[str, int]] = Counter()
     for number, plan in enumerate(_seeds(missed)):
         heappush(waiting, _Waiting((number, 0, next(order)), plan, 0))
-    while waiting and not clock.is_over:
+    while waiting and not budget.is_over:
         one = heappop(waiting)
         if one.plan in seen:
             continue
@@ -128,9 +128,9 @@ def _failed(plan: Plan) -> _Failed | None:
                     raise TimeoutError
                 target = plan.build(sizes)
                 args, options = plan.arguments(sizes)
-                begun = time.thread_time()
+                begun = spent()
                 target(*args, **options)
-                if time.thread_time() - begun > SLOW:
+                if spent() - begun > SLOW:
                     raise TimeoutError
             except Exception as error:  # noqa: BLE001  whatever it is, it tells what to try next
                 return _Failed(error, sizes, options, steps.count)

@@ -19,7 +19,8 @@ from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import alike
-from headwise.recording.calls.trying import Clock, Tried, furthest, tried
+from headwise.recording.calls.trying import Tried, furthest, tried
+from headwise.recording.work import Budget
 
 __all__ = ["Search"]
 
@@ -39,9 +40,9 @@ class Search:
         wish: Wish,
         *,
         own: tuple[str, ...] = (),
-        seconds: float,
+        work: int,
     ) -> None:
-        self.bench = Bench(target, namespace, reading, wish, seconds=seconds)
+        self.bench = Bench(target, namespace, reading, wish, work=work)
         self.what, self.wish, self.own = self.bench.what, wish, own
 
     def found(self) -> Found:
@@ -51,7 +52,7 @@ class Search:
         # what is wrong however it is called shall not run by chance
         if base is None and all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE]):
             base = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed)
-            bench.clock = Clock(LEARNING)
+            bench.budget = Budget(LEARNING)
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
         base = self._freed(base)
@@ -92,7 +93,7 @@ class Search:
                 bench.missed.append(bench.reached)
                 if is_cross:
                     missed.append(bench.reached)
-                if bench.clock.is_over:
+                if bench.budget.is_over:
                     return odd, None
             if odd is not None:
                 return odd, kin.crossed(odd, missed)
@@ -155,7 +156,7 @@ class Search:
         plain, spare = bench.ran(plan), list[Plan]()
         for name in mask_arguments(bench.called, keys=self.what.key if plan.setting == "cross" else ""):
             for mask in masks(name, bench.reading, keys="S" if plan.setting == "cross" else "L"):
-                if bench.clock.is_over:
+                if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
                 if "L" in mask["shape"] and not kin.has_queries(plan):
                     continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -22,13 +21,13 @@ from headwise.recording.calls.symbols import spoken
 from headwise.recording.operations import Record
 from headwise.recording.recorder import record
 from headwise.recording.spans import Span
+from headwise.recording.work import TRIAL, Budget, spend
 
-__all__ = ["Attempt", "Clock", "Tried", "furthest", "mended", "quiet", "tried"]
+__all__ = ["Attempt", "Tried", "furthest", "mended", "quiet", "tried"]
 
-# how many of the plans that failed are looked at again, and for how many seconds
-LOOKED_AT = 8
+# how many of the plans that failed are looked at again, and with how much work
+LOOKED_AT, LOOKED_LONG = 8, 25_000
 PROBES = 4
-LONGEST_LOOK = 1.0
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 
 
@@ -49,23 +48,6 @@ class Attempt:
     shapes: tuple[tuple[int, ...], ...] = ()
     sum: float = 0.0
     is_built: bool = True
-
-
-class Clock:
-    """How much longer may be tried: seconds of this thread's own work, so that other work changes no result."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.thread_time() + seconds
-
-    @property
-    def left(self) -> float:
-        """The seconds that are left."""
-        return max(0.0, self._end - time.thread_time())
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is over."""
-        return time.thread_time() > self._end
 
 
 def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
@@ -130,11 +112,11 @@ class Attempts:
 def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
     """Of the first of some plans that failed, the one that came furthest; none where none failed."""
     found: list[tuple[Tried, int]] = []
-    clock = Clock(LONGEST_LOOK)
+    budget = Budget(LOOKED_LONG)
     for plan in plans[:LOOKED_AT]:
         one, count = tried(plan, own)
         found += [(one, count)] if one is not None else []
-        if clock.is_over:
+        if budget.is_over:
             break
     return tuple(one for one, _ in sorted(found, key=lambda each: -each[1])[:1])
 
@@ -151,6 +133,8 @@ def _place(plan: Plan, own: Collection[str]) -> Span | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
+    """A block in which something is only tried: it prints and warns of nothing, and its work is counted."""
+    spend(TRIAL)
     with ExitStack() as around:
         around.enter_context(redirect_stdout(io.StringIO()))
         around.enter_context(warnings.catch_warnings())
