@@ -147,6 +147,8 @@ def _as_called(
 
     whole = Whole(namespace, own, inside, held)
     found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
+    if found.refused is not None:
+        raise found.refused
     exams = _examinations(found, own, None if is_inner else whole, held.clock)
     exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
