@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 
 from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.plans.settings import settings
 from headwise.errors import InputError
-from headwise.recording.calls import evaluated, find
+from headwise.recording.calls import evaluated, find, whole
 from headwise.tracing.traced import at_hand, traced
 from tests.diagnosis.mutants import HERE, loaded
 from tests.diagnosis.operators import HOSTS
@@ -49,10 +50,12 @@ class Subject:
         ]
         return steps, [(each.place and each.place.line, each.op, each.reason) for each in found.problems]
 
-    def plan(self):
-        """The richest call that is found with nothing declared; None: there is none."""
-        found = find(self.target, namespace=self.namespace, own=tuple(self.files))
-        return next(iter(found.plans), None)
+    def plans(self):
+        """The first call that the doctor examines with nothing declared, and the one that a trace shows."""
+        target, init = whole(self.target, None)
+        named = {"namespace": self.namespace, "own": tuple(self.files)}
+        examined, shown = settings(target, init=init, call=None, **named), find(target, init=init, **named)
+        return [*examined.plans[:1], *shown.plans[:1]]
 
 
 def subjects():
@@ -110,7 +113,7 @@ def numbered(value, sizes):
 
 def declarations(plan):
     """What is declared in each way."""
-    init, call = dict(plan.init), {name: value for name, value in plan.call.items()}
+    init, call = dict(plan.init), dict(plan.call)
     sizes = coinciding(plan)
     layout = {name: value for name, value in call.items() if name == "_layout"}
     said = {
@@ -169,14 +172,14 @@ def judged(subject):
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        plan = subject.plan()
-    if plan is None:
+        plans = subject.plans()
+    if not plans:
         return {"name": subject.name, "ways": {}}
-    ways = declarations(plan)
-    out = {"name": subject.name, "said": ways, "ways": {}}
-    for way, said in ways.items():
-        found = asked(subject, way, said, trace=False)
-        drawn = asked(subject, way, said, trace=True)
+    said, shown = map(declarations, (plans[0], plans[-1]))
+    out = {"name": subject.name, "said": said, "shown": shown, "ways": {}}
+    for way in WAYS:
+        found = asked(subject, way, said[way], trace=False)
+        drawn = asked(subject, way, shown[way], trace=True)
         out["ways"][way] = {"doctor": found, "trace": drawn}
     first = out["ways"]["nothing"]
     for each in out["ways"].values():
@@ -221,7 +224,7 @@ def main():
         print("\n".join(told(found)) or "   same", flush=True)
         if choice.steps:
             for way, each in found["ways"].items():
-                print(way, json.dumps(found["said"][way], default=str))
+                print(way, json.dumps(found["shown"][way], default=str))
                 print("\n".join(map(str, each["trace"].get("steps", [each["trace"]]))))
                 print(each["trace"].get("problems"))
         if choice.json:

@@ -23,7 +23,7 @@ from headwise.diagnosis.owners import holds_layers, is_of_torch, own_files
 from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
 from headwise.diagnosis.plans.saying import as_json, no_mask, unbuilt
 from headwise.diagnosis.plans.settings import Settings, settings
-from headwise.diagnosis.plans.sizing import as_given
+from headwise.diagnosis.plans.sizing import as_given, distinct
 from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switching import switched
@@ -208,10 +208,11 @@ def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...
             one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_time'}")
             continue
         sure, held = found.is_sure(one.plan), Held(clock=clock)
-        exam = examined(
-            one.plan, own=own, is_published=one.is_published, is_mask_sure=sure, held=held, sizes=sizes
-        )  # fmt: skip
         is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
+        exam = examined(
+            one.plan, own=own, is_published=one.is_published, is_mask_sure=sure, held=held,
+            sizes=sizes if is_failing else distinct(one.plan, sizes),
+        )  # fmt: skip
         exam.held("proof", None, _prove, exam, [])
         new = [each for each in exam.suspects if (each.kind, each.span) not in known]
         exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]

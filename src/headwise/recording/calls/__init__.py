@@ -8,6 +8,7 @@ from headwise.recording.calls.finding import find
 from headwise.recording.calls.given import checked_call, checked_init
 from headwise.recording.calls.guarding import check_lengths
 from headwise.recording.calls.masks import mask_arguments, masks
+from headwise.recording.calls.numbers import declared_sizes
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role
@@ -26,6 +27,7 @@ __all__ = [
     "check_lengths",
     "checked_call",
     "checked_init",
+    "declared_sizes",
     "evaluated",
     "find",
     "init_role",

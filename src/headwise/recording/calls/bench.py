@@ -17,8 +17,8 @@ from headwise.recording.calls.certain import is_of_code
 from headwise.recording.calls.complaints import told_widths
 from headwise.recording.calls.drafts import EMPTY, Draft, parameters
 from headwise.recording.calls.layouts import Family
-from headwise.recording.calls.opening import opening
 from headwise.recording.calls.numbers import Mismatch, fixed_at
+from headwise.recording.calls.opening import opening
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import LEGEND, named, spoken
@@ -89,21 +89,38 @@ class Bench:
 
     def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:
         """The plans of a draft and a call that can be what was declared."""
-        wish, inputs = self.wish, (self.what.query, self.what.key, self.what.value)
+        wish, what = self.wish, self.what
         plan = self.plan(draft, call, is_cross=is_cross)
         if wish.numbers:
-            try:
-                plan = self.plan(draft, wish.numbers.called(call, plan, inputs), is_cross=is_cross)
-            except Mismatch:
+            inputs = (what.query, what.key, what.value)
+            ways = (call, {**call, what.value: [*call.get(what.value, ())[:-1], "dv"]}) if what.is_triple else (call,)
+            bound = (self._numbered(draft, plan, each, inputs, is_cross=is_cross) for each in ways)
+            found = next((each for each in bound if each is not None), None)
+            if found is None:
                 return
-            sizes = wish.numbers.sizes(plan)
-            if sizes is None:
-                return
-            plan = fixed_at(plan, sizes) if wish.is_fixed else plan
+            plan = found
+        if is_cross and call.get(what.key) == call.get(what.query) and (wish.call or wish.numbers):
+            # what is declared has keys as many as queries
+            return
         if not self.is_masked:
             yield plan
-        for mask in wish.masks(plan) if self.is_masked else ():
+        # code may need a mask although it has a default
+        for mask in wish.masks(plan):
             yield self.renamed(replace(plan, call={**plan.call, "_mask": mask}, mask=wish.masked))
+
+    def _numbered(
+        self, draft: Draft, plan: Plan, call: Mapping[str, Any], inputs: tuple[str, ...], *, is_cross: bool
+    ) -> Plan | None:
+        """A plan with the numbers that were declared in it; None: it cannot have them. plan: without a call."""
+        numbers = self.wish.numbers
+        try:
+            there = self.plan(draft, numbers.called(call, plan, inputs), is_cross=is_cross)
+        except Mismatch:
+            return None
+        sizes = numbers.sizes(there)
+        if sizes is None:
+            return None
+        return fixed_at(there, sizes) if self.wish.is_fixed else there
 
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""

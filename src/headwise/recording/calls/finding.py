@@ -15,7 +15,7 @@ from torch import nn
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.certain import is_of_code
-from headwise.recording.calls.drafts import EMPTY, parameters
+from headwise.recording.calls.drafts import parameters
 from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, symbols_of
 from headwise.recording.calls.numbers import Numbers, is_number
 from headwise.recording.calls.plan import Named, Plan

@@ -105,7 +105,7 @@ def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
                 if each in LEGEND:
                     out.setdefault(each, LEGEND[each])
         elif value.isidentifier():
-            known = LEGEND.get(value, Named(value, "parameter", least=LEAST if role == "length" else 0))
+            known = LEGEND.get(value, Named(value, "parameter", least=LEAST if role in ("length", "batch") else 0))
             out[value] = replace(known, said=name, is_small=role in ("window", "image", "patch"))
         else:
             for each in spoken(value):

@@ -80,7 +80,7 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
 
 
 def declared_shapes(name: str, means: str, *, keys: str) -> list[list[str]]:
-    """The shapes that a declared mask of an argument may have, the likeliest first. keys: the symbol of their number."""
+    """The shapes that a declared mask of an argument may have, the likeliest first. keys: their symbol."""
     shapes = LENGTHS if means == "lengths" else _ordered((*SHAPES, *DECLARED), name)
     return [[keys if axis == "S" else axis for axis in each] for each in shapes]
 

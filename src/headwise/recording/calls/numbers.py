@@ -11,7 +11,7 @@ from headwise.recording.calls.masks import declared_shapes
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.symbols import spoken
 
-__all__ = ["Mismatch", "Numbers", "fixed_at", "is_number", "is_numeric", "loosened"]
+__all__ = ["Mismatch", "Numbers", "declared_sizes", "fixed_at", "is_number", "is_numeric", "loosened"]
 
 # a length that is written with + - or // is looked for up to this
 LARGEST = 4096
@@ -128,6 +128,35 @@ def fixed_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
         replace(each, fixed=sizes[each.name], equals="") if each.name in sizes else each for each in plan.symbols
     )
     return replace(plan, symbols=symbols)
+
+
+def declared_sizes(plan: Plan, others: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that were declared, and others of what was left open. Where only a product was, its factors make it."""
+    out = {**others, **plan.real}
+    equals = {each.name: each.equals for each in plan.symbols if each.equals}
+    for name in (each for each in equals if each in plan.real):
+        rest, unknown = plan.real[name], list[str]()
+        for factor in _free_factors(name, plan.real, equals):
+            if factor.isdigit() or factor in plan.real:
+                rest //= int(factor) if factor.isdigit() else out[factor]
+            else:
+                unknown.append(factor)
+        for factor in unknown[:-1]:
+            out[factor] = next((part for part in range(2, rest) if rest % part == 0), 1)
+            rest //= out[factor]
+        out |= dict.fromkeys(unknown[-1:], rest)
+    for name, expression in equals.items():
+        out[name] = evaluated(expression, out)
+    return out
+
+
+def _free_factors(name: str, known: Mapping[str, int], equals: Mapping[str, str]) -> list[str]:
+    """What a product is made of: whole numbers, known sizes, and free symbols."""
+    out: list[str] = []
+    for factor in _factors(equals[name]):
+        is_made = factor in equals and factor not in known
+        out += _free_factors(factor, known, equals) if is_made else [factor]
+    return out
 
 
 def loosened(plan: Plan, named: Callable[[Plan], Plan], runs: Callable[[Plan], bool]) -> Plan:
