@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 
-from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.plans.settings import settings
+from headwise.diagnosis.diagnosing import _seen, diagnosed
+from headwise.diagnosis.holding import Held
+from headwise.diagnosis.owners import own_files
 from headwise.errors import InputError
 from headwise.recording.calls import evaluated, find, whole
 from headwise.tracing.traced import at_hand, traced
@@ -51,11 +52,14 @@ class Subject:
         return steps, [(each.place and each.place.line, each.op, each.reason) for each in found.problems]
 
     def plans(self):
-        """The first call that the doctor examines with nothing declared, and the one that a trace shows."""
+        """The call that the doctor ends with where nothing is declared, and the one that a trace shows."""
         target, init = whole(self.target, None)
-        named = {"namespace": self.namespace, "own": tuple(self.files)}
-        examined, shown = settings(target, init=init, call=None, **named), find(target, init=init, **named)
-        return [*examined.plans[:1], *shown.plans[:1]]
+        shown = find(target, namespace=self.namespace, init=init, own=tuple(self.files)).plans[:1]
+        said = {"init": init, "call": None}
+        exams = _seen(target, self.namespace, own_files(target, self.files), said, Held()).exams
+        mine = [each.plan for each in exams if each.plan.target is target]
+        examined = max(mine, key=lambda plan: (plan.setting == "cross", bool(plan.mask)), default=None)
+        return [*([examined] if examined is not None else []), *shown]
 
 
 def subjects():

@@ -31,7 +31,8 @@ class Wish:
     """What the person said. init, call: what stands; numbers: what is bound to symbols; mask: with symbols for its
     sizes; known: what its symbols mean; ranks: how many axes an input has; cross: whether keys may, must or must not
     have a length of their own. lengths: that a built module may insist on. finite: whether a call that gives NaN has
-    failed. is_fixed: what the numbers are bound to is always that size."""
+    failed. is_fixed: what the numbers are bound to is always that size. is_bare: what is declared of the mask fits
+    nothing, and is left out."""
 
     init: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Wish:
     lengths: tuple[int, ...] = ()
     finite: bool = True
     is_fixed: bool = False
+    is_bare: bool = False
 
     @property
     def masked(self) -> str:

@@ -77,7 +77,8 @@ def find(
         is_last = longest < LONGEST
         if is_last and (init or call or clock.is_over or not _may_run(failures)):
             break
-        if unfit is not None and wish.is_fixed:
+        is_reached = bool(failures) and bool(failures[0].plan.call)
+        if (wish.is_bare and is_reached) or (wish.is_fixed and unfit is not None):
             continue
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
         whole = replace(wish, known=known, lengths=_lengths(target), finite=finite)
@@ -86,18 +87,17 @@ def find(
         has_nan = has_nan or found.has_nan
         plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
         missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
-        if plans and wish.numbers.mask and found.mask is None:
-            # its sizes are none of the call's: it may stand as it is all the same
-            unfit = plans[0]
+        if wish.is_bare:
+            # the sizes of the mask are none of the call's: it may stand as it is all the same
+            unfit = next(iter(plans), None)
             continue
         if plans and not (unfit is not None and not any(plan.mask for plan in plans)):
             return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
         # what was called and failed tells more than what was never built, and symbols more than numbers
         is_further = bool(missed) and bool(missed[0].plan.call)
-        is_known = bool(failures) and bool(failures[0].plan.call)
-        if is_further and is_known and missed[0].span == failures[0].span:
+        if is_further and is_reached and missed[0].span == failures[0].span:
             continue
-        if not is_last or (is_further and not is_known):
+        if not is_last or (is_further and not is_reached):
             failures = missed or failures
     if unfit is not None:
         raise _unfit(given[1].freed["_mask"], unfit)
@@ -154,6 +154,8 @@ def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
     bound = Numbers(init.freed, numbers, call.freed.get("_mask"))
     free = Wish(init.kept, kept, bound, call.kept.get("_mask"), known, ranks, cross)
     yield free
+    if bound.mask:
+        yield replace(free, numbers=replace(bound, mask=None), is_bare=True)
     if bound:
         yield replace(free, is_fixed=True)
         mask = call.freed.get("_mask", free.mask)

@@ -91,7 +91,7 @@ class Numbers:
         is_bound = isinstance(said, Mapping) and said["argument"] == self.mask["argument"]
         shapes = [said["shape"]] if is_bound and isinstance(said, Mapping) else self._mask_shapes(plan)
         ways = (_solved([*pairs, *_paired(each, self.mask["shape"])], plan.symbols) for each in shapes)
-        return next((each for each in ways if each is not None), None if is_bound else found)
+        return next((each for each in ways if each is not None), None)
 
     def masks(self, plan: Plan) -> list[dict[str, Any]]:
         """The declared mask with symbols for its sizes, the likeliest first; none: they fit nowhere in the plan."""
