@@ -20,7 +20,7 @@ from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.merging import merged
 from headwise.diagnosis.owners import holds_layers, is_of_torch, own_files
-from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
+from headwise.diagnosis.plans.layouts import TURNED, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.saying import as_json, no_mask, unbuilt
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.sizing import as_given, distinct
@@ -125,8 +125,10 @@ def _seen(
 ) -> Seen:
     """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
     seen = _as_called(target, namespace, own, said, held, is_inner=is_inner)
-    if said["call"] is None:
+    if tells_no_layout(said["call"]):
         for call in held.all("layout", lambda: list(turned_calls(seen.exams, target, namespace))):
+            if said["call"] is not None:
+                call = {**said["call"], "_layout": call["_layout"]}
             other = _as_called(target, namespace, own, {**said, "call": call}, held, is_inner=is_inner)
             if is_better(other.exams, seen.exams):
                 return other

@@ -118,6 +118,8 @@ class Search:
         bench, what = self.bench, self.what
         init = bench.drafts[0].init if bench.drafts else {}
         found = families(what, bench.reading, bench.built, image_sizes(bench.target, init))
+        if "_layout" in self.wish.call:
+            found = [each for each in found if each.layout == self.wish.call["_layout"]] or found
         for name, axes in ((what.query, "query"), (what.key, "key"), (what.value, "value")):
             if name in self.wish.ranks:
                 # what the person said stands, whether a layout is known for it or not
