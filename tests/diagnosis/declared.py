@@ -59,7 +59,7 @@ class Subject:
         exams = _seen(target, self.namespace, own_files(target, self.files), said, Held()).exams
         mine = [each.plan for each in exams if each.plan.target is target]
         examined = max(mine, key=lambda plan: (plan.setting == "cross", bool(plan.mask)), default=None)
-        return [*([examined] if examined is not None else []), *shown]
+        return examined, next(iter(shown), None)
 
 
 def subjects():
@@ -134,7 +134,7 @@ def declarations(plan):
     }
 
 
-def asked(subject, way, said, *, trace):
+def asked(subject, said, *, trace):
     """What is answered to one declaration: {"verdict", "findings"} or {"steps", "problems"}, or {"refused"}."""
     try:
         with warnings.catch_warnings():
@@ -150,9 +150,11 @@ def asked(subject, way, said, *, trace):
 
 def compared(a, b):
     """How the trace b names what a names: "same", "unknown" (some are `?`), "numbers" (some are numbers), "other"
-    (an operation or a line is another one), or "wrong"."""
-    if "refused" in a or "refused" in b:
-        return "same" if a == b else "refused"
+    (an operation or a line is another one), or "wrong"; "none": a is no trace."""
+    if "refused" in a:
+        return "none"
+    if "refused" in b:
+        return "refused"
     flat_a = [(op, line, text) for op, line, given, made in a["steps"] for text in (*given, *made)]
     flat_b = [(op, line, text) for op, line, given, made in b["steps"] for text in (*given, *made)]
     if [each[:2] for each in flat_a] != [each[:2] for each in flat_b] or a["problems"] != b["problems"]:
@@ -177,13 +179,16 @@ def judged(subject):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plans = subject.plans()
+    if None in plans:
+        # what is found by the doctor alone is not traced
+        plans = [each for each in plans if each is not None] * 2
     if not plans:
         return {"name": subject.name, "ways": {}}
-    said, shown = map(declarations, (plans[0], plans[-1]))
+    said, shown = map(declarations, plans)
     out = {"name": subject.name, "said": said, "shown": shown, "ways": {}}
     for way in WAYS:
-        found = asked(subject, way, said[way], trace=False)
-        drawn = asked(subject, way, shown[way], trace=True)
+        found = asked(subject, said[way], trace=False)
+        drawn = asked(subject, shown[way], trace=True)
         out["ways"][way] = {"doctor": found, "trace": drawn}
     first = out["ways"]["nothing"]
     for each in out["ways"].values():

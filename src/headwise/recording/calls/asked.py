@@ -31,7 +31,8 @@ class Wish:
     """What the person said. init, call: what stands; numbers: what is bound to symbols; mask: with symbols for its
     sizes; known: what its symbols mean; ranks: how many axes an input has; cross: whether keys may, must or must not
     have a length of their own. lengths: that a built module may insist on. finite: whether a call that gives NaN has
-    failed. is_fixed: what the numbers are bound to is always that size. is_bare: what is declared of the mask fits
+    failed. fixed: of which the numbers are always their sizes, as in
+    `fixed_at`; "": of none. is_bare: what is declared of the mask fits
     nothing, and is left out."""
 
     init: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Wish:
     cross: bool | None = None
     lengths: tuple[int, ...] = ()
     finite: bool = True
-    is_fixed: bool = False
+    fixed: str = ""
     is_bare: bool = False
 
     @property

@@ -120,7 +120,7 @@ class Bench:
         sizes = numbers.sizes(there)
         if sizes is None:
             return None
-        return fixed_at(there, sizes) if self.wish.is_fixed else there
+        return fixed_at(there, sizes, self.wish.fixed) if self.wish.fixed else there
 
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""

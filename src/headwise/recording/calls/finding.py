@@ -78,7 +78,7 @@ def find(
         if is_last and (init or call or clock.is_over or not _may_run(failures)):
             break
         is_reached = bool(failures) and bool(failures[0].plan.call)
-        if (wish.is_bare and is_reached) or (wish.is_fixed and unfit is not None):
+        if (wish.is_bare and is_reached) or (wish.fixed and unfit is not None):
             continue
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
         whole = replace(wish, known=known, lengths=_lengths(target), finite=finite)
@@ -144,7 +144,7 @@ def _is_called(kind: type) -> bool:
 
 
 def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
-    """What is searched: with the person's numbers bound to sizes that vary, then to fixed ones, then as they are."""
+    """What is searched: with the person's numbers bound to sizes that vary, some to fixed ones, then as they are."""
     known = symbols_of(init.kept)
     kept = {name: value for name, value in call.kept.items() if name != "_mask"}
     known |= bound_in(call.kept, known)
@@ -157,7 +157,7 @@ def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
     if bound.mask:
         yield replace(free, numbers=replace(bound, mask=None), is_bare=True)
     if bound:
-        yield replace(free, is_fixed=True)
+        yield from (replace(free, fixed=part) for part in ("call", "init", "all"))
         mask = call.freed.get("_mask", free.mask)
         yield Wish({**init.kept, **init.freed}, {**kept, **numbers}, Numbers(), mask, known, ranks, cross)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwise.recording.calls.masks import declared_shapes
 from headwise.recording.calls.plan import Named, Plan, evaluated
-from headwise.recording.calls.symbols import spoken
+from headwise.recording.calls.symbols import LEGEND, spoken
 
 __all__ = ["Mismatch", "Numbers", "declared_sizes", "fixed_at", "is_number", "is_numeric", "loosened"]
 
@@ -59,7 +59,13 @@ class Numbers:
 
     def built(self, init: Mapping[str, Any]) -> dict[str, Any]:
         """What a constructor is given: the symbols of a draft, and the numbers that are no sizes of it."""
-        return {**init, **{name: _bound(init.get(name), value, []) for name, value in self.init.items()}}
+        out = dict(init)
+        for name, value in self.init.items():
+            try:
+                out[name] = _bound(init.get(name), value, [])
+            except Mismatch:
+                out[name] = value
+        return out
 
     def called(self, call: Mapping[str, Any], plan: Plan, inputs: Sequence[str]) -> dict[str, Any]:
         """What a call is given: the symbols of a candidate, and the numbers that are no sizes of it.
@@ -122,12 +128,21 @@ class Numbers:
         return _pairs(call, self.call)
 
 
-def fixed_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """A plan whose symbols are always the sizes that are known of them."""
-    symbols = tuple(
-        replace(each, fixed=sizes[each.name], equals="") if each.name in sizes else each for each in plan.symbols
-    )
-    return replace(plan, symbols=symbols)
+def fixed_at(plan: Plan, sizes: Mapping[str, int], part: str) -> Plan:
+    """A plan whose symbols are always the sizes that are known of them.
+
+    part: "call": those that nothing is built with; "init": those that something is built with; "all".
+    """
+    built = set(spoken(list(plan.init.values()))) | {each.name for each in plan.symbols if each.equals}
+    names = {name for name in sizes if part == "all" or (name in built) == (part == "init")}
+    symbols = [
+        replace(each, fixed=sizes[each.name], equals="") if each.name in names else each for each in plan.symbols
+    ]
+    wide, heads = sizes.get("D", 0), sizes.get("H", 0)
+    if {"D", "H"} <= names and wide % heads == 0 and all(each.name != "d" for each in symbols):
+        # what is shared out to the heads is as wide, whatever it is called
+        symbols.append(replace(LEGEND["d"], fixed=wide // heads))
+    return replace(plan, symbols=tuple(symbols))
 
 
 def declared_sizes(plan: Plan, others: Mapping[str, int]) -> dict[str, int]:

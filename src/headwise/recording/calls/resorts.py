@@ -66,7 +66,7 @@ def spelled(init: Given, call: Given) -> Wish:
     for name, shape in lists.items():
         axes = [names.get(size, size) for size in shape]
         shapes[name] = ["B", *axes[1:]] if shape[0] in batches and len(batches) == 1 else axes
-    return Wish(out, shapes, known, {name: len(shape) for name, shape in lists.items()})
+    return Wish(out, shapes, known=known, ranks={name: len(shape) for name, shape in lists.items()})
 
 
 def _is_size(name: str, value: Any) -> bool:

@@ -55,7 +55,7 @@ class Search:
             bench.clock = Clock(LEARNING)
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
-        base = self._freed(loosened(base, bench.named, bench.runs) if self.wish.is_fixed else base)
+        base = self._freed(loosened(base, bench.named, bench.runs) if self.wish.fixed else base)
         ways = ((self._masked(plan), plan) for plan in self._settings(base))
         plans = [each for pair in ways for each in pair if each is not None]
         masks = self.wish.masks(base)
