@@ -4,11 +4,11 @@ from headwise.recording.calls.asked import Found
 from headwise.recording.calls.callee import callee, whole
 from headwise.recording.calls.certain import is_of_code, is_of_library
 from headwise.recording.calls.drafts import EMPTY, parameters
+from headwise.recording.calls.equations import declared_sizes
 from headwise.recording.calls.finding import find
 from headwise.recording.calls.given import checked_call, checked_init
 from headwise.recording.calls.guarding import check_lengths
 from headwise.recording.calls.masks import mask_arguments, masks
-from headwise.recording.calls.numbers import declared_sizes
 from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role

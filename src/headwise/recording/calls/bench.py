@@ -16,8 +16,9 @@ from headwise.recording.calls.candidates import calls, extras, is_narrow, wanted
 from headwise.recording.calls.certain import is_of_code
 from headwise.recording.calls.complaints import told_widths
 from headwise.recording.calls.drafts import EMPTY, Draft, parameters
+from headwise.recording.calls.equations import fixed_at
 from headwise.recording.calls.layouts import Family
-from headwise.recording.calls.numbers import Mismatch, fixed_at
+from headwise.recording.calls.numbers import Mismatch
 from headwise.recording.calls.opening import opening
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading

@@ -77,13 +77,11 @@ def find(
         is_last = longest < LONGEST
         if is_last and (init or call or clock.is_over or not _may_run(failures)):
             break
-        is_reached = bool(failures) and bool(failures[0].plan.call)
-        if (wish.is_bare and is_reached) or (wish.fixed and unfit is not None):
+        if _is_idle(wish, failures, unfit):
             continue
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
-        whole = replace(wish, known=known, lengths=_lengths(target), finite=finite)
-        spent = min(longest, clock.left)
-        found = Search(tried_on, namespace, reading, whole, own=tuple(own), seconds=spent).found()
+        full, spent = replace(wish, known=known, lengths=_lengths(target), finite=finite), min(longest, clock.left)
+        found = Search(tried_on, namespace, reading, full, own=tuple(own), seconds=spent).found()
         has_nan = has_nan or found.has_nan
         plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
         missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
@@ -93,17 +91,32 @@ def find(
             continue
         if plans and not (unfit is not None and not any(plan.mask for plan in plans)):
             return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
-        # what was called and failed tells more than what was never built, and symbols more than numbers
-        is_further = bool(missed) and bool(missed[0].plan.call)
-        if is_further and is_reached and missed[0].span == failures[0].span:
-            continue
-        if not is_last or (is_further and not is_reached):
-            failures = missed or failures
+        failures = _telling(failures, missed, is_last=is_last, is_whole=bool(given[1].freed))
     if unfit is not None:
         raise _unfit(given[1].freed["_mask"], unfit)
     if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
     return Found((), failures, has_nan)
+
+
+def _is_idle(wish: Wish, failures: Sequence[Tried], unfit: Plan | None) -> bool:
+    """Whether what was searched before leaves nothing to a search: a call was reached, or no size lets it pass."""
+    is_reached = bool(failures) and bool(failures[0].plan.call)
+    return (wish.is_bare and is_reached) or (bool(wish.fixed) and (unfit is not None or not _may_run(failures)))
+
+
+def _telling(
+    before: tuple[Tried, ...], after: tuple[Tried, ...], *, is_last: bool, is_whole: bool
+) -> tuple[Tried, ...]:
+    """Of the failures of two searches, those that tell more: of what was called and not only built, in symbols before
+    numbers. is_last: after is of a last resort. is_whole: the call was declared in numbers, and may fail by these.
+    """
+    was_called, is_called = (bool(each) and bool(each[0].plan.call) for each in (before, after))
+    if was_called and is_called:
+        return before if is_last or not is_whole or after[0].span == before[0].span else after
+    if is_last:
+        return after if is_called else before
+    return after or before
 
 
 def _unfit(mask: Mapping[str, Any], plan: Plan) -> Exception:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from headwise.recording.calls.equations import solved
 from headwise.recording.calls.masks import declared_shapes
-from headwise.recording.calls.plan import Named, Plan, evaluated
-from headwise.recording.calls.symbols import LEGEND, spoken
+from headwise.recording.calls.plan import Plan
+from headwise.recording.calls.symbols import spoken
 
-__all__ = ["Mismatch", "Numbers", "declared_sizes", "fixed_at", "is_number", "is_numeric", "loosened"]
+__all__ = ["Mismatch", "Numbers", "is_number", "is_numeric"]
 
-# a length that is written with + - or // is looked for up to this
-LARGEST = 4096
 # where an axis of an argument stands says what it counts, where several symbols have its size
 FIRST, LAST, BETWEEN = ("B", "L"), ("D", "d", "dv", "S", "L"), ("L", "S", "H", "Hkv", "h", "w", "d", "D")
 
@@ -81,7 +80,7 @@ class Numbers:
                 if name in inputs:
                     raise
                 rest.append(name)
-        sizes = _solved(pairs, plan.symbols) if rest else {}
+        sizes = solved(pairs, plan.symbols) if rest else {}
         return {**out, **{name: _spelled(self.call[name], sizes or {}) for name in rest}}
 
     def sizes(self, plan: Plan) -> dict[str, int] | None:
@@ -90,13 +89,13 @@ class Numbers:
             pairs = [*self._init_pairs(plan.init), *self._call_pairs(plan.call)]
         except Mismatch:
             return None
-        found = _solved(pairs, plan.symbols)
+        found = solved(pairs, plan.symbols)
         if self.mask is None or found is None:
             return found
         said = plan.call.get("_mask")
         is_bound = isinstance(said, Mapping) and said["argument"] == self.mask["argument"]
         shapes = [said["shape"]] if is_bound and isinstance(said, Mapping) else self._mask_shapes(plan)
-        ways = (_solved([*pairs, *_paired(each, self.mask["shape"])], plan.symbols) for each in shapes)
+        ways = (solved([*pairs, *_paired(each, self.mask["shape"])], plan.symbols) for each in shapes)
         return next((each for each in ways if each is not None), None)
 
     def masks(self, plan: Plan) -> list[dict[str, Any]]:
@@ -108,7 +107,7 @@ class Numbers:
         fitting = [
             shape
             for shape in self._mask_shapes(plan)
-            if _solved([*pairs, *_paired(shape, wanted)], plan.symbols) is not None
+            if solved([*pairs, *_paired(shape, wanted)], plan.symbols) is not None
         ]
         return [{**self.mask, "shape": shape} for shape in fitting]
 
@@ -126,70 +125,6 @@ class Numbers:
 
     def _call_pairs(self, call: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         return _pairs(call, self.call)
-
-
-def fixed_at(plan: Plan, sizes: Mapping[str, int], part: str) -> Plan:
-    """A plan whose symbols are always the sizes that are known of them.
-
-    part: "call": those that nothing is built with; "init": those that something is built with; "all".
-    """
-    built = set(spoken(list(plan.init.values()))) | {each.name for each in plan.symbols if each.equals}
-    names = {name for name in sizes if part == "all" or (name in built) == (part == "init")}
-    symbols = [
-        replace(each, fixed=sizes[each.name], equals="") if each.name in names else each for each in plan.symbols
-    ]
-    wide, heads = sizes.get("D", 0), sizes.get("H", 0)
-    if {"D", "H"} <= names and wide % heads == 0 and all(each.name != "d" for each in symbols):
-        # what is shared out to the heads is as wide, whatever it is called
-        symbols.append(replace(LEGEND["d"], fixed=wide // heads))
-    return replace(plan, symbols=tuple(symbols))
-
-
-def declared_sizes(plan: Plan, others: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that were declared, and others of what was left open. Where only a product was, its factors make it."""
-    out = {**others, **plan.real}
-    equals = {each.name: each.equals for each in plan.symbols if each.equals}
-    for name in (each for each in equals if each in plan.real):
-        rest, unknown = plan.real[name], list[str]()
-        for factor in _free_factors(name, plan.real, equals):
-            if factor.isdigit() or factor in plan.real:
-                rest //= int(factor) if factor.isdigit() else out[factor]
-            else:
-                unknown.append(factor)
-        for factor in unknown[:-1]:
-            out[factor] = next((part for part in range(2, rest) if rest % part == 0), 1)
-            rest //= out[factor]
-        out |= dict.fromkeys(unknown[-1:], rest)
-    for name, expression in equals.items():
-        out[name] = evaluated(expression, out)
-    return out
-
-
-def _free_factors(name: str, known: Mapping[str, int], equals: Mapping[str, str]) -> list[str]:
-    """What a product is made of: whole numbers, known sizes, and free symbols."""
-    out: list[str] = []
-    for factor in _factors(equals[name]):
-        is_made = factor in equals and factor not in known
-        out += _free_factors(factor, known, equals) if is_made else [factor]
-    return out
-
-
-def loosened(plan: Plan, named: Callable[[Plan], Plan], runs: Callable[[Plan], bool]) -> Plan:
-    """A plan that runs with fixed sizes, with as many of them free as it still runs with.
-
-    named: the plan with all its symbols as they are where nothing is declared.
-    """
-    free = {each.name: each for each in named(plan).symbols}
-    bound = {each.name for each in free.values() if each.equals}
-    out = plan
-    for name in (each for each in free if each not in bound):
-        # what is made of it varies with it
-        made = {each for each in bound if name in spoken(free[each].equals)}
-        symbols = tuple(free.get(each.name, each) if each.name in {name, *made} else each for each in out.symbols)
-        wider = replace(out, symbols=symbols)
-        if wider != out and runs(wider):
-            out = wider
-    return out
 
 
 def _pairs(plan: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -329,55 +264,3 @@ def _nodes(text: str) -> Iterator[ast.AST]:
     except SyntaxError:
         return
     yield from ast.walk(tree.body)
-
-
-def _solved(pairs: Sequence[tuple[str, int]], symbols: Sequence[Named]) -> dict[str, int] | None:
-    """The sizes of symbols with which each expression is its number; None: there are none."""
-    out = {each.name: each.fixed for each in symbols if each.fixed is not None}
-    equals = {each.name: each.equals for each in symbols if each.equals}
-    for _ in range(len(pairs) + len(equals) + 1):
-        before = len(out)
-        for expression, value in pairs:
-            _solve(expression, value, out)
-        for name, expression in equals.items():
-            if name in out:
-                _solve(expression, out[name], out)
-            elif set(spoken(expression)) <= set(out):
-                out[name] = evaluated(expression, out)
-        if len(out) == before:
-            break
-    every = [*pairs, *((expression, out[name]) for name, expression in equals.items() if name in out)]
-    return out if all(_fits(expression, value, out) for expression, value in every) else None
-
-
-def _fits(expression: str, value: int, known: Mapping[str, int]) -> bool:
-    """Whether an expression can be the value, as far as its symbols are known."""
-    if set(spoken(expression)) <= set(known):
-        return evaluated(expression, known) == value
-    parts = [known[each] for each in _factors(expression) if each in known]
-    return all(value % part == 0 for part in parts)
-
-
-def _factors(expression: str) -> list[str]:
-    """The factors of a product of names and numbers; none where it is another expression."""
-    factors = expression.split("*")
-    return factors if all(each.isidentifier() or each.isdigit() for each in factors) else []
-
-
-def _solve(expression: str, value: int, known: dict[str, int]) -> None:
-    """Learn the one symbol of an expression that is not known."""
-    unknown = sorted(set(spoken(expression)) - set(known))
-    if len(unknown) != 1:
-        return
-    name, factors = unknown[0], _factors(expression)
-    if factors.count(name) == 1:
-        rest = 1
-        for each in factors:
-            rest *= 1 if each == name else int(each) if each.isdigit() else known[each]
-        if rest and value % rest == 0:
-            known[name] = value // rest
-        return
-    fitting = (size for size in range(1, LARGEST) if evaluated(expression, {**known, name: size}) == value)
-    size = next(fitting, None)
-    if size is not None:
-        known[name] = size

@@ -12,11 +12,11 @@ from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.bench import LEARNING, Bench
 from headwise.recording.calls.candidates import families
 from headwise.recording.calls.drafts import Draft
+from headwise.recording.calls.equations import loosened
 from headwise.recording.calls.images import image_sizes
 from headwise.recording.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, Family
 from headwise.recording.calls.learning import learned
 from headwise.recording.calls.masks import mask_arguments, masks
-from headwise.recording.calls.numbers import loosened
 from headwise.recording.calls.plan import Plan, masked_by
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import alike
