@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -209,18 +209,26 @@ def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...
         if sizes is None or clock.is_over:
             one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_time'}")
             continue
-        sure, held = found.is_sure(one.plan), Held(clock=clock)
         is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
-        exam = examined(
-            one.plan, own=own, is_published=one.is_published, is_mask_sure=sure, held=held,
-            sizes=sizes if is_failing else distinct(one.plan, sizes),
-        )  # fmt: skip
-        exam.held("proof", None, _prove, exam, [])
-        new = [each for each in exam.suspects if (each.kind, each.span) not in known]
+        exam, new = _at_sizes(one, sizes, known, own, Held(clock=clock))
+        if new and not is_failing:
+            # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
+            exam, new = _at_sizes(one, distinct(one.plan, sizes), known, own, Held(clock=clock))
         exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
         exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in one.plan.real)
         out.append(exam)
     return out
+
+
+def _at_sizes(
+    one: Examination, sizes: Mapping[str, int], known: Set[object], own: tuple[str, ...], held: Held
+) -> tuple[Examination, list[Suspect]]:
+    """The examination of a plan at some sizes, and what it shows that is not known."""
+    exam = examined(
+        one.plan, own=own, is_published=one.is_published, is_mask_sure=one.is_mask_sure, held=held, sizes=sizes
+    )
+    exam.held("proof", None, _prove, exam, [])
+    return exam, [each for each in exam.suspects if (each.kind, each.span) not in known]
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
