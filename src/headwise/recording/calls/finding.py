@@ -50,8 +50,8 @@ def find(
     """How a target is built and called.
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
-    of it, as `--init` and `--call`; the rest is found. A number of heads or a width in them is first tried as a size
-    that may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
+    of it, as `--init` and `--call`; the rest is found. A number in them is first bound to the size that stands at its
+    place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
     (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure. seconds: of
     own work, after which no other way is begun.
 

@@ -1,4 +1,4 @@
-"""Given: what a person says with `--init` and `--call`, checked, and its numbers read as sizes of a found plan."""
+"""Given: what a person says with `--init` and `--call`, checked, what holds numbers apart from what holds symbols."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, tuple[type, str]] = {"_layout": (str, "text"), "_mask": (M
 
 @dataclass(frozen=True)
 class Given:
-    """What stands as the person said it, and the numbers that are tried as sizes first."""
+    """What stands as the person said it, and what holds numbers, which are bound to sizes."""
 
     kept: Mapping[str, Any]
     freed: Mapping[str, Any]
