@@ -1,4 +1,4 @@
-"""Given: what a person says with `--init` and `--call`, checked, what holds numbers apart from what holds symbols."""
+"""Given: what a person says with `--init` and `--call`, checked; what holds numbers apart from what holds symbols."""
 
 from __future__ import annotations
 
