@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -21,10 +21,10 @@ from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.merging import merged
 from headwise.diagnosis.owners import holds_layers, is_of_torch, own_files
-from headwise.diagnosis.plans.layouts import TURNED, is_better, turned_calls
+from headwise.diagnosis.plans.layouts import TURNED, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.saying import as_json, no_mask, unbuilt
 from headwise.diagnosis.plans.settings import Settings, settings
-from headwise.diagnosis.plans.sizing import as_given
+from headwise.diagnosis.plans.sizing import as_given, distinct
 from headwise.diagnosis.proving import Goal, goal_of, proved
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switching import switched
@@ -131,8 +131,10 @@ def _seen(
 ) -> Seen:
     """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
     seen = _as_called(target, namespace, own, said, held, is_inner=is_inner)
-    if said["call"] is None:
+    if tells_no_layout(said["call"]):
         for call in held.all("layout", lambda: list(turned_calls(seen.exams, target, namespace))):
+            if said["call"] is not None:
+                call = {**said["call"], "_layout": call["_layout"]}
             other = _as_called(target, namespace, own, {**said, "call": call}, held, is_inner=is_inner)
             if is_better(other.exams, seen.exams):
                 return other
@@ -153,6 +155,8 @@ def _as_called(
 
     whole = Whole(namespace, own, inside, held)
     found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
+    if found.refused is not None:
+        raise found.refused
     exams = _examinations(found, own, None if is_inner else whole, held.budget)
     exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
@@ -211,17 +215,26 @@ def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...
         if sizes is None or budget.is_over:
             one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
             continue
-        sure, held = found.is_sure(one.plan), Held(budget=budget)
-        exam = examined(
-            one.plan, own=own, is_published=one.is_published, is_mask_sure=sure, held=held, sizes=sizes
-        )  # fmt: skip
         is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
-        exam.held("proof", None, _prove, exam, [])
-        new = [each for each in exam.suspects if (each.kind, each.span) not in known]
+        exam, new = _at_sizes(one, sizes, known, own, Held(budget=budget))
+        if new and not is_failing:
+            # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
+            exam, new = _at_sizes(one, distinct(one.plan, sizes), known, own, Held(budget=budget))
         exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
         exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in one.plan.real)
         out.append(exam)
     return out
+
+
+def _at_sizes(
+    one: Examination, sizes: Mapping[str, int], known: Set[object], own: tuple[str, ...], held: Held
+) -> tuple[Examination, list[Suspect]]:
+    """The examination of a plan at some sizes, and what it shows that is not known."""
+    exam = examined(
+        one.plan, own=own, is_published=one.is_published, is_mask_sure=one.is_mask_sure, held=held, sizes=sizes
+    )
+    exam.held("proof", None, _prove, exam, [])
+    return exam, [each for each in exam.suspects if (each.kind, each.span) not in known]
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:

@@ -64,6 +64,9 @@ def planned(
     target, init = whole(target, options.get("init"))
     options = {**options, "init": init}
     found = find_call(target, namespace=namespace, own=own, **options)
+    if "_mask" in (options.get("call") or {}):
+        # what runs without the mask that was declared is not what was asked for
+        found = replace(found, plans=tuple(plan for plan in found.plans if plan.mask))
     if not found.plans:
         # such as a package that is not installed, and needed after all
         for each in found.failures:

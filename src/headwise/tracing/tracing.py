@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.recording import Failure, Operation, Record, Span
 from headwise.recording.calls import Named as SymbolNamed
-from headwise.recording.calls import Plan, Tried, evaluated
+from headwise.recording.calls import Plan, Tried, declared_sizes
 from headwise.recording.identity import tensors
 from headwise.tracing.alignment import Row, aligned, by_site
 from headwise.tracing.expressions import Expressions
@@ -99,8 +99,7 @@ def _run(plan: Plan, own: tuple[str, ...], *, kernels: bool, equal: Mapping[str,
     shown, done = sizes[0], records[0]
     if plan.real and done.failure is None:
         # the person's own sizes, which may be equal to one another, are told and name nothing
-        real = {**shown, **plan.real}
-        real |= {each.name: evaluated(each.equals, real) for each in plan.symbols if each.equals}
+        real = declared_sizes(plan, shown)
         real |= {name: real[other] for name, other in equal.items()}
         again = _recorded(plan, real, own, kernels=False)[0]
         if again.failure is None:

@@ -190,6 +190,7 @@ CHINESE: dict[str, str] = {
     "refuse.calls.shape": "--call 给 {name} 的是 {given}：形状必须是由整数和符号组成的列表。",
     "refuse.calls.option": "--call 里的 {option} 必须是 {kinds}，但给出的是 {given}：请这样给出或者去掉它。",
     "refuse.calls.mask": "_mask 必须有 argument（{names} 之一）、means（{means} 之一）、shape，可以有 dtype（bool、int 或 float），但给出的是 {given}：请把前三项都给出。",
+    "refuse.calls.mask_sizes": "--call 给 {name} 的形状是 {given}，但同一调用里的尺寸是 {sizes}：它的每一维必须是 1 或其中之一，按分数的顺序 (B, H, L, S)。",
     "refuse.calls.unbound": "--call 用到了 {symbol}，但它没有在任何地方绑定：请给某个参数一个 {symbol} 轴，或者在 --init 里使用它。",
     "refuse.calls.not_callable": "{target} 的实例不能调用：请指定一个模块类或函数。",
     "refuse.calls.none": "想不出怎样调用 {target}：请用 --init 和 --call 说明。",

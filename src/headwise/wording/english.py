@@ -237,6 +237,8 @@ ENGLISH: dict[str, str] = {
     "refuse.calls.option": "{option} in --call must be {kinds}, but {given} came: give it so or leave it out.",
     "refuse.calls.mask": "_mask must have an argument (one of {names}), means (one of {means}), a shape, and if any a "
     "dtype (bool, int or float), but {given} came: give all three.",
+    "refuse.calls.mask_sizes": "--call gives {name} the shape {given}, but beside it the call has {sizes}: make each "
+    "of its sizes 1 or one of these, in the order of the scores (B, H, L, S).",
     "refuse.calls.unbound": "--call speaks of {symbol}, which is bound nowhere: give an argument an axis {symbol}, or "
     "use it in --init.",
     "refuse.calls.not_callable": "{target} makes nothing that can be called: name a class of modules or a function.",

@@ -9,7 +9,7 @@ from headwise.diagnosis.checks.roles import KEYS
 from headwise.diagnosis.examination import Examination
 from headwise.recording.calls import Reading, call_role, callee, parameters, read
 
-__all__ = ["TURNED", "is_better", "turned_calls"]
+__all__ = ["TURNED", "is_better", "tells_no_layout", "turned_calls"]
 
 # what code shows that was written for another order of axes
 CONFUSED = frozenset({
@@ -19,6 +19,14 @@ CONFUSED = frozenset({
 TURNED = "LBD"
 HEADS_LAST = "BLHd"
 LENGTHS = ("L", "S")
+
+
+def tells_no_layout(call: Mapping[str, Any] | None) -> bool:
+    """Whether what a person says of a call leaves open what each axis counts: nothing is said, or numbers alone."""
+    if call is None:
+        return True
+    shapes = [value for value in call.values() if isinstance(value, list)]
+    return "_layout" not in call and bool(shapes) and all(type(size) is int for shape in shapes for size in shape)
 
 
 def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -33,6 +33,7 @@ from headwise.recording.calls import (
     read,
 )
 from headwise.recording.libraries import is_installed
+from headwise.wording import Refusal
 
 __all__ = ["Settings", "settings"]
 
@@ -47,7 +48,7 @@ TORCH = ["embed_dim", "num_heads"]
 class Settings:
     """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the person said what the
     mask means. told: the arguments whose meaning the code's words tell. reason: why there is none. is_sized: the
-    person gave sizes as numbers.
+    person gave sizes as numbers. refused: what they said that cannot be.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Settings:
         self.told: set[str] = set()
         self.reason = ""
         self.is_sized = False
+        self.refused: Refusal | None = None
 
     def is_sure(self, plan: Plan) -> bool:
         """Whether it is known what the mask of a plan means."""
@@ -76,9 +78,8 @@ def settings(
     out = Settings()
     shapes = [each for each in (call or {}).values() if isinstance(each, list)]
     out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
-    said = None if call is None else call.get("_mask")
-    bare = None if call is None else {name: each for name, each in call.items() if name != "_mask"} or None
-    found = _found(target, namespace, init, bare, own, out, work=INNER if is_inner else LONGEST)
+    found = _found(target, namespace, init, call, own, out, work=INNER if is_inner else LONGEST)
+    said = found.mask or (None if call is None else call.get("_mask"))
     out.plans = list(found.plans)
     out.failures = [each.plan for each in found.failures]
     out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
@@ -140,6 +141,8 @@ def _found(
     try:
         found = find(target, namespace=namespace, init=init, call=call, own=own, work=work)
     except InputError as error:
+        if isinstance(error, Refusal) and error.key == "refuse.calls.mask_sizes":
+            out.refused = error
         # without what it advises, which is said after it
         out.reason, found = str(error).partition(": ")[0], Found((), ())
     if any("L" in str(plan.call) for plan in found.plans) or (not found.has_nan and (found.plans or found.failures)):

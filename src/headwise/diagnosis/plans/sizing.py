@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
+from math import isqrt, prod
 
 from headwise.diagnosis.following.running import FEATURES
-from headwise.recording.calls import Named, Plan, evaluated
+from headwise.recording.calls import Named, Plan, declared_sizes, evaluated
 
-__all__ = ["as_given", "level", "small", "squared"]
+__all__ = ["as_given", "distinct", "level", "small", "squared"]
 
 # for sizes that bear the name of a parameter of the person's
 PARAMETERS = (6, 8, 9, 10, 12, 14, 15, 16)
@@ -63,12 +63,33 @@ def small(plan: Plan) -> dict[str, int]:
 
 def as_given(plan: Plan) -> dict[str, int] | None:
     """The sizes that the person gave, and small ones of what they left open; None: they are too large to be tried."""
-    out = {**small(plan), **plan.real}
+    out = declared_sizes(plan, small(plan))
     length, heads = max(out.get("L", 1), out.get("S", 1)), out.get("H", 1)
     scores = out.get("B", 1) * length * max(out.get("D", 1), heads * length)
-    if max(out.values(), default=0) > WIDEST or scores > LARGEST:
-        return None
-    return {**out, **{each.name: evaluated(each.equals, out) for each in plan.symbols if each.equals}}
+    return None if max(out.values(), default=0) > WIDEST or scores > LARGEST else out
+
+
+def distinct(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The next larger primes of which none is another: at sizes that are equal, or squares or multiples of each other,
+    what is wrong may pass for another thing, or for right: 1/√(model width) is 1/(head width) where they are 16 and 4.
+    """
+    out: dict[str, int] = {each.name: each.fixed for each in plan.symbols if each.fixed is not None}
+    for each in plan.symbols:
+        if each.equals or each.fixed is not None:
+            continue
+        factor = 2 if each.even else each.times
+        size = -(-sizes[each.name] // factor)
+        while size > 1 and (factor * size in out.values() or not _is_prime(size)):
+            size += 1
+        out[each.name] = factor * size
+    for each in plan.symbols:
+        if each.equals:
+            out[each.name] = evaluated(each.equals, out)
+    return out
+
+
+def _is_prime(size: int) -> bool:
+    return size > 1 and all(size % part for part in range(2, isqrt(size) + 1))
 
 
 def level(plan: Plan) -> dict[str, int]:

@@ -4,6 +4,7 @@ from headwise.recording.calls.asked import Found
 from headwise.recording.calls.callee import callee, whole
 from headwise.recording.calls.certain import is_of_code, is_of_library
 from headwise.recording.calls.drafts import EMPTY, parameters
+from headwise.recording.calls.equations import declared_sizes
 from headwise.recording.calls.finding import find
 from headwise.recording.calls.given import checked_call, checked_init
 from headwise.recording.calls.guarding import check_lengths
@@ -25,6 +26,7 @@ __all__ = [
     "check_lengths",
     "checked_call",
     "checked_init",
+    "declared_sizes",
     "evaluated",
     "find",
     "init_role",

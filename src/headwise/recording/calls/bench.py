@@ -15,8 +15,10 @@ from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.candidates import calls, extras, is_narrow, wanted
 from headwise.recording.calls.certain import is_of_code
 from headwise.recording.calls.complaints import told_widths
-from headwise.recording.calls.drafts import Draft, parameters
+from headwise.recording.calls.drafts import EMPTY, Draft, parameters
+from headwise.recording.calls.equations import fixed_at
 from headwise.recording.calls.layouts import Family
+from headwise.recording.calls.numbers import Mismatch
 from headwise.recording.calls.opening import opening
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading
@@ -51,8 +53,10 @@ class Bench:
         self.learning = min(work, LEARNING)
         self.ran = Attempts(finite=wish.finite)
         self.runs = self.ran.all_run
-        masked = wish.call["_mask"]["argument"] if "_mask" in wish.call else ""
-        self.called = [each for each in parameters(function) or starred(function) if each.name != masked]
+        every = parameters(function) or starred(function)
+        self.called = [each for each in every if each.name != wish.masked]
+        # a mask that must be there is there from the beginning
+        self.is_masked = any(each.name == wish.masked and each.default is EMPTY for each in every)
         self.what = wanted(self.called)
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         self.reached: Plan
@@ -84,7 +88,42 @@ class Bench:
                     is_cross=is_cross, sizes=sizes, extras=more,
                 ):  # fmt: skip
                     layout = {} if family.layout in ("BLD", "BHLd", "BLd") else {"_layout": family.layout}
-                    yield self.plan(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
+                    yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
+
+    def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:
+        """The plans of a draft and a call that can be what was declared."""
+        wish, what = self.wish, self.what
+        plan = self.plan(draft, call, is_cross=is_cross)
+        if wish.numbers:
+            inputs = (what.query, what.key, what.value)
+            ways = (call, {**call, what.value: [*call.get(what.value, ())[:-1], "dv"]}) if what.is_triple else (call,)
+            bound = (self._numbered(draft, plan, each, inputs, is_cross=is_cross) for each in ways)
+            found = next((each for each in bound if each is not None), None)
+            if found is None:
+                return
+            plan = found
+        if is_cross and call.get(what.key) == call.get(what.query) and (wish.call or wish.numbers):
+            # what is declared has keys as many as queries
+            return
+        if not self.is_masked:
+            yield plan
+        # code may need a mask although it has a default
+        for mask in wish.masks(plan):
+            yield self.renamed(replace(plan, call={**plan.call, "_mask": mask}, mask=wish.masked))
+
+    def _numbered(
+        self, draft: Draft, plan: Plan, call: Mapping[str, Any], inputs: tuple[str, ...], *, is_cross: bool
+    ) -> Plan | None:
+        """A plan with the numbers that were declared in it; None: it cannot have them. plan: without a call."""
+        numbers = self.wish.numbers
+        try:
+            there = self.plan(draft, numbers.called(call, plan, inputs), is_cross=is_cross)
+        except Mismatch:
+            return None
+        sizes = numbers.sizes(there)
+        if sizes is None:
+            return None
+        return fixed_at(there, sizes, self.wish.fixed) if self.wish.fixed else there
 
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
@@ -130,7 +169,7 @@ class Bench:
         waiting, self.reached = [(plan, 0)], plan
         while waiting and not self.budget.is_over:
             each, depth = waiting.pop(0)
-            if each in seen:
+            if each in seen or (self.wish.numbers and self.wish.numbers.sizes(each) is None):
                 continue
             seen.append(each)
             done = self.ran(each)
@@ -155,10 +194,20 @@ class Bench:
         numbers = {str(size): name for name, size in self.reading.numbers.items()}
         for name, value in call.items():
             last = str(value[-1]) if isinstance(value, list) and value else ""
-            if last.isdigit() and int(last) > 1 and "D" not in draft.known and name not in self.wish.call:
+            if (
+                last.isdigit()
+                and int(last) > 1
+                and "D" not in draft.known
+                and name not in {*self.wish.call, *self.wish.numbers.call}
+            ):
                 known["D"] = Named("D", "width", numbers.get(last, ""), fixed=int(last))
                 call[name] = [*value[:-1], "D"]
         return replace(plan, call=call, symbols=named(plan.init, call, {**draft.known, **known}))
+
+    def named(self, plan: Plan) -> Plan:
+        """The plan with its symbols as its draft has them."""
+        draft = next((each for each in self.drafts if each.init == plan.init), Draft({}))
+        return replace(plan, symbols=self.plan(draft, plan.call, is_cross=plan.setting == "cross").symbols)
 
     def _unbuilt(self, draft: Draft) -> Exception | None:
         """The error with which a draft is not built."""

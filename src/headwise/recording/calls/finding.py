@@ -15,8 +15,9 @@ from torch import nn
 from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.callee import callee, starred
 from headwise.recording.calls.certain import is_of_code
-from headwise.recording.calls.drafts import EMPTY, parameters
-from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, pinned, solved, symbols_of
+from headwise.recording.calls.drafts import parameters
+from headwise.recording.calls.given import Given, bound_in, checked_call, checked_init, symbols_of
+from headwise.recording.calls.numbers import Numbers, is_number
 from headwise.recording.calls.plan import Named, Plan
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.resorts import is_small, spelled, used, usual
@@ -50,10 +51,10 @@ def find(
     """How a target is built and called.
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
-    of it, as `--init` and `--call`; the rest is found. A number of heads or a width in them is first tried as a size
-    that may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
-    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure. work: after
-    which no other way is begun.
+    of it, as `--init` and `--call`; the rest is found. A number in them is first bound to the size that stands at its
+    place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of
+    the same (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure.
+    work: after which no other way is begun.
 
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
@@ -71,27 +72,58 @@ def find(
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
     tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
-    ways = ((given, wish, LONGEST) for wish in _wishes(*given, cross))
-    for own_given, wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
+    ways = ((wish, LONGEST) for wish in _wishes(*given, cross))
+    unfit: Plan | None = None
+    for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
         if is_last and (init or call or budget.is_over or not _may_run(failures)):
             break
+        if _is_idle(wish, failures, unfit):
+            continue
         known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
-        whole = replace(wish, known=known, lengths=_lengths(target), finite=finite)
-        spent = min(longest, budget.left)
-        found = Search(tried_on, namespace, reading, whole, own=tuple(own), work=spent).found()
+        full, spent = replace(wish, known=known, lengths=_lengths(target), finite=finite), min(longest, budget.left)
+        found = Search(tried_on, namespace, reading, full, own=tuple(own), work=spent).found()
         has_nan = has_nan or found.has_nan
-        plans = [_real(replace(plan, target=target), own_given, built) for plan in found.plans]
-        if plans and plans[0] is not None:
-            more = failures if is_last else ()
-            return Found(tuple(each for each in plans if each is not None), (*more, *found.failures), has_nan)
-        # what was called and failed tells more than what was never built
-        is_further = bool(found.failures) and bool(found.failures[0].plan.call)
-        if not is_last or (is_further and not (failures and failures[0].plan.call)):
-            failures = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+        plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
+        missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+        if wish.is_bare:
+            # the sizes of the mask are none of the call's: it may stand as it is all the same
+            unfit = next(iter(plans), None)
+            continue
+        if plans and not (unfit is not None and not any(plan.mask for plan in plans)):
+            return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
+        failures = _telling(failures, missed, is_last=is_last, is_whole=bool(given[1].freed))
+    if unfit is not None:
+        raise _unfit(given[1].freed["_mask"], unfit)
     if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
     return Found((), failures, has_nan)
+
+
+def _is_idle(wish: Wish, failures: Sequence[Tried], unfit: Plan | None) -> bool:
+    """Whether what was searched before leaves nothing to a search: a call was reached, or no size lets it pass."""
+    is_reached = bool(failures) and bool(failures[0].plan.call)
+    return (wish.is_bare and is_reached) or (bool(wish.fixed) and (unfit is not None or not _may_run(failures)))
+
+
+def _telling(
+    before: tuple[Tried, ...], after: tuple[Tried, ...], *, is_last: bool, is_whole: bool
+) -> tuple[Tried, ...]:
+    """Of the failures of two searches, those that tell more: of what was called and not only built, in symbols before
+    numbers. is_last: after is of a last resort. is_whole: the call was declared in numbers, and may fail by these.
+    """
+    was_called, is_called = (bool(each) and bool(each[0].plan.call) for each in (before, after))
+    if was_called and is_called:
+        return before if is_last or not is_whole or after[0].span == before[0].span else after
+    if is_last:
+        return after if is_called else before
+    return after or before
+
+
+def _unfit(mask: Mapping[str, Any], plan: Plan) -> Exception:
+    """That the sizes of a mask are none of the call that it is declared for."""
+    sizes = ", ".join(f"{name}={plan.real[name]}" for name in ("B", "H", "L", "S") if name in plan.real)
+    return refusal("refuse.calls.mask_sizes", name=mask["argument"], given=mask["shape"], sizes=sizes)
 
 
 def _may_run(failures: Sequence[Tried]) -> bool:
@@ -105,7 +137,7 @@ def _resorts(
     reading: Reading,
     own: tuple[list[inspect.Parameter], list[inspect.Parameter]],
     cross: bool | None,
-) -> Iterator[tuple[tuple[Given, Given], Wish, int]]:
+) -> Iterator[tuple[Wish, int]]:
     """What is searched where nothing else runs: what the file itself does, and usual sizes."""
     if isinstance(target, nn.Module):
         return
@@ -114,10 +146,10 @@ def _resorts(
         # with sizes of headwise's own it may run all the same
         more = [*wishes[1:2], replace(spelled(*given), cross=cross), *wishes[2:]] if is_small(*given) else []
         for wish in [*wishes[:1], *more]:
-            yield given, wish, SHORT
+            yield wish, SHORT
     if isinstance(target, type):
         for wish in usual(own[0], reading):
-            yield (Given({}, {}), Given({}, {})), replace(wish, cross=cross), SHORT
+            yield replace(wish, cross=cross), SHORT
 
 
 def _is_called(kind: type) -> bool:
@@ -126,16 +158,22 @@ def _is_called(kind: type) -> bool:
 
 
 def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
-    """What is searched: with the person's numbers freed, then with them as they are."""
+    """What is searched: with the person's numbers bound to sizes that vary, some to fixed ones, then as they are."""
     known = symbols_of(init.kept)
+    kept = {name: value for name, value in call.kept.items() if name != "_mask"}
     known |= bound_in(call.kept, known)
-    ranks = {name: len(value) for name, value in call.freed.items()}
-    ranks |= {name: len(value) for name, value in call.kept.items() if isinstance(value, list)}
-    yield Wish(init.kept, call.kept, known, ranks, cross)
-    if init.freed or call.freed:
-        fixed, more = pinned(init.freed)
-        yield Wish({**init.kept, **fixed}, call.kept, {**known, **more}, ranks, cross)
-        yield Wish({**init.kept, **init.freed}, {**call.kept, **call.freed}, known, ranks, cross)
+    shapes = {name: value for name, value in {**call.freed, **kept}.items() if isinstance(value, list)}
+    ranks = {name: len(value) for name, value in shapes.items()}
+    numbers = {name: value for name, value in call.freed.items() if name != "_mask"}
+    bound = Numbers(init.freed, numbers, call.freed.get("_mask"))
+    free = Wish(init.kept, kept, bound, call.kept.get("_mask"), known, ranks, cross)
+    yield free
+    if bound.mask:
+        yield replace(free, numbers=replace(bound, mask=None), is_bare=True)
+    if bound:
+        yield from (replace(free, fixed=part) for part in ("call", "init", "all"))
+        mask = call.freed.get("_mask", free.mask)
+        yield Wish({**init.kept, **init.freed}, {**kept, **numbers}, Numbers(), mask, known, ranks, cross)
 
 
 def _told(reading: Reading) -> dict[str, Named]:
@@ -149,18 +187,15 @@ def _told(reading: Reading) -> dict[str, Named]:
     return out
 
 
-def _real(plan: Plan, given: tuple[Given, Given], built: list[Any]) -> Plan | None:
-    """A plan with the sizes that the person gave, or that the constructor has by default; None: it cannot have them."""
-    init, call = given
-    real = solved(plan, init.freed, call.freed)
-    if real is None:
-        return None
+def _real(plan: Plan, bound: Numbers, built: list[Any]) -> Plan:
+    """A plan with the sizes that the person gave, or that the constructor has by default."""
+    real = bound.sizes(plan) if bound else None
     defaults = {
         each.name: each.default
         for each in built
-        if each.default is not EMPTY and isinstance(each.default, int) and not isinstance(each.default, bool)
+        if is_number(each.default) and isinstance(plan.init.get(each.name), str)
     }
-    return replace(plan, real=real or solved(plan, defaults, {}) or {})
+    return replace(plan, real=real or Numbers(defaults).sizes(plan) or {})
 
 
 def _copied(target: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Given: what a person says with `--init` and `--call`, checked, and its numbers read as sizes of a found plan."""
+"""Given: what a person says with `--init` and `--call`, checked; what holds numbers apart from what holds symbols."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwise.recording.calls.drafts import LEAST
-from headwise.recording.calls.plan import DTYPES, Named, Plan, evaluated
+from headwise.recording.calls.numbers import is_numeric
+from headwise.recording.calls.plan import DTYPES, Named
 from headwise.recording.calls.roles import init_role
 from headwise.recording.calls.symbols import LEGEND, LETTERS, MORE, spoken
 from headwise.wording import refusal
 
-__all__ = ["Given", "checked_call", "checked_init", "bound_in", "pinned", "solved", "symbols_of"]
+__all__ = ["Given", "bound_in", "checked_call", "checked_init", "pinned", "symbols_of"]
 
 MEANS = ("attend", "blocked", "additive", "lengths")
 # what is said of a call beside its arguments, and what it must be
@@ -24,32 +25,30 @@ OPTIONS: Mapping[str, tuple[type, str]] = {"_layout": (str, "text"), "_mask": (M
 
 @dataclass(frozen=True)
 class Given:
-    """What stands as the person said it, and the numbers that are tried as sizes first."""
+    """What stands as the person said it, and what holds numbers, which are bound to sizes."""
 
     kept: Mapping[str, Any]
     freed: Mapping[str, Any]
 
 
 def checked_init(init: Any, own: Sequence[inspect.Parameter]) -> Given:
-    """What is given to a constructor, checked: numbers of heads and widths are freed."""
+    """What is given to a constructor, checked: what holds numbers is freed."""
     values = _checked(init, "--init", own)
-    freed = {name: value for name, value in values.items() if _is_number(value) and init_role(name) in LETTERS}
+    freed = {name: value for name, value in values.items() if is_numeric(value)}
     return Given({name: value for name, value in values.items() if name not in freed}, freed)
 
 
 def checked_call(call: Any, own: Sequence[inspect.Parameter]) -> Given:
-    """What is given to a call, checked: shapes made of numbers alone are freed."""
+    """What is given to a call, checked: what holds numbers and no symbols is freed."""
     values = _checked(call, "--call", own)
     for name, (kind, words) in OPTIONS.items():
         if name in values and not isinstance(values[name], kind):
             raise refusal("refuse.calls.option", option=name, kinds=words, given=repr(values[name]))
     if "_mask" in values:
         _check_mask(values["_mask"], own)
-    freed = {
-        name: value
-        for name, value in values.items()
-        if not name.startswith("_") and isinstance(value, list) and value and all(map(_is_number, value))
-    }
+    freed = {name: value for name, value in values.items() if is_numeric(value)}
+    if "_mask" in values and is_numeric(values["_mask"]["shape"]):
+        freed["_mask"] = values["_mask"]
     return Given({name: value for name, value in values.items() if name not in freed}, freed)
 
 
@@ -96,10 +95,6 @@ def _check_mask(mask: Mapping[str, Any], own: Sequence[inspect.Parameter]) -> No
         raise refusal("refuse.calls.mask", means=", ".join(MEANS), names=", ".join(names), given=repr(dict(mask)))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
     """What the symbols stand for that a person uses in `--init`; a width that is a product is D."""
     out: dict[str, Named] = {}
@@ -110,7 +105,7 @@ def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
                 if each in LEGEND:
                     out.setdefault(each, LEGEND[each])
         elif value.isidentifier():
-            known = LEGEND.get(value, Named(value, "parameter", least=LEAST if role == "length" else 0))
+            known = LEGEND.get(value, Named(value, "parameter", least=LEAST if role in ("length", "batch") else 0))
             out[value] = replace(known, said=name, is_small=role in ("window", "image", "patch"))
         else:
             for each in spoken(value):
@@ -181,52 +176,3 @@ def pinned(freed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Named]]:
         known[symbol] = Named(symbol, meaning, name, fixed=value)
         init[name] = symbol
     return init, known
-
-
-def solved(plan: Plan, init: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, int] | None:
-    """The sizes of a plan's symbols with which it is what the person gave; None: there are none.
-
-    init, call: the numbers that were freed.
-    """
-    pairs = [(plan.init.get(name), value) for name, value in init.items()]
-    for name, shape in call.items():
-        found = plan.call.get(name)
-        if isinstance(found, list):
-            if len(found) != len(shape):
-                return None
-            pairs += list(zip(found, shape, strict=True))
-    out: dict[str, int] = {}
-    equals = {each.name: each.equals for each in plan.symbols if each.equals}
-    waiting = [(each, value) for each, value in pairs if isinstance(each, str)]
-    for _ in range(len(waiting) + len(equals) + 1):
-        for expression, value in waiting:
-            _solve(expression, value, out)
-        for name, expression in equals.items():
-            if name in out:
-                _solve(expression, out[name], out)
-            elif set(spoken(expression)) <= set(out):
-                out[name] = evaluated(expression, out)
-    every = [*waiting, *((expression, out[name]) for name, expression in equals.items() if name in out)]
-    return out if all(_fits(expression, value, out) for expression, value in every) else None
-
-
-def _fits(expression: str, value: int, known: Mapping[str, int]) -> bool:
-    """Whether an expression can be the value, as far as its symbols are known."""
-    if set(spoken(expression)) <= set(known):
-        return evaluated(expression, known) == value
-    parts = [each for each in expression.split("*") if each in known]
-    return all(value % known[each] == 0 for each in parts)
-
-
-def _solve(expression: str, value: int, known: dict[str, int]) -> None:
-    """Learn the one symbol of a product that is not known."""
-    factors = expression.split("*")
-    open_ = [each for each in factors if each not in known and not each.isdigit()]
-    if len(open_) != 1 or not open_[0].isidentifier():
-        return
-    rest = 1
-    for each in factors:
-        if each != open_[0]:
-            rest *= int(each) if each.isdigit() else known[each]
-    if rest and value % rest == 0:
-        known[open_[0]] = value // rest

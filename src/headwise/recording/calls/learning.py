@@ -103,6 +103,8 @@ def _seeds(missed: Sequence[Plan]) -> list[Plan]:
 
 def _stands(plan: Plan, wish: Wish) -> bool:
     """Whether what the person said is as it was said."""
+    if wish.numbers and wish.numbers.sizes(plan) is None:
+        return False
     return all(plan.call.get(name) == value for name, value in wish.call.items()) and all(
         plan.init.get(name) == value for name, value in wish.init.items()
     )

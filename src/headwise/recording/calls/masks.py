@@ -10,7 +10,7 @@ from typing import Any
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.roles import call_role, is_mapping
 
-__all__ = ["is_switch", "mask_arguments", "masks"]
+__all__ = ["declared_shapes", "is_switch", "mask_arguments", "masks"]
 
 SHAPES: tuple[tuple[str, ...], ...] = (
     ("B", "1", "L", "S"), ("B", "L", "S"), ("L", "S"), ("B", "S"), ("B", "1", "1", "S"), ("B", "1", "S"),
@@ -18,6 +18,11 @@ SHAPES: tuple[tuple[str, ...], ...] = (
     ("H", "L", "S"), ("B*H", "1", "S"), ("S", "B"), ("B", "L", "S", "1"), ("B", "L", "1", "S"), ("B", "S", "1"),
     ("L", "S", "B"), ("L", "S", "1"), ("L", "S", "B", "1"),
 )  # fmt: skip
+# what nobody is asked for, and a person may declare
+DECLARED: tuple[tuple[str, ...], ...] = (
+    ("B", "H", "1", "S"), ("1", "H", "L", "S"), ("1", "H", "1", "S"), ("1", "1", "1", "S"), ("1", "S"), ("L", "1"),
+)  # fmt: skip
+LENGTHS: tuple[tuple[str, ...], ...] = (("B",), ("B", "L"))
 PADDING = ("padding", "pad_mask", "key_mask", "context_mask", "memory_mask", "src_mask", "kv_mask", "seq_mask")
 
 
@@ -58,12 +63,9 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
     """What `_mask` may be for an argument. keys: the symbol of the number of keys."""
     role = call_role(name)
     if role == "lengths":
-        yield {"argument": name, "means": "lengths", "shape": ["B"]}
-        yield {"argument": name, "means": "lengths", "shape": ["B", "L"]}
+        yield from ({"argument": name, "means": "lengths", "shape": list(each)} for each in LENGTHS)
         return
-    shapes: Sequence[tuple[str, ...]] = SHAPES
-    if _is_padding(name):
-        shapes = sorted(SHAPES, key=lambda each: len(each) != len(("B", "S")) or each == ("L", "S"))
+    shapes = _ordered(SHAPES, name)
     own = reading.means.get(name) or reading.means.get("")
     said = own.means if own is not None else ("additive" if role == "bias" else "attend")
     for means in dict.fromkeys([said, *(["attend", "additive", "blocked"] if own is None else [])]):
@@ -75,6 +77,19 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
                     "shape": [keys if axis == "S" else axis for axis in shape],
                 }
                 yield mask if kind == "bool" or means == "additive" else {**mask, "dtype": kind}
+
+
+def declared_shapes(name: str, means: str, *, keys: str) -> list[list[str]]:
+    """The shapes that a declared mask of an argument may have, the likeliest first. keys: their symbol."""
+    shapes = LENGTHS if means == "lengths" else _ordered((*SHAPES, *DECLARED), name)
+    return [[keys if axis == "S" else axis for axis in each] for each in shapes]
+
+
+def _ordered(shapes: Sequence[tuple[str, ...]], name: str) -> Sequence[tuple[str, ...]]:
+    """The shapes, those of padding first where the argument is called so."""
+    if not _is_padding(name):
+        return shapes
+    return sorted(shapes, key=lambda each: len(each) != len(("B", "S")) or each == ("L", "S"))
 
 
 def _is_padding(name: str) -> bool:

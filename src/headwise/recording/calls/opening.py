@@ -28,6 +28,8 @@ def opening(target: Any, reading: Reading, namespace: Mapping[str, Any], wish: W
         others = [each for each in own if each is not config]
         found = config_drafts(config, others, target, reading, namespace, wish.init)
     found = furnished(found, target, reading, namespace)
+    if wish.numbers.init:
+        found = [Draft(wish.numbers.built(each.init), each.known) for each in found]
     found = [Draft(each.init, {**each.known, **kin.evened(given, each.known)}) for each in found]
     # what the file itself gives a parameter of this name may stand elsewhere in it as well
     sizes = {name: size for name, size in reading.numbers.items() if init_role(name) in LETTERS}

@@ -7,7 +7,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headwise.recording.calls.callee import callee, parameters
 from headwise.recording.calls.probes import least_sizes, probe_sizes
 
-__all__ = ["Named", "Plan", "evaluated"]
+__all__ = ["Named", "Plan", "evaluated", "masked_by"]
 
 # fewer are kinds, and no tokens
 FEW = 4
@@ -150,6 +150,12 @@ class Plan:
 
     def _size(self, value: Any, sizes: Mapping[str, int]) -> int:
         return evaluated(value, sizes) if isinstance(value, str) else int(value)
+
+
+def masked_by(plan: Plan, name: str, mask: Mapping[str, Any]) -> Plan:
+    """A plan that is called with a mask. name: the argument that gets it."""
+    call = {**{key: value for key, value in plan.call.items() if key != name}, "_mask": mask}
+    return replace(plan, call=call, mask=name)
 
 
 def _is_placed(name: str, every: list[inspect.Parameter]) -> bool:

@@ -38,7 +38,7 @@ def is_small(init: Given, call: Given) -> bool:
     the next, nothing that is given, no scores of all its tokens.
     """
     numbers = [each for each in (*init.freed.values(), *init.kept.values()) if type(each) is int and each > 0]
-    shapes = list(call.freed.values())
+    shapes = [each for each in call.freed.values() if isinstance(each, list)]
     scores = [shape[0] * prod(shape[1:-1]) ** 2 for shape in shapes]
     return all(each <= LARGEST for each in (prod(sorted(numbers)[-2:]), *map(prod, shapes), *scores))
 
@@ -50,8 +50,8 @@ def spelled(init: Given, call: Given) -> Wish:
     """
     known: dict[str, Named] = {}
     names: dict[int, str] = {}
-    out: dict[str, Any] = dict(init.kept)
-    for name, value in {**init.freed, **{n: v for n, v in init.kept.items() if type(v) is int and v > 1}}.items():
+    out: dict[str, Any] = {**init.kept, **init.freed}
+    for name, value in ((name, each) for name, each in init.freed.items() if _is_size(name, each)):
         letter = LETTERS.get(init_role(name), "")
         symbol = letter if letter and letter not in known else name
         known[symbol] = replace(LEGEND.get(symbol, Named(symbol, "parameter")), said=name, fixed=value)
@@ -60,12 +60,18 @@ def spelled(init: Given, call: Given) -> Wish:
     if "d" not in known and {"D", "H"} <= known.keys():
         wide, heads = known["D"].fixed or 0, known["H"].fixed or 1
         known["d"] = replace(LEGEND["d"], fixed=wide // heads)
-    shapes: dict[str, Any] = dict(call.kept)
-    batches = {shape[0] for shape in call.freed.values() if len(shape) > 2}
-    for name, shape in call.freed.items():
+    shapes: dict[str, Any] = {**call.kept, **call.freed}
+    lists = {name: shape for name, shape in call.freed.items() if isinstance(shape, list)}
+    batches = {shape[0] for shape in lists.values() if len(shape) > 2}
+    for name, shape in lists.items():
         axes = [names.get(size, size) for size in shape]
         shapes[name] = ["B", *axes[1:]] if shape[0] in batches and len(batches) == 1 else axes
-    return Wish(out, shapes, known, {name: len(shape) for name, shape in call.freed.items()})
+    return Wish(out, shapes, known=known, ranks={name: len(shape) for name, shape in lists.items()})
+
+
+def _is_size(name: str, value: Any) -> bool:
+    """Whether what a parameter is given is a size: one alone is most often none."""
+    return type(value) is int and (value > 1 or init_role(name) in LETTERS)
 
 
 def usual(built: Sequence[inspect.Parameter], reading: Reading) -> Iterator[Wish]:

@@ -12,14 +12,15 @@ from headwise.recording.calls.asked import Found, Wish
 from headwise.recording.calls.bench import LEARNING, Bench
 from headwise.recording.calls.candidates import families
 from headwise.recording.calls.drafts import Draft
+from headwise.recording.calls.equations import loosened
 from headwise.recording.calls.images import image_sizes
 from headwise.recording.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, Family
 from headwise.recording.calls.learning import learned
 from headwise.recording.calls.masks import mask_arguments, masks
-from headwise.recording.calls.plan import Plan
+from headwise.recording.calls.plan import Plan, masked_by
 from headwise.recording.calls.reading import Reading
 from headwise.recording.calls.symbols import alike
-from headwise.recording.calls.trying import Tried, furthest, tried
+from headwise.recording.calls.trying import Attempt, Tried, furthest, tried
 from headwise.recording.work import Budget
 
 __all__ = ["Search"]
@@ -55,12 +56,19 @@ class Search:
             bench.budget = Budget(LEARNING)
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
-        base = self._freed(base)
+        base = self._freed(loosened(base, bench.named, bench.runs) if self.wish.fixed else base)
         ways = ((self._masked(plan), plan) for plan in self._settings(base))
         plans = [each for pair in ways for each in pair if each is not None]
+        masks = self.wish.masks(base)
+        masked = next((plan.call["_mask"] for plan in plans if plan.mask and plan.mask == self.wish.masked), None)
         is_new = not any(missed and each.setting == missed.setting and kin.has_queries(each) for each in plans)
         failed = tried(missed, self.own)[0] if missed is not None and is_new else None
-        return Found(tuple(plans), () if failed is None else (failed,), bench.ran.has_nan)
+        failures = () if failed is None else (failed,)
+        if self.wish.masked and masked is None and masks:
+            # with the mask that was declared it fails
+            done = tried(bench.renamed(masked_by(base, self.wish.masked, masks[0])), self.own)[0]
+            failures = failures if done is None else (done, *failures)
+        return Found(tuple(plans), failures, bench.ran.has_nan, masked or next(iter(masks), None))
 
     def _base(self) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
@@ -111,6 +119,8 @@ class Search:
         bench, what = self.bench, self.what
         init = bench.drafts[0].init if bench.drafts else {}
         found = families(what, bench.reading, bench.built, image_sizes(bench.target, init))
+        if "_layout" in self.wish.call:
+            found = [each for each in found if each.layout == self.wish.call["_layout"]] or found
         for name, axes in ((what.query, "query"), (what.key, "key"), (what.value, "value")):
             if name in self.wish.ranks:
                 # what the person said stands, whether a layout is known for it or not
@@ -154,14 +164,15 @@ class Search:
         if plan.mask:
             return None
         plain, spare = bench.ran(plan), list[Plan]()
+        if self.wish.masked:
+            return self._declared(plan, plain)
         for name in mask_arguments(bench.called, keys=self.what.key if plan.setting == "cross" else ""):
             for mask in masks(name, bench.reading, keys="S" if plan.setting == "cross" else "L"):
                 if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
                 if "L" in mask["shape"] and not kin.has_queries(plan):
                     continue
-                call = {**{k: v for k, v in plan.call.items() if k != name}, "_mask": mask}
-                each = bench.renamed(replace(plan, call=call, mask=name))
+                each = bench.renamed(masked_by(plan, name, mask))
                 done = bench.ran(each)
                 if done.error is not None or done.shapes[:1] != plain.shapes[:1]:
                     continue
@@ -170,6 +181,13 @@ class Search:
                 elif bench.runs(each):
                     return each
         return next((each for each in spare[:SPARE] if bench.runs(each)), None)
+
+    def _declared(self, plan: Plan, plain: Attempt) -> Plan | None:
+        """The plan with the mask that was declared, in the first of its readings that runs; None: there is none."""
+        bench, name = self.bench, self.wish.masked
+        ways = [bench.renamed(masked_by(plan, name, each)) for each in self.wish.masks(plan)]
+        running = [each for each in ways if bench.runs(each)]
+        return next((each for each in running if bench.ran(each).sum != plain.sum), next(iter(running), None))
 
     def _failures(self) -> tuple[Tried, ...]:
         """What came furthest; before all what no other call lets pass."""
