@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import Attention, attentions
-from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import LAYERS, Seen
-from headwise.diagnosis.observation import observations
+from headwise.diagnosis.observation import changed_at, observed
 from headwise.diagnosis.proving import distance, near
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.ops.reference import attention as definition
 from headwise.recording.calls import Plan
+from headwise.recording.identity import tensors
 
 __all__ = ["COMPARISON", "compare", "uncompared"]
 
 # the name under which it is told what the weights were compared with
 COMPARISON = "comparison"
-STEPS = frozenset({"scaled_dot_product_attention", "attention"})
+STEPS = frozenset({"scaled_dot_product_attention"})
 
 
 def compare(exam: Examination) -> None:
@@ -61,13 +61,21 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
     if done.record.failure is not None or not found:
         return Missed("doctor.missed.not_followed")
     names = []
-    for attention, seen in zip(found, observations(done, rerun), strict=True):
+    known: set[tuple[object, ...]] = set()
+    for at, attention in enumerate(found):
+        # what is written once and runs often, as in layers, is compared once
+        spans = (attention.context.operation.span, *(each.operation.span for each in attention.path))
+        if spans in known:
+            continue
+        known.add(spans)
         line = {"line": attention.context.operation.span.line}
+        seen = None if attention.fused else observed(done, rerun, at)
         design = None if seen is None else design_of(seen)
         name = _step(attention) if attention.fused else "" if design is None else str(design)
         if not name:
             return Missed("doctor.missed.no_design" if seen or attention.fused else "doctor.missed.no_scores", line)
-        if not _is_read(done, attention.context, rerun):
+        # hidden keys may leave nothing but NaN
+        if plan is exam.free and not _is_read(done, attention.context, rerun):
             return Missed("doctor.missed.context_unread", line)
         names.append(name)
     return names
@@ -75,21 +83,16 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
 
 def _is_read(done: Run, context: Seen, rerun: Callable[..., Run]) -> bool:
     """Whether the output follows from the weighted sum."""
-    function = context.function
-
-    def moved(*args: Any, **options: Any) -> Any:
-        made = function(*args, **options)
-        first = made[0] if isinstance(made, tuple) else made
-        first = first + torch.arange(first.numel(), dtype=first.dtype).cos().reshape(first.shape)
-        return (first, *made[1:]) if isinstance(made, tuple) else first
-
-    if context.last in LAYERS:
-        # no mode sees it run, so that nothing stands in for it; its output projection follows it
+    if context.last not in (*STEPS, *(() if context.joint is None else (context.last,))):
+        # no mode sees torch's layer or headwise's own run, so that nothing stands in for them
         return True
-    then = rerun({site_of(context.operation): moved})
-    if then.record.failure is not None or done.output is None or then.output is None:
-        return False
-    return distance(then.output, done.output) > near(done.output)
+
+    def moved(made: Any) -> Any:
+        return made + torch.arange(made.numel(), dtype=made.dtype).cos().reshape(made.shape)
+
+    then = rerun(changed_at(done, context, moved))
+    pairs = zip(tensors(done.record.result), tensors(then.record.result), strict=False)
+    return then.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
 
 
 def _step(attention: Attention) -> str:
@@ -148,9 +151,9 @@ def _is_layer_right(entry: Seen) -> bool:
     if made is None or len(values) < 3 or module.add_zero_attn:
         return made is not None
     sides = [each if module.batch_first or each.ndim < 3 else each.transpose(0, 1) for each in values]
-    weights = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
-    weights = weights if module.in_proj_weight is None else list(module.in_proj_weight.chunk(3))
-    biases = [None] * 3 if module.in_proj_bias is None else list(module.in_proj_bias.chunk(3))
+    apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    weights = apart if module.in_proj_weight is None else module.in_proj_weight.chunk(3)
+    biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
     with torch.no_grad():
         q, k, v = (
             nn.functional.linear(side, weight, bias).unflatten(-1, (module.num_heads, -1)).transpose(-3, -2)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from headwise.diagnosis.checks.sharing import key_axis
+from headwise.diagnosis.following.contractions import is_constant
 from headwise.diagnosis.observation import SHARES, Observation, softmaxes_of
 
 __all__ = [
@@ -21,6 +23,8 @@ NEAR = {torch.float64: 1e-8, torch.float32: 2e-5}
 NEAR_HALF = 2e-2
 # a weight below this says nothing of its score
 LEAST, LEAST_HALF = 1e-9, 1e-3
+# where some entries are hidden, rows and columns are centred in turn until neither moves the other
+ROUNDS = 200
 DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
 
 
@@ -152,10 +156,7 @@ def _wanted(seen: Observation) -> float:
         return 1.0
     path = [*seen.attention.path, seen.attention.context]
     before = [each.value for each in seen.scale.factors if all(each.entry is not one for one in path)]
-    out = float(seen.scale.width) ** -0.5
-    for each in before:
-        out /= each
-    return out
+    return 1 / (math.sqrt(seen.scale.width) * math.prod(before))
 
 
 def is_scaled_otherwise(seen: Observation) -> bool:
@@ -232,20 +233,34 @@ def is_normalised_late(seen: Observation) -> bool:
 def is_shared_among_queries(seen: Observation) -> bool:
     """Whether each key shares itself out among the queries, and a query weighs its shares anew or as they are."""
     visible, softmaxes = _visible(seen), softmaxes_of(seen.attention)
-    if not bool(visible.any()) or len(softmaxes) != 1 or not bool((seen.plain >= 0).all()):
+    if not bool(visible.any()) or len(softmaxes) != 1 or bool((seen.plain < 0).any()):
         return False
     made, value = softmaxes[0].made[0], softmaxes[0].operation.outputs[0].value
-    looks = None if made is None or made.kind != "pair" else made.arrays[seen.attention.keys]
-    if looks is None or value is None:
+    if made is None or made.kind != "pair" or value is None:
         return False
-    axes = [axis for axis in range(value.ndim) if _close(seen, value.double().sum(axis), torch.ones(()).expand_as(
-        value.sum(axis)).double())]  # fmt: skip
-    is_among = any(bool((looks == looks.select(axis, 0).unsqueeze(axis)).all()) for axis in axes)
-    low, _, high = (_centred(_centred(each, visible), visible, -2) for each in _logs(seen))
-    scores = _centred(_centred(seen.scores, visible), visible, -2)
-    step = (high - low) / (SHARES[-1] - SHARES[0])
+    is_among = any(
+        is_constant(made.arrays[seen.attention.keys], axis) and _sums_to_one(value, axis) for axis in range(value.ndim)
+    )
+    low, _, high = _logs(seen)
+    scores = _centred_both(seen.scores, visible)
+    step = _centred_both((high - low) / (SHARES[-1] - SHARES[0]), visible)
     slopes = _slopes(step, scores, seen.heads)
-    return is_among and bool((slopes > 0).all()) and _close(seen, step, slopes * scores)
+    # a small number may be added to the shares
+    is_near = bool(((step - slopes * scores).abs() <= 1e-4 * max(1.0, float(step.abs().max()))).all())
+    return is_among and bool((slopes > 0).all()) and is_near
+
+
+def _sums_to_one(value: Tensor, axis: int) -> bool:
+    sums = value.detach().double().sum(dim=axis)
+    known = sums[~sums.isnan()]
+    return known.numel() > 0 and bool(((known - 1).abs() < 1e-4).all())
+
+
+def _centred_both(x: Tensor, visible: Tensor) -> Tensor:
+    """The visible entries without what is the same for a whole row or a whole column."""
+    for _ in range(ROUNDS):
+        x = _centred(_centred(x, visible), visible, -2)
+    return x
 
 
 def is_mixed(seen: Observation) -> bool:

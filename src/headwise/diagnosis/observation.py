@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 
-__all__ = ["SHARES", "Observation", "observations", "softmaxes_of"]
+__all__ = ["SHARES", "Observation", "changed_at", "observed", "softmaxes_of"]
 
 # by what the scores are multiplied besides, to see how the weights answer: evenly about 1
 SHARES = (0.5, 1.0, 1.5)
@@ -55,43 +54,72 @@ def softmaxes_of(attention: Attention) -> list[Seen]:
     return [each for each in attention.path if each.last in SOFTMAXES]
 
 
-def observations(run: Run, rerun: Callable[..., Run]) -> list[Observation | None]:
-    """What was observed of each attention of a run; None: its scores and its weights could not be laid side by side.
+def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None:
+    """What was observed of one attention of a run; None: its scores and weights could not be laid side by side.
 
-    rerun: repeats the run with stand-ins, or with other inputs.
+    rerun: repeats the run with stand-ins, or with other inputs. at: its place among the attentions of the run.
     """
-    made = [plain_scores(each) for each in attentions(run)]
-    first = [_scored(each) for each in made]
-    if all(each is None for each in first):
-        return [None] * len(made)
-    products = [one for each in made if not each.fused for one in (*filter(is_scores, each.path), _scored(each)) if one]
-    runs = [run if share == 1 else rerun(_times_all(products, share)) for share in SHARES]
-    softmaxes = [one for each in made for one in softmaxes_of(each)]
-    doubled, seeded = rerun(_times_all(softmaxes, 2.0)) if softmaxes else run, rerun(seed=1)
+    attention = plain_scores(attentions(run)[at])
+    entry = next((each for each in _scored(attention) if _beside(attention, each)), None)
+    if entry is None:
+        return None
+    products, softmaxes = [*filter(is_scores, attention.path), *_scored(attention)], softmaxes_of(attention)
+    runs = [run if share == 1 else rerun(_times_all(run, products, share)) for share in SHARES]
+    doubled, seeded = rerun(_times_all(run, softmaxes, 2.0)) if softmaxes else run, rerun(seed=1)
     measured = scales(run, seeded) if seeded.record.failure is None else []
-    known = {each.attention.context.at: each for each in measured}
+    scale = next((each for each in measured if each.attention.context.at == attention.context.at), None)
     every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, seeded)]
-    out: list[Observation | None] = []
-    for at, (attention, entry) in enumerate(zip(made, first, strict=True)):
-        others = [each[at] if len(each) == len(made) else None for each in every]
-        scale = known.get(attention.context.at)
-        out.append(None if entry is None else _observed(run, attention, entry, others, scale))
-    return out
+    others = [each[at] for each in every if len(each) == len(every[SHARES.index(1.0)])]
+    return _observed(run, attention, entry, others, scale) if len(others) == len(every) else None
+
+
+def changed_at(run: Run, entry: Seen, change: Callable[[Any], Any]) -> dict[Site, Callable[..., Any]]:
+    """A stand-in, good for one run, that changes what an operation gives, and not its line at another turn."""
+    return {site_of(entry.operation): _Changed(entry.function, {_turn(run, entry)}, change)}
+
+
+@dataclass(eq=False)
+class _Changed:
+    """Calls a function, and changes what it gives at some of its turns."""
+
+    function: Callable[..., Any]
+    turns: set[int]
+    change: Callable[[Any], Any]
+    count: int = 0
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        made, turn = self.function(*args, **options), self.count
+        self.count += 1
+        return self.change(made) if turn in self.turns else made
+
+
+def _turn(run: Run, entry: Seen) -> int:
+    """How often the line of an operation had run before it."""
+    site = site_of(entry.operation)
+    return sum(site_of(each.operation) == site for each in run.seen[: run.seen.index(entry)])
+
+
+def _times_all(run: Run, entries: Sequence[Seen], share: float) -> dict[Site, Callable[..., Any]]:
+    out: dict[Site, _Changed] = {}
+    for each in entries:
+        site = site_of(each.operation)
+        known = out.setdefault(site, _Changed(each.function, set(), lambda made: made * share))
+        known.turns.add(_turn(run, each))
+    return dict(out)
 
 
 def _observed(
-    run: Run, attention: Attention, entry: Seen, others: list[Attention | None], scale: Scale | None
+    run: Run, attention: Attention, entry: Seen, others: list[Attention], scale: Scale | None
 ) -> Observation | None:
     scores, heads = _beside(attention, entry) or (None, None)
-    weights = [None if each is None else weights_of(each) for each in others]
-    held = [each.detach().double() for each in weights if each is not None and scores is not None
+    held = [each.detach().double() for one in others if (each := weights_of(one)) is not None and scores is not None
             and each.shape == scores.shape]  # fmt: skip
     if scores is None or heads is None or len(held) < len(others):
         return None
-    *runs, _, last = [each for each in others if each is not None]
+    *runs, _, last = others
     steps = [[_made(one) for one in softmaxes_of(each)] for each in runs]
-    again = _scored(other := plain_scores(last))
-    laid = None if again is None else _beside(other, again)
+    other = plain_scores(last)
+    laid = next((found for one in _scored(other) if (found := _beside(other, one))), None)
     return Observation(
         run, attention, scores, heads, tuple(held[: len(SHARES)]),
         tuple(zip(*steps, strict=False)), held[len(SHARES)], None if laid is None else (laid[0], held[-1]), scale,
@@ -103,23 +131,20 @@ def _made(entry: Seen) -> Tensor:
     return torch.empty(0) if value is None else value.detach().double()
 
 
-def _scored(attention: Attention) -> Seen | None:
-    """What makes the scores: the product of queries and keys, or where they are added, the last that learned weights
-    make of the sum before the softmax.
+def _scored(attention: Attention) -> list[Seen]:
+    """What may make the scores: the products of queries and keys, the likeliest first, or where they are added, the
+    last that learned weights make of the sum before the softmax.
     """
-    if attention.fused or attention.scores is not None:
-        return attention.scores
+    if attention.fused:
+        return []
+    if attention.scores is not None:
+        return [
+            attention.scores,
+            *(each for each in attention.path if each is not attention.scores and is_scores(each)),
+        ]
     softmaxes = softmaxes_of(attention)
     stop = softmaxes[0].at if softmaxes else attention.context.at
-    return next((each for each in reversed(attention.path) if each.at < stop and each.joint is not None), None)
-
-
-def _times_all(entries: list[Seen], share: float) -> dict[Site, Callable[..., Any]]:
-    return {site_of(each.operation): partial(_times, each.function, share) for each in entries}
-
-
-def _times(function: Callable[..., Any], share: float, *args: Any, **options: Any) -> Any:
-    return function(*args, **options) * share
+    return [each for each in reversed(attention.path) if each.at < stop and each.joint is not None][:1]
 
 
 def _beside(attention: Attention, entry: Seen) -> tuple[Tensor, Tensor] | None:
