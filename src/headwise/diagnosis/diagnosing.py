@@ -11,6 +11,7 @@ from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward import forward_suspects, no_forward
 from headwise.diagnosis.checks.supplying import supplied_suspects
+from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
 from headwise.diagnosis.evidence import is_call_guessed, weigh
@@ -104,9 +105,12 @@ def _verdict(target: Any, findings: Sequence[Finding], exams: Sequence[Examinati
     if any(is_call_guessed(exam) for exam in known):
         guessed = next(exam for exam in known if is_call_guessed(exam))
         return "not examined", say("doctor.no_order", lang=lang, call=as_json(guessed.plan.call))
-    if any(exam.held.is_whole for exam in known):
-        return "sound", ""
-    return "not examined", say("doctor.not_whole", lang=lang)
+    if not any(exam.held.is_whole for exam in known):
+        return "not examined", say("doctor.not_whole", lang=lang)
+    missed = uncompared(known)
+    if missed is not None:
+        return "not examined", say("doctor.not_compared", lang=lang, why=say(missed.reason, lang=lang, **missed.values))
+    return "sound", ""
 
 
 class Seen(NamedTuple):
@@ -199,6 +203,8 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             last.found(suspect)
         for exam in out:
             exam.held("proof", None, _prove, exam, laws if exam is last else [])
+            if exam.is_understood:
+                exam.held(COMPARISON, None, compare, exam)
         if not is_shown:
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
@@ -277,6 +283,10 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
         "ideal": next((said for said in ideals if said is not True), True),
     }
+    followed = [said for exam in exams if (said := exam.examined.get(COMPARISON)) is not None]
+    if followed:
+        names = [name for each in followed if isinstance(each, str) for name in each.split("; ")]
+        tried[COMPARISON] = uncompared(exams) or "; ".join(dict.fromkeys(names))
     layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
     if layouts:
         tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)

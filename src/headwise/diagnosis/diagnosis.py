@@ -17,13 +17,14 @@ SEVERITIES = ("fault", "warning", "note")
 # what a finding may be of
 KINDS = (
     "scale-missing", "scale-wrong", "scale-inverted", "scale-floor-division", "scale-after-softmax", "scale-twice",
-    "softmax-axis", "softmax-missing", "split-without-transpose", "merge-without-transpose", "heads-batch-swapped",
+    "softmax-axis", "softmax-missing", "softmax-twice", "softmax-log", "softmax-unnormalised",
+    "split-without-transpose", "merge-without-transpose", "heads-batch-swapped",
     "heads-not-split", "key-not-transposed", "key-uses-query-length", "mask-inverted", "mask-after-softmax",
     "mask-weak-fill", "mask-ignored", "mask-broadcast", "mask-repeat-order", "mask-axis", "mask-raises", "mask-nan",
     "causal-missing", "causal-offset", "causal-inverted", "causal-cache", "projection-shared", "projection-missing",
-    "projection-unused", "parameters-unregistered", "input-ignored", "dropout-in-eval", "dropout-before-softmax",
-    "rotary-wrong", "groups-tiled", "gradient-cut", "batch-length-confused", "sample-leak", "wrong-attribute",
-    "undefined-name", "view-noncontiguous", "raises", "unknown",
+    "projection-unused", "parameters-unregistered", "input-ignored", "dropout-in-eval", "random-in-eval",
+    "dropout-before-softmax", "rotary-wrong", "groups-tiled", "gradient-cut", "batch-length-confused", "sample-leak",
+    "wrong-attribute", "undefined-name", "view-noncontiguous", "raises", "unknown",
 )  # fmt: skip
 
 

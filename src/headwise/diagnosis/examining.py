@@ -10,6 +10,7 @@ from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropping import drawn_suspects
 from headwise.diagnosis.checks.groups import groups_suspects
 from headwise.diagnosis.checks.masking import masking_suspects
+from headwise.diagnosis.checks.normalisation import normalisation_suspects
 from headwise.diagnosis.checks.order import order_suspects
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.rearranging import layout_suspects
@@ -103,7 +104,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
         return found
     free = exam.run(plan=exam.free)
     if free.record.failure is None:
-        found = held.all("weights", sharing_suspects, free) or held.all("heads", groups_suspects, free)
+        found = held.all("weights", sharing_suspects, free) or held.all("weights", normalisation_suspects, free)
+        found = found or held.all("heads", groups_suspects, free)
         found = found or held.all("causal", _ordered, exam, free)
         if not found and not exam.is_published:
             found = held.all("weights", value_suspects, free)

@@ -23,7 +23,7 @@ LONGEST = 250_000
 # signs of an error's own words that are told
 MOST = 160
 # without these nothing can be said to be sound
-NEEDED = frozenset({"call", "heads", "weights", "causal", "scale"})
+NEEDED = frozenset({"call", "heads", "weights", "causal", "scale", "comparison"})
 
 
 @dataclass

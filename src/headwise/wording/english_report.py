@@ -17,6 +17,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.self": "self-attention",
     "doctor.tried.cross": "cross-attention with more keys than queries",
     "doctor.tried.mask": "a mask",
+    "doctor.tried.comparison": "how the weights follow from the scores",
     "doctor.tried.ideal": "the output against softmax(q·kᵀ/√d)·v of its own q, k, v",
     "doctor.tried.empty_rows": "queries that see nothing",
     "doctor.tried.training": "train mode",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.discarding import is_unkept
 from headwise.diagnosis.checks.parameters import unregistered
+from headwise.diagnosis.checks.randomness import random_suspects
 from headwise.diagnosis.following.anatomy import attentions
 from headwise.diagnosis.following.members import modules_in
 from headwise.diagnosis.following.origins import made_at, option_of
@@ -51,12 +52,14 @@ def dropping(target: Any, _: dict[str, Any]) -> None:
 
 
 def drawn_suspects(first: Run, again: Run) -> list[Suspect]:
-    """What is drawn anew in each run, and drops."""
+    """What is drawn anew in each run, though it is in evaluation."""
     if first.output is None or again.output is None or _is_same(first.output, again.output):
         return []
     random = _random_operation(first, again)
-    if random is None or not _is_dropping(random):
+    if random is None:
         return []
+    if not _is_dropping(random):
+        return random_suspects(first, random)
     return _unreached(first) or [undropped(random)]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.diagnosis.checks.discarding import end_of, last_of, named_again, unmade
 from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
+from headwise.diagnosis.checks.gradients import gradient_cut
 from headwise.diagnosis.checks.ignoring import is_read
 from headwise.diagnosis.checks.inputs import Held
 from headwise.diagnosis.following.anatomy import attentions, chain_of
@@ -21,8 +22,6 @@ from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Change, Suspect
 
 __all__ = ["apart", "cut_gradients", "holder_of", "listed", "unregistered", "unused_parameters", "without_gradient"]
-
-CUTS = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
 
 
 def without_gradient(done: Run) -> tuple[list[str], str]:
@@ -188,35 +187,19 @@ def cut_gradients(
     done: Run, lacking: list[str], rerun: Callable[[dict[Site, Callable[..., Any]]], Run]
 ) -> list[Suspect]:
     """Where the gradient of parameters that are used is cut off."""
-    together: dict[Site, Callable[..., Any]] = {}
-    first: Seen | None = None
-    for entry in done.seen:
-        if not _cuts(entry):
-            continue
-        first = first or entry
-        together[site_of(entry.operation)] = _kept(entry)
-        for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
-            left, error = without_gradient(rerun(dict(stand_ins)))
-            if not error and set(left) < set(lacking):
-                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), said={"name": listed(lacking)})]
-    return []
+
+    def is_better(then: Run) -> bool:
+        left, error = without_gradient(then)
+        return not error and set(left) < set(lacking)
+
+    return gradient_cut(done, rerun, is_better, said={"name": listed(lacking)})
 
 
 def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
     """Where the gradient of weights or of an operand is cut off, though some of the packed parameters get theirs."""
     if not _is_cut(done):
         return []
-    together: dict[Site, Callable[..., Any]] = {}
-    first: Seen | None = None
-    for entry in done.seen:
-        if not _cuts(entry) or not any(marks is not None for marks in entry.given):
-            continue
-        first = first or entry
-        together[site_of(entry.operation)] = _kept(entry)
-        for stand_ins, place in (({site_of(entry.operation): _kept(entry)}, entry), (together, first)):
-            if not _is_cut(rerun(dict(stand_ins))):
-                return [Suspect("gradient-cut", place.operation.span, dict(stand_ins), words="gradient_path")]
-    return []
+    return gradient_cut(done, rerun, lambda then: not _is_cut(then), is_data=True, words="gradient_path")
 
 
 def _is_cut(done: Run) -> bool:
@@ -260,26 +243,6 @@ def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[
                 ]
     last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
     return [Suspect("gradient-cut", last.operation.span, said={"error": error}, words="gradient_broken")]
-
-
-def _cuts(entry: Seen) -> bool:
-    """Whether an operation takes what has a gradient and gives what has none."""
-    if not any(each.requires_grad for each in entry.operation.inputs) or not entry.operation.outputs:
-        return entry.operation.name in CUTS and any(each.requires_grad for each in entry.operation.inputs)
-    made = entry.operation.outputs[0]
-    return made.dtype.is_floating_point and not made.requires_grad
-
-
-def _kept(entry: Seen) -> Callable[..., Any]:
-    function = entry.function
-
-    def right(*args: Any, **options: Any) -> Any:
-        if entry.last in CUTS:
-            return args[0]
-        with torch.enable_grad():
-            return function(*args, **options)
-
-    return right
 
 
 def apart(entry: Seen) -> Callable[..., Any]:

@@ -1,0 +1,135 @@
+"""Gradients: where a tensor leaves the graph although it should be trained through, and the switch that takes it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.patches.sources import Code, code_at
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Span
+
+__all__ = ["gradient_cut"]
+
+StandIns = dict[Site, Callable[..., Any]]
+DETACHING = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
+SWITCHES = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
+
+
+def gradient_cut(
+    done: Run,
+    rerun: Callable[[StandIns], Run],
+    is_better: Callable[[Run], bool],
+    *,
+    is_data: bool = False,
+    said: Mapping[str, object] | None = None,
+    words: str = "",
+) -> list[Suspect]:
+    """The first operation without which the gradient passes: alone, with all that comes after it, or with the others.
+
+    rerun: repeats the run with stand-ins. is_better: whether the gradient of a run passes. is_data: only operations on
+    what follows from the inputs count. Under `torch.no_grad()` one operation alone changes nothing, and a view there
+    says that it requires a gradient: so all that comes after it is computed within the graph too.
+    """
+    together: StandIns = {}
+    first: Seen | None = None
+    for entry in _cutting(done, is_data=is_data):
+        first = first or entry
+        alone = {site_of(entry.operation): _attached(entry)}
+        together |= alone
+        for stand_ins, place in ((alone, entry), (together, first)):
+            if is_better(rerun(dict(stand_ins))):
+                return [_suspect(place, stand_ins, said, words)]
+        later = [each for each in done.seen if each.at > entry.at and each.last not in DETACHING]
+        found = _fewest([_with(together, later[:count]) for count in range(len(later) + 1)],
+                        lambda stand_ins: is_better(rerun(dict(stand_ins))))  # fmt: skip
+        if found is not None:
+            return [_suspect(first, found, said, words)]
+    return []
+
+
+def _with(stand_ins: StandIns, entries: Sequence[Seen]) -> StandIns:
+    return {**{site_of(each.operation): _attached(each) for each in entries}, **stand_ins}
+
+
+def _fewest(choices: Sequence[StandIns], suffices: Callable[[StandIns], bool]) -> StandIns | None:
+    """The first choice that suffices, where all after it do too; None: not even the last does."""
+    if not suffices(choices[-1]):
+        return None
+    few, many = 0, len(choices) - 1
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if suffices(choices[middle]) else (middle, many)
+    return choices[many]
+
+
+def _suspect(entry: Seen, stand_ins: StandIns, said: Mapping[str, object] | None, words: str) -> Suspect:
+    operation = entry.operation
+    spans = [operation.span, *reversed(operation.chain)]
+    home = None if entry.operation.name in DETACHING else next(filter(None, map(_switch, spans)), None)
+    return Suspect("gradient-cut", operation.span, dict(stand_ins), said=dict(said or {}), words=words, home=home)
+
+
+def _cutting(done: Run, *, is_data: bool) -> Iterator[Seen]:
+    """The operations that take what has a gradient and give what has none."""
+    for entry in done.seen:
+        has_gradient = any(each.requires_grad for each in entry.operation.inputs)
+        if not has_gradient or (is_data and all(marks is None for marks in entry.given)):
+            continue
+        made = entry.operation.outputs
+        if entry.operation.name in DETACHING if not made else _loses(entry):
+            yield entry
+
+
+def _loses(entry: Seen) -> bool:
+    made = entry.operation.outputs[0]
+    return made.dtype.is_floating_point and not made.requires_grad
+
+
+def _attached(entry: Seen) -> Callable[..., Any]:
+    """A stand-in that computes the same within the graph."""
+    function, is_detaching = entry.function, entry.last in DETACHING
+
+    def right(*args: Any, **options: Any) -> Any:
+        if is_detaching:
+            return args[0]
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            return function(*args, **options)
+
+    return right
+
+
+def _switch(span: Span) -> Span | None:
+    """The `with torch.no_grad()` or the decorator that an operation stands under; None: there is none."""
+    code = code_at(span)
+    if code is None:
+        return None
+    for node in code.around(code.node):
+        if isinstance(node, ast.With):
+            found = [each.context_expr for each in node.items]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found = node.decorator_list
+        else:
+            continue
+        for each in found:
+            if _name(each) in SWITCHES:
+                return _placed(code, each, span)
+        if not isinstance(node, ast.With):
+            return None
+    return None
+
+
+def _name(node: ast.expr) -> str:
+    called = node.func if isinstance(node, ast.Call) else node
+    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+
+
+def _placed(code: Code, node: ast.expr, span: Span) -> Span:
+    where = code.edit(node, "")
+    return Span(span.file, span.function, where.line, where.column, where.end_line, where.end_column)

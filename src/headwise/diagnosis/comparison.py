@@ -1,0 +1,167 @@
+"""Comparison: whether the weights and the context of every attention follow the definition, or a named design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.following.anatomy import Attention, attentions
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import LAYERS, Seen
+from headwise.diagnosis.observation import changed_at, observed
+from headwise.diagnosis.proving import distance, near
+from headwise.diagnosis.tried import Missed, Tried
+from headwise.ops.reference import attention as definition
+from headwise.recording.calls import Plan
+from headwise.recording.identity import tensors
+
+__all__ = ["COMPARISON", "compare", "uncompared"]
+
+# the name under which it is told what the weights were compared with
+COMPARISON = "comparison"
+STEPS = frozenset({"scaled_dot_product_attention"})
+
+
+def compare(exam: Examination) -> None:
+    """Note what the weights of each attention follow, without the mask and with it; or why that is not known."""
+    if any(each.severity == "fault" and each.proved for each in exam.suspects):
+        exam.examined[COMPARISON] = Missed("doctor.missed.faults_first")
+        return
+    plans = [exam.free, exam.plan] if exam.plan.mask else [exam.plan]
+    names: list[str] = []
+    for plan in plans:
+        found = _followed(exam, plan)
+        if isinstance(found, Missed):
+            exam.examined[COMPARISON] = found
+            return
+        names += found
+    exam.examined[COMPARISON] = "; ".join(dict.fromkeys(names))
+
+
+def uncompared(exams: list[Examination]) -> Missed | None:
+    """Why the attentions of some examinations are not known to follow any formula; None: all of them do."""
+    told: list[Tried] = [exam.examined[COMPARISON] for exam in exams if COMPARISON in exam.examined]
+    missed = next((each for each in told if isinstance(each, Missed)), None)
+    return missed or (None if told else Missed("doctor.missed.no_ideal"))
+
+
+def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
+    """What the weights of each attention of a plan follow."""
+
+    def rerun(stand_ins: Any = None, **options: Any) -> Run:
+        return exam.run(stand_ins, plan=plan, **options)
+
+    done = exam.run(plan=plan)
+    found = attentions(done)
+    if done.record.failure is not None or not found:
+        return Missed("doctor.missed.not_followed")
+    names = []
+    known: set[tuple[object, ...]] = set()
+    for at, attention in enumerate(found):
+        # what is written once and runs often, as in layers, is compared once
+        spans = (attention.context.operation.span, *(each.operation.span for each in attention.path))
+        if spans in known:
+            continue
+        known.add(spans)
+        line = {"line": attention.context.operation.span.line}
+        seen = None if attention.fused else observed(done, rerun, at)
+        design = None if seen is None else design_of(seen)
+        name = _step(attention) if attention.fused else "" if design is None else str(design)
+        if not name:
+            return Missed("doctor.missed.no_design" if seen or attention.fused else "doctor.missed.no_scores", line)
+        # hidden keys may leave nothing but NaN
+        if plan is exam.free and not _is_read(done, attention.context, rerun):
+            return Missed("doctor.missed.context_unread", line)
+        names.append(name)
+    return names
+
+
+def _is_read(done: Run, context: Seen, rerun: Callable[..., Run]) -> bool:
+    """Whether the output follows from the weighted sum."""
+    if context.last not in (*STEPS, *(() if context.joint is None else (context.last,))):
+        # no mode sees torch's layer or headwise's own run, so that nothing stands in for them
+        return True
+
+    def moved(made: Any) -> Any:
+        return made + torch.arange(made.numel(), dtype=made.dtype).cos().reshape(made.shape)
+
+    then = rerun(changed_at(done, context, moved))
+    pairs = zip(tensors(done.record.result), tensors(then.record.result), strict=False)
+    return then.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
+
+
+def _step(attention: Attention) -> str:
+    """What torch computes in one step, where that is the definition of what it takes; "": it is not."""
+    entry = attention.context
+    if entry.last in LAYERS:
+        return TORCH_LAYER if _is_layer_right(entry) else ""
+    if entry.last not in STEPS:
+        return OWN
+    q, k, v = (each.value for each in entry.operation.inputs[:3])
+    made = entry.operation.outputs[0].value
+    if q is None or k is None or v is None or made is None:
+        return ""
+    args, options = entry.rules
+    mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
+    is_causal = bool(options.get("is_causal", args[5] if len(args) > 5 else False))
+    wanted = _defined(q, k, v, mask, is_causal=is_causal, scale=options.get("scale"))
+    return TORCH_STEP if wanted is not None and _is_near(made, wanted) else ""
+
+
+def _defined(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, is_causal: bool, scale: float | None
+) -> Tensor | None:
+    """softmax(q·kᵀ·scale)·v by headwise's definition, of tensors with any axes before (tokens, channels)."""
+    while q.ndim < 4:
+        q, k, v = (each.unsqueeze(0) for each in (q, k, v))
+    if q.ndim > 4 or q.shape[1] % k.shape[1]:
+        return None
+    allowed, bias = None, None
+    if is_causal:
+        allowed = torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool).tril()
+    elif mask is not None:
+        while mask.ndim < 4:
+            mask = mask.unsqueeze(0)
+        allowed, bias = (mask, None) if mask.dtype == torch.bool else (None, mask.double())
+    return definition(q.double(), k.double(), v.double(), mask=allowed, attn_bias=bias, scale=scale)
+
+
+def _is_near(made: Tensor, wanted: Tensor) -> bool:
+    """Whether a result is what is wanted; rows that may see nothing are not compared."""
+    a, b = made.detach().double().flatten(), wanted.detach().flatten()
+    if a.numel() != b.numel():
+        return False
+    known = ~a.isnan() & (b != 0)
+    return distance(a.where(known, b), b) <= near(made.detach())
+
+
+def _is_layer_right(entry: Seen) -> bool:
+    """Whether torch's layer, called without a mask, gives what its weights make of its inputs by the definition."""
+    module = entry.args[0] if entry.args else None
+    values = [each.value for each in entry.operation.inputs[:3] if each.value is not None]
+    made = entry.operation.outputs[0].value
+    if not isinstance(module, nn.MultiheadAttention) or len(entry.tensors) > 3 or module.bias_k is not None:
+        # with a mask, or as a function of weights that a library holds, torch's word is taken
+        return True
+    if made is None or len(values) < 3 or module.add_zero_attn:
+        return made is not None
+    sides = [each if module.batch_first or each.ndim < 3 else each.transpose(0, 1) for each in values]
+    apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    weights = apart if module.in_proj_weight is None else module.in_proj_weight.chunk(3)
+    biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+    with torch.no_grad():
+        q, k, v = (
+            nn.functional.linear(side, weight, bias).unflatten(-1, (module.num_heads, -1)).transpose(-3, -2)
+            for side, weight, bias in zip(sides, weights, biases, strict=True)
+        )
+        wanted = _defined(q, k, v, None, is_causal=False, scale=None)
+        if wanted is None:
+            return False
+        merged = wanted.reshape(q.shape).transpose(-3, -2).flatten(-2).to(made.dtype)
+        given = module.out_proj(merged)
+    return _is_near(made, given if module.batch_first or given.ndim < 3 else given.transpose(0, 1))

@@ -1,0 +1,78 @@
+"""Designs: the formulas by which weights may come from scores, each with its source; what fits none is not examined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwise.diagnosis.formulas import (
+    has_further_terms,
+    is_additive,
+    is_biased,
+    is_capped,
+    is_decayed,
+    is_definition,
+    is_mixed,
+    is_normalised_late,
+    is_relu,
+    is_scaled_otherwise,
+    is_shared_among_queries,
+    is_shared_relu,
+    is_sigmoid,
+    is_sunk,
+    is_unshared,
+)
+from headwise.diagnosis.observation import Observation
+
+__all__ = ["DEFINITION", "DESIGNS", "OWN", "TORCH_LAYER", "TORCH_STEP", "Design", "design_of"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """One way from scores to weights. name: as the field calls it. source: who described it. example: the expression
+    that makes the weights of `scores`. matches: whether what was observed follows it.
+    """
+
+    name: str
+    source: str
+    example: str
+    matches: Callable[[Observation], bool]
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.source}" if self.source else self.name
+
+
+def design_of(seen: Observation) -> Design | None:
+    """The first design that what was observed follows; None: it follows none of the table."""
+    return next((each for each in DESIGNS if each.matches(seen)), None)
+
+
+DEFINITION = "softmax(q·kᵀ/√d)"
+TORCH_STEP = "torch scaled_dot_product_attention"
+TORCH_LAYER = "torch nn.MultiheadAttention"
+OWN = "headwise"
+DESIGNS = (
+    Design(DEFINITION, "", "(scores * scale).softmax(-1)", is_definition),
+    Design("softmax(c·q·kᵀ)", "", "(scores * 0.3).softmax(-1)", is_scaled_otherwise),
+    Design("additive scores", "arXiv:1409.0473", "weight @ (q + k).tanh()", is_additive),
+    Design("bias that inputs do not change", "arXiv:1910.10683, arXiv:2108.12409", "(scores + bias).softmax(-1)",
+           is_biased),
+    Design("softmax with a sink", "arXiv:2309.17453",
+           "torch.cat([scores * scale, sink], -1).softmax(-1)[..., :-1]", is_sunk),
+    Design("capped scores", "arXiv:2408.00118", "(2 * (scores * scale / 2).tanh()).softmax(-1)", is_capped),
+    Design("scores with further terms", "arXiv:1803.02155, arXiv:1901.02860",
+           "(scores * scale + q @ relative.mT).softmax(-1)", has_further_terms),
+    Design("softmax normalised after the weighted sum", "arXiv:1805.02867", "(scores * scale).exp()",
+           is_normalised_late),
+    Design("queries that share keys out", "arXiv:2006.15055",
+           "torch.nn.functional.normalize((scores * scale).softmax(-2), p=1, dim=-1)", is_shared_among_queries),
+    Design("sums of softmaxes", "arXiv:2003.02436, arXiv:2410.05258",
+           "(scores * scale).softmax(-1) - 0.3 * scores.softmax(-1)", is_mixed),
+    Design("sigmoid attention", "arXiv:2409.04431", "(scores * scale).sigmoid()", is_sigmoid),
+    Design("ReLU attention", "arXiv:2309.08586", "scores.relu() / scores.shape[-1]", is_relu),
+    Design("squared ReLU attention", "arXiv:2202.10447", "scores.relu() ** 2", lambda seen: is_relu(seen, power=2)),
+    Design("normalised ReLU attention", "arXiv:2104.07012", "scores.relu() / scores.relu().sum(-1, keepdim=True)",
+           is_shared_relu),
+    Design("q·kᵀ without a softmax", "arXiv:2102.11174", "scores * scale", is_unshared),
+    Design("retention", "arXiv:2307.08621", "scores * decay", is_decayed),
+)  # fmt: skip

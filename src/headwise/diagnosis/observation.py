@@ -1,0 +1,182 @@
+"""Observation: scores and weights of each attention of a run side by side, and how weights answer to other scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.checks.sharing import weights_of
+from headwise.diagnosis.following.anatomy import Attention, attentions, is_scores, operand_marks
+from headwise.diagnosis.following.factors import Scale, scales
+from headwise.diagnosis.following.marks import Marks
+from headwise.diagnosis.following.relations import plain_scores
+from headwise.diagnosis.following.replacing import Site, site_of
+from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.following.shadow import Seen
+
+__all__ = ["SHARES", "Observation", "changed_at", "observed", "softmaxes_of"]
+
+# by what the scores are multiplied besides, to see how the weights answer: evenly about 1
+SHARES = (0.5, 1.0, 1.5)
+SOFTMAXES = frozenset({"softmax", "_softmax"})
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One attention of a run. scores: what it makes of queries and keys before any scale, laid out as its weights are,
+    and weights: with the scores multiplied by each of `SHARES`; all (problems, queries, keys). heads: the number of the
+    head of each row, (problems, queries, 1). softmaxes: what each softmax gave, for each of `SHARES`. doubled: the
+    weights where each softmax gives twice as much. other: scores and weights for other inputs. scale: None: not known.
+    """
+
+    run: Run
+    attention: Attention
+    scores: Tensor
+    heads: Tensor
+    weights: tuple[Tensor, ...]
+    softmaxes: tuple[tuple[Tensor, ...], ...]
+    doubled: Tensor | None
+    other: tuple[Tensor, Tensor] | None
+    scale: Scale | None
+
+    @property
+    def plain(self) -> Tensor:
+        """The weights as they are."""
+        return self.weights[SHARES.index(1.0)]
+
+
+def softmaxes_of(attention: Attention) -> list[Seen]:
+    """The softmaxes between the scores of an attention and its weights, in order."""
+    return [each for each in attention.path if each.last in SOFTMAXES]
+
+
+def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None:
+    """What was observed of one attention of a run; None: its scores and weights could not be laid side by side.
+
+    rerun: repeats the run with stand-ins, or with other inputs. at: its place among the attentions of the run.
+    """
+    attention = plain_scores(attentions(run)[at])
+    entry = next((each for each in _scored(attention) if _beside(attention, each)), None)
+    if entry is None:
+        return None
+    products, softmaxes = [*filter(is_scores, attention.path), *_scored(attention)], softmaxes_of(attention)
+    runs = [run if share == 1 else rerun(_times_all(run, products, share)) for share in SHARES]
+    doubled, seeded = rerun(_times_all(run, softmaxes, 2.0)) if softmaxes else run, rerun(seed=1)
+    measured = scales(run, seeded) if seeded.record.failure is None else []
+    scale = next((each for each in measured if each.attention.context.at == attention.context.at), None)
+    every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, seeded)]
+    others = [each[at] for each in every if len(each) == len(every[SHARES.index(1.0)])]
+    return _observed(run, attention, entry, others, scale) if len(others) == len(every) else None
+
+
+def changed_at(run: Run, entry: Seen, change: Callable[[Any], Any]) -> dict[Site, Callable[..., Any]]:
+    """A stand-in, good for one run, that changes what an operation gives, and not its line at another turn."""
+    return {site_of(entry.operation): _Changed(entry.function, {_turn(run, entry)}, change)}
+
+
+@dataclass(eq=False)
+class _Changed:
+    """Calls a function, and changes what it gives at some of its turns."""
+
+    function: Callable[..., Any]
+    turns: set[int]
+    change: Callable[[Any], Any]
+    count: int = 0
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        made, turn = self.function(*args, **options), self.count
+        self.count += 1
+        return self.change(made) if turn in self.turns else made
+
+
+def _turn(run: Run, entry: Seen) -> int:
+    """How often the line of an operation had run before it."""
+    site = site_of(entry.operation)
+    return sum(site_of(each.operation) == site for each in run.seen[: run.seen.index(entry)])
+
+
+def _times_all(run: Run, entries: Sequence[Seen], share: float) -> dict[Site, Callable[..., Any]]:
+    out: dict[Site, _Changed] = {}
+    for each in entries:
+        site = site_of(each.operation)
+        known = out.setdefault(site, _Changed(each.function, set(), lambda made: made * share))
+        known.turns.add(_turn(run, each))
+    return dict(out)
+
+
+def _observed(
+    run: Run, attention: Attention, entry: Seen, others: list[Attention], scale: Scale | None
+) -> Observation | None:
+    scores, heads = _beside(attention, entry) or (None, None)
+    held = [each.detach().double() for one in others if (each := weights_of(one)) is not None and scores is not None
+            and each.shape == scores.shape]  # fmt: skip
+    if scores is None or heads is None or len(held) < len(others):
+        return None
+    *runs, _, last = others
+    steps = [[_made(one) for one in softmaxes_of(each)] for each in runs]
+    other = plain_scores(last)
+    laid = next((found for one in _scored(other) if (found := _beside(other, one))), None)
+    return Observation(
+        run, attention, scores, heads, tuple(held[: len(SHARES)]),
+        tuple(zip(*steps, strict=False)), held[len(SHARES)], None if laid is None else (laid[0], held[-1]), scale,
+    )  # fmt: skip
+
+
+def _made(entry: Seen) -> Tensor:
+    value = entry.operation.outputs[0].value
+    return torch.empty(0) if value is None else value.detach().double()
+
+
+def _scored(attention: Attention) -> list[Seen]:
+    """What may make the scores: the products of queries and keys, the likeliest first, or where they are added, the
+    last that learned weights make of the sum before the softmax.
+    """
+    if attention.fused:
+        return []
+    if attention.scores is not None:
+        return [
+            attention.scores,
+            *(each for each in attention.path if each is not attention.scores and is_scores(each)),
+        ]
+    softmaxes = softmaxes_of(attention)
+    stop = softmaxes[0].at if softmaxes else attention.context.at
+    return [each for each in reversed(attention.path) if each.at < stop and each.joint is not None][:1]
+
+
+def _beside(attention: Attention, entry: Seen) -> tuple[Tensor, Tensor] | None:
+    """The scores laid out as the weights are, and the head of each row; None: they cannot be."""
+    joint, made, value = attention.context.joint, entry.made[0], entry.operation.outputs[0].value
+    left = (first := operand_marks(attention.context)[0]) is not None and first.kind == "pair"
+    marks = operand_marks(attention.context)[0 if left else 1]
+    if joint is None or marks is None or made is None or value is None or made.kind != "pair":
+        return None
+    wanted = _numbers(marks)
+    there = _placed(value.detach().double(), made, wanted)
+    if there is None:
+        return None
+    return joint.flat(there, left=left), joint.flat(marks.arrays["h"], left=left)[..., :1]
+
+
+def _numbers(marks: Marks) -> Tensor:
+    return torch.stack([marks.arrays[each] for each in "xyh"], dim=-1)
+
+
+def _placed(value: Tensor, made: Marks, wanted: Tensor) -> Tensor | None:
+    """Each score at the entry of the weights that is of the same query, key and head."""
+    have = _numbers(made)
+    if have.shape == wanted.shape and torch.equal(have, wanted):
+        return value
+    keys, ranks = torch.unique(torch.cat([have.flatten(0, -2), wanted.flatten(0, -2)]), dim=0, return_inverse=True)
+    if bool((keys[ranks] < 0).any()):
+        # of what is of no one query and key only the place says which it is
+        return value if value.shape == wanted.shape[:-1] else None
+    mine, theirs = ranks[: value.numel()], ranks[value.numel() :]
+    found = torch.full((len(keys),), float("nan"), dtype=value.dtype)
+    found[mine] = value.flatten()
+    if not torch.equal(found[mine], value.flatten()) or bool(found[theirs].isnan().any()):
+        return value if value.shape == wanted.shape[:-1] else None
+    return found[theirs].reshape(wanted.shape[:-1])
