@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -13,16 +13,20 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from headwise.errors import ArgumentError, InputError
-from headwise.maps import blocks, scan
+from headwise.maps import blocks
 from headwise.maps.archive import Archive
 from headwise.maps.blocks import wants_gradient
 from headwise.maps.heads import HeadMean
 from headwise.maps.held import Held, lasting
 from headwise.maps.indexing import Taken, count, run, whole
+from headwise.maps.kept import Answer, Kept, Question
 from headwise.maps.logits import Logits
 from headwise.maps.logsum import LogSum
 from headwise.maps.lse import check_lse, deviation, differentiable_sums, normalized
 from headwise.maps.recompute import Reading, differentiable, of_rows
+from headwise.maps.rows import read_rows
+from headwise.maps.scan import log_sums
+from headwise.maps.statistics import Flow, Largest, Picture, Statistic, Statistics, Summary, summarize
 from headwise.maps.strips import Strip, exact, strips
 from headwise.maps.tiling import Region, wide_type
 from headwise.maps.transforms import refuse_in_torch_func
@@ -31,6 +35,8 @@ from headwise.masks.tiles import FULL
 from headwise.ops.call import Call, transformed
 
 LONGEST_MASK_SHOWN = 60
+# the statistics that are made where they are asked for, by the first part of their question
+MAKERS: dict[str, Callable[..., Statistic]] = {"topk": Largest, "pooled": Picture, "flow": Flow}
 # where the lse of some rows is not known, they are computed whole if they have at most so many entries
 ENTRIES = 1 << 20
 
@@ -63,6 +69,7 @@ class AttentionMap(WeightMap):
         self._call, self._given = lasting(call, given)
         self._held = Held(self._call, self._given)
         self._kept: dict[str, Any] = {}
+        self._answers = Kept(self._call)
 
     @property
     def shape(self) -> torch.Size:
@@ -106,6 +113,29 @@ class AttentionMap(WeightMap):
         if 0 in self.shape:
             return self._call.q.new_full(self.shape[:2], float("-inf"), dtype=self.dtype)
         return differentiable(self._call, reading)[0].amax(-1)
+
+    def statistics(
+        self, *, pooled: tuple[int, int] | None = None, how: str = "mean", topk: int | None = None
+    ) -> Statistics:
+        """Several statistics from one pass over the map, each as the method of its name gives it, then and later.
+
+        pooled: h and w of a picture, by the mean or the maximum (how); topk: how many weights of each row; None: not
+        wanted. A statistic alone takes a pass too; what a pass has given is kept, so that a second look takes none.
+
+        >>> import torch, headwise as hw
+        >>> m = hw.attention_map(torch.randn(1, 2, 64, 8), torch.randn(1, 2, 64, 8))
+        >>> found = m.statistics(pooled=(16, 16), topk=3)
+        >>> found.entropy.shape, found.pooled.shape, found.topk[0].shape
+        (torch.Size([1, 2, 64]), torch.Size([1, 2, 16, 16]), torch.Size([1, 2, 64, 3]))
+        """
+        self._ready()
+        if not transformed(self._call) and 0 not in self.shape:
+            pictures = [] if pooled is None else [("pooled", *self._checked_picture(*pooled, how))]
+            self._answer(*pictures, *([] if topk is None else [("topk", self._checked_k(topk))]))
+        return Statistics(
+            self.entropy(), self.received(), self.distance(), self.max_logit(),
+            None if pooled is None else self.pooled(*pooled, how=how), None if topk is None else self.topk(topk),
+        )  # fmt: skip
 
     def mean_heads(self) -> HeadMean:
         """The mean of all heads, (B, 1, Lq, Lk), lazy again."""
@@ -190,6 +220,7 @@ class AttentionMap(WeightMap):
         call = replace(self._call, **tensors, v=tensors["k"], mask=mask, prepared={})  # type: ignore[arg-type]  # q, k
         again = AttentionMap(call, None if self._given is None else change(self._given))
         again._kept = pytree.tree_map_only(Tensor, change, self._kept)
+        again._answers = self._answers.changed(change)
         return again
 
     def _is_lse_known(self) -> bool:
@@ -198,10 +229,10 @@ class AttentionMap(WeightMap):
     def _known_sums(self) -> LogSum:
         """The log-sums without gradients, computed once."""
         if "sums" not in self._kept:
-            with exact(self._call):
-                if self._given is None:
-                    self._kept["peak"], self._kept["sums"] = scan.log_sums(self._call)
-                else:
+            if self._given is None:
+                self._summary()
+            else:
+                with exact(self._call):
                     self._kept["sums"] = normalized(self._call, self._given)
         known: LogSum = self._kept["sums"]
         return known
@@ -241,7 +272,7 @@ class AttentionMap(WeightMap):
             if is_whole or self._is_lse_known():
                 return self._known_sums()
             with exact(self._call):
-                return scan.log_sums(self._call, region).sums
+                return log_sums(self._call, region).sums
 
         sums = differentiable_sums(self._call, known, None if is_whole else region)
         return LogSum(*(blocks.picked(t, taken[:3]) for t in sums))
@@ -252,15 +283,42 @@ class AttentionMap(WeightMap):
     def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
         return strips(call, rows=rows)
 
-    def _summary(self) -> scan.Summary:
-        """What one pass gives, without gradients, kept."""
+    def _summary(self) -> Summary:
+        """What every pass gives, without gradients, kept."""
         if "summary" not in self._kept:
-            with exact(self._call):
-                known = self._known_sums()
-                self._kept["summary"] = scan.summarize(self._call, known, self._kept.get("peak"))
-        found: scan.Summary = self._kept["summary"]
+            self._read({})
+        found: Summary = self._kept["summary"]
         return found
 
     def _sums(self) -> Sums:
         found = self._summary()
         return Sums(found.entropy, found.mass, found.received)
+
+    def _answer(self, *questions: Question) -> list[Answer]:
+        """What these ask for, without gradients, from one pass for all that is not kept."""
+        known = {question: self._answers.get(question) for question in questions}
+        missing = {question: MAKERS[str(question[0])](self._call, *question[1:]) for question, got in known.items() if got is None}
+        if missing:
+            self._read(missing)
+        for question, statistic in missing.items():
+            known[question] = statistic.result()
+            self._answers.put(question, statistic.result())
+        return [answer for answer in known.values() if answer is not None]
+
+    def _read(self, wanted: Mapping[Question, Statistic]) -> None:
+        """Run one pass for these statistics, and for the summary where it is not known."""
+        with exact(self._call):
+            if "summary" not in self._kept:
+                summary = self._kept["summary"] = summarize(self._call, list(wanted.values()))
+                self._kept.setdefault("sums", summary.sums)
+            else:
+                read_rows(self._call, lambda block: [statistic.add(block) for statistic in wanted.values()])
+
+    def _largest(self, k: int) -> tuple[Tensor, Tensor]:
+        if transformed(self._call):
+            return super()._largest(k)
+        values, keys = self._answer(("topk", k))[0]
+        return values, keys
+
+    def _picture(self, h: int, w: int, how: str) -> Tensor:
+        return self._answer(("pooled", h, w, how))[0][0]
