@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -10,8 +11,8 @@ from headwise.ops.call import Call
 
 # of a small map, room for some pictures and rankings of it
 LEAST_BYTES = 1 << 22
-# what was asked for, and its parameters
-Question = tuple[str | int, ...]
+# a class of Statistic, and its parameters
+Question = tuple[Any, ...]
 Answer = tuple[Tensor, ...]
 
 
@@ -23,12 +24,8 @@ class Kept:
         self._answers: dict[Question, Answer] = {}
 
     def get(self, question: Question) -> Answer | None:
-        """Copies of the answer, None where it is not kept; for the k largest, of more than k too."""
+        """Copies of the answer, None where it is not kept."""
         answer = self._answers.get(question)
-        if answer is None and question[0] == "topk":
-            k = int(question[1])
-            longer = (found for (name, *rest), found in self._answers.items() if name == "topk" and int(rest[0]) > k)
-            answer = next((tuple(t[..., :k] for t in found) for found in longer), None)
         return None if answer is None else tuple(t.clone() for t in answer)
 
     def put(self, question: Question, answer: Answer) -> None:

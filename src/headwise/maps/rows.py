@@ -117,9 +117,7 @@ def _lots(call: Call, threads: int) -> list[Lot]:
     return [Lot(b, h) for b in pieces(B, samples) for h in pieces(Hq, heads)]
 
 
-def _read_lot(
-    call: Call, scores: TileScores, kinds: Tensor | None, lot: Lot, limits: slice, visit: Visit
-) -> None:
+def _read_lot(call: Call, scores: TileScores, kinds: Tensor | None, lot: Lot, limits: slice, visit: Visit) -> None:
     B, Hq = (len(range(size)[taken]) for size, taken in zip(call.sizes, lot, strict=False))
     own = None if kinds is None else cut_axes(kinds, lot.samples, lot.heads).flatten(0, 1)
     buffers = Buffers(call)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headwise.maps.kept import Question
 from headwise.maps.logsum import LogSum
 from headwise.maps.pooling import bins, pool_columns
 from headwise.maps.rows import RowBlock, read_rows
@@ -17,6 +18,11 @@ from headwise.ops.call import Call
 
 # the largest entries of a long row are looked for in runs of this many, where FEW times as many runs are there
 RUN, FEW = 32, 4
+
+
+__all__ = [
+    "Flow", "Largest", "Picture", "Question", "Statistic", "Statistics", "Summary", "add_columns", "largest", "summarize",
+]  # fmt: skip
 
 
 class Summary(NamedTuple):
@@ -49,7 +55,10 @@ class Statistics(NamedTuple):
 
 
 class Statistic(ABC):
-    """A reduction of a map, made block by block of whole rows; blocks of different heads come at the same time."""
+    """A reduction of a map, made block by block of whole rows; blocks of different heads come at the same time.
+
+    It is made from a call and numbers or words, by which it is asked for.
+    """
 
     @abstractmethod
     def add(self, block: RowBlock) -> None:

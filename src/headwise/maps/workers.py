@@ -37,9 +37,7 @@ def _is_followed() -> bool:
 class _Job:
     """The threads of one job; each takes the next part until there is none, or one has failed."""
 
-    def __init__(
-        self, work: Callable[[Part], None], parts: Sequence[Part], threads_each: int, threads: int
-    ) -> None:
+    def __init__(self, work: Callable[[Part], None], parts: Sequence[Part], threads_each: int, threads: int) -> None:
         self._calls = [lambda part=part: work(part) for part in parts]
         self._next = iter(self._calls)
         self._lock = threading.Lock()
