@@ -174,7 +174,7 @@ def _cuts(call: Call, kinds: Tensor | None, limits: slice) -> Iterator[Cut]:
         else:
             length = max(1, ENTRIES // (max(1, width) * call.groups))
             rows = slice(start, min(start + length, limits.stop))
-        mixed = () if is_mixed is None else _runs(is_mixed & is_open, rows, Lk)
+        mixed = () if is_open is None or is_mixed is None else _runs(is_mixed & is_open, rows, Lk)
         # one column where there is none, so that there is a largest score
         nothing = (slice(0, 1),)
         yield Cut(rows, runs, mixed) if runs else Cut(rows, nothing, nothing)

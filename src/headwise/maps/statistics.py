@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headwise.maps.kept import Question
 from headwise.maps.logsum import LogSum
 from headwise.maps.pooling import bins, pool_columns
 from headwise.maps.rows import RowBlock, read_rows
@@ -18,11 +17,6 @@ from headwise.ops.call import Call
 
 # the largest entries of a long row are looked for in runs of this many, where FEW times as many runs are there
 RUN, FEW = 32, 4
-
-
-__all__ = [
-    "Flow", "Largest", "Picture", "Question", "Statistic", "Statistics", "Summary", "add_columns", "largest", "summarize",
-]  # fmt: skip
 
 
 class Summary(NamedTuple):

@@ -152,7 +152,7 @@ class TileScores:
         self.dtype = wide_type(call)
         self.base = base
         self.factor = call.multiplier if call.softcap is None else call.multiplier / call.softcap
-        B, Hq, Lq, Lk = call.sizes
+        B, _, Lq, Lk = call.sizes
         q, k = call.q.detach().to(self.dtype), call.k.detach().to(self.dtype)
         # a tile multiplies all queries that share a key head at once
         self.q = q.reshape(B * k.shape[1], call.groups, Lq, q.shape[-1])

@@ -117,7 +117,7 @@ def _largest_of_runs(values: Tensor, size: int) -> Tensor:
         return values
     whole = values.shape[-1] // size
     runs = values[..., : whole * size].unflatten(-1, (whole, size))
-    found = runs.any(-1) if values.dtype is torch.bool else runs.amax(-1)
+    found: Tensor = runs.any(-1) if values.dtype is torch.bool else runs.amax(-1)
     if whole * size == values.shape[-1]:
         return found
     rest = values[..., whole * size :]

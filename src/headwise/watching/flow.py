@@ -24,11 +24,11 @@ def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -
     """Attention rollout: the share of each input token in query `token` of the last layer, (B, L), rows summing to 1.
 
     Of each layer, the mean over heads plus the identity, for the residual path, its rows made to sum to 1; these are
-    multiplied through all layers in running order, the calls of one layer on a growing sequence as one. token: the query's index, from the end where negative. The maps are
-    read in strips of rows, and no product of two is made: O(L) memory for O(L²) time a layer. Every map must be
-    (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others. skip_unseen:
-    whether to go on without the attention that could not be watched, if seen.unseen lists some; else that is refused.
-    seen: what `watch` gives, or `load_maps`.
+    multiplied through all layers in running order; the calls of one layer on a growing sequence are one map. token: the
+    query's index, from the end where negative. No product of two maps is made: O(L) memory for O(L²) time a layer.
+    Every map must be (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others.
+    skip_unseen: whether to go on without the attention that could not be watched, if seen.unseen lists some; else that
+    is refused. seen: what `watch` gives, or `load_maps`.
     Abnar & Zuidema 2020, arXiv:2005.00928, sec. 3.
 
     >>> import headwise as hw

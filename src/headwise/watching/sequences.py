@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
@@ -45,11 +44,10 @@ def _whole(maps: Seen | LoadedMaps, module: str, steps: list[AttentionMap]) -> A
     """The map of the whole sequence whose steps these are; None: they are not."""
     if len(steps) == 1 or not _may_be_steps(steps):
         return None
-    make: Callable[[], AttentionMap] = lambda: maps.joined(module)
-    if isinstance(maps, LoadedMaps):
-        make = lambda: maps.kept(module, lambda: joined(module, [_record(step) for step in steps]).map())
     try:
-        return make()
+        if isinstance(maps, Seen):
+            return maps.joined(module)
+        return maps.kept(module, lambda: joined(module, [_record(step) for step in steps]).map())
     except ArgumentError:
         return None
 
