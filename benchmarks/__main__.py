@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks import decode, imports, kernels, layer, lengths, maps, memory, peers, plot
+from benchmarks import decode, imports, kernels, layer, lengths, maps, memory, peers, plot, statistics
 from benchmarks.harness import (
     BRIEF,
     QUICK,
@@ -44,6 +44,7 @@ GROUPS: dict[str, Group] = {
     "imports": Group(imports.imports),
     "kernels": Group(kernels.kernels),
     "maps": Group(maps.maps),
+    "statistics": Group(statistics.statistics, BRIEF),
     "memory": Group(memory.memory),
     "peers": Group(peers.peers, BRIEF),
     "lengths": Group(lengths.lengths, BRIEF),

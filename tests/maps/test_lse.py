@@ -10,7 +10,7 @@ from headwise.errors import ArgumentError, ShapeError
 from headwise.maps import attention_map, natural_lse
 from headwise.testing import assert_within_budget
 from tests.cases import DIFFERENT, MASKS, rules
-from tests.maps.oracle import Dense, doubled, inputs, made
+from tests.maps.oracle import OF_WEIGHTS, Dense, doubled, inputs, made
 
 # a fit is only rounding, and a misfit is far above it
 ROUNDING = torch.finfo(torch.float32).eps * 64
@@ -92,8 +92,18 @@ def test_an_lse_of_infinity_on_a_row_with_keys_is_shown_as_nan():
     lse = made(inputs()).lse
     lse[0, 1, 2] = float("inf")
     m = attention_map(**inputs(), lse=lse)
-    assert m.entropy().isnan().nonzero().tolist() == [[0, 1, 2]]
+    assert m.lse.isnan().nonzero().tolist() == [[0, 1, 2]]
+    assert m[..., 3].isnan().nonzero().tolist() == [[0, 1, 2]]
     assert math.isnan(m.check())
+
+
+def test_what_is_read_of_whole_rows_does_not_depend_on_the_lse_that_was_given():
+    lse = made(inputs()).lse
+    told = attention_map(**inputs(), lse=lse + 1.0)
+    for name in ("entropy", "received", "distance", "largest", "picture"):
+        read = OF_WEIGHTS[name][0]
+        assert torch.equal(read(told), read(made(inputs()))), name
+    assert torch.equal(told.lse, lse + 1.0)
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 8), (2, 5, 6), (2, 6, 5, 1), (6, 5)])

@@ -56,15 +56,19 @@ def test_every_shape_is_legal(name, mask):
     assert_lawful(rules(mask, "no rule", shape), shape, sorted(names))
 
 
-@pytest.mark.parametrize("mask", ["no mask", "padding and causal", "an empty row"])
+@pytest.mark.parametrize("mask", ["no mask", "padding and causal", "an empty row", "dense, a head each", "a rule"])
 def test_tiles_and_strips_join_without_a_seam(mask, monkeypatch):
     monkeypatch.setattr("headwise.maps.tiling.QUERIES", 4)
     monkeypatch.setattr("headwise.maps.tiling.KEYS", 8)
     monkeypatch.setattr("headwise.maps.tiling.ENTRIES", 64)
     monkeypatch.setattr("headwise.maps.strips.ENTRIES", 64)
     monkeypatch.setattr("headwise.maps.strips.BLOCK", 4)
-    monkeypatch.setattr("headwise.maps.weights.RUN", 4)
-    monkeypatch.setattr("headwise.maps.weights.FEW", 1)
+    monkeypatch.setattr("headwise.maps.statistics.RUN", 4)
+    monkeypatch.setattr("headwise.maps.statistics.FEW", 1)
+    # blocks of a few rows, on several threads
+    for name, number in {"ENTRIES": 200, "ROWS": 8, "GRID": 4, "SMALL": 0}.items():
+        monkeypatch.setattr(f"headwise.maps.rows.{name}", number)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
     shape = Shape(Lq=37, Lk=41)
     for rule in ("no rule", "all of them"):
         assert_lawful(rules(mask, rule, shape), shape)

@@ -38,10 +38,11 @@ def by_definition(seen, dtype):
     return product
 
 
-@pytest.mark.parametrize("strip", [1, flow.STRIP])
+@pytest.mark.parametrize(("strip", "few"), [(1, 5), (flow.STRIP, 5), (1, 0)])
 @pytest.mark.parametrize("token", [0, 3, -1])
-def test_rollout_is_a_row_of_the_product_of_all_layers(seen, token, strip, monkeypatch):
+def test_rollout_is_a_row_of_the_product_of_all_layers(seen, token, strip, few, monkeypatch):
     monkeypatch.setattr(flow, "STRIP", strip)
+    monkeypatch.setattr(flow, "FEW", few)
     got = rollout(seen, token=token)
     assert_within_budget(
         got, by_definition(seen, torch.float64)[:, token], by_definition(seen, torch.float32)[:, token]

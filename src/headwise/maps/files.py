@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
 
@@ -22,6 +22,7 @@ class LoadedMaps(Mapping[str, AttentionMap]):
         self, maps: Mapping[str, AttentionMap], tokens: Tokens, unseen: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._maps, self.tokens, self._unseen = dict(maps), tokens, dict(unseen)
+        self._made: dict[str, AttentionMap] = {}
 
     @property
     def unseen(self) -> Mapping[str, str]:
@@ -38,6 +39,12 @@ class LoadedMaps(Mapping[str, AttentionMap]):
     def in_order(self) -> list[tuple[str, AttentionMap]]:
         """Name and map of every call, in the order in which they were saved: of `seen.save`, that of running."""
         return list(self._maps.items())
+
+    def kept(self, name: str, make: Callable[[], AttentionMap]) -> AttentionMap:
+        """What `make` gives, a map made of those of this file, kept under a name so that what it computes is too."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def __getitem__(self, name: str) -> AttentionMap:
         if name not in self._maps:

@@ -13,21 +13,23 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from headwise.errors import ArgumentError, InputError
-from headwise.maps import blocks, scan
+from headwise.maps import blocks
 from headwise.maps.archive import Archive
 from headwise.maps.blocks import wants_gradient
 from headwise.maps.heads import HeadMean
 from headwise.maps.held import Held, lasting
 from headwise.maps.indexing import Taken, count, run, whole
+from headwise.maps.kept import Kept
 from headwise.maps.logits import Logits
 from headwise.maps.logsum import LogSum
 from headwise.maps.lse import check_lse, deviation, differentiable_sums, normalized
 from headwise.maps.own_scores import scores_held
 from headwise.maps.recompute import Reading, differentiable, of_rows
+from headwise.maps.reductions import Reductions
+from headwise.maps.scan import log_sums
 from headwise.maps.strips import Strip, exact, strips
 from headwise.maps.tiling import Region, wide_type
 from headwise.maps.transforms import refuse_in_torch_func
-from headwise.maps.weights import Sums, WeightMap
 from headwise.masks.tiles import FULL
 from headwise.ops.call import Call, transformed
 
@@ -36,7 +38,7 @@ LONGEST_MASK_SHOWN = 60
 ENTRIES = 1 << 20
 
 
-class AttentionMap(WeightMap):
+class AttentionMap(Reductions):
     """The weights (B, Hq, Lq, Lk) of one call of attention, before dropout; made by `attention_map` and `watch`.
 
     Made from the scores that a model computed by hand, where q and k are not known, it holds those, in O(L²) memory.
@@ -66,6 +68,7 @@ class AttentionMap(WeightMap):
         self._call, self._given = lasting(call, given)
         self._held = Held(self._call, self._given)
         self._kept: dict[str, Any] = {}
+        self._answers = Kept(self._call)
 
     @property
     def shape(self) -> torch.Size:
@@ -109,6 +112,10 @@ class AttentionMap(WeightMap):
         if 0 in self.shape:
             return self._call.q.new_full(self.shape[:2], float("-inf"), dtype=self.dtype)
         return differentiable(self._call, reading)[0].amax(-1)
+
+    def needs_gradient(self) -> bool:
+        """Whether what is read of the map now carries a derivative, backwards or forwards."""
+        return wants_gradient(self._call) or transformed(self._call)
 
     def mean_heads(self) -> HeadMean:
         """The mean of all heads, (B, 1, Lq, Lk), lazy again."""
@@ -196,6 +203,7 @@ class AttentionMap(WeightMap):
         call = replace(self._call, **tensors, v=tensors["k"], mask=mask, prepared={})  # type: ignore[arg-type]  # q, k
         again = AttentionMap(call, None if self._given is None else change(self._given))
         again._kept = pytree.tree_map_only(Tensor, change, self._kept)
+        again._answers = self._answers.changed(change)
         return again
 
     def _is_lse_known(self) -> bool:
@@ -204,10 +212,10 @@ class AttentionMap(WeightMap):
     def _known_sums(self) -> LogSum:
         """The log-sums without gradients, computed once."""
         if "sums" not in self._kept:
-            with exact(self._call):
-                if self._given is None:
-                    self._kept["peak"], self._kept["sums"] = scan.log_sums(self._call)
-                else:
+            if self._given is None:
+                self._summary()
+            else:
+                with exact(self._call):
                     self._kept["sums"] = normalized(self._call, self._given)
         known: LogSum = self._kept["sums"]
         return known
@@ -247,7 +255,7 @@ class AttentionMap(WeightMap):
             if is_whole or self._is_lse_known():
                 return self._known_sums()
             with exact(self._call):
-                return scan.log_sums(self._call, region).sums
+                return log_sums(self._call, region).sums
 
         sums = differentiable_sums(self._call, known, None if is_whole else region)
         return LogSum(*(blocks.picked(t, taken[:3]) for t in sums))
@@ -257,16 +265,3 @@ class AttentionMap(WeightMap):
 
     def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
         return strips(call, rows=rows)
-
-    def _summary(self) -> scan.Summary:
-        """What one pass gives, without gradients, kept."""
-        if "summary" not in self._kept:
-            with exact(self._call):
-                known = self._known_sums()
-                self._kept["summary"] = scan.summarize(self._call, known, self._kept.get("peak"))
-        found: scan.Summary = self._kept["summary"]
-        return found
-
-    def _sums(self) -> Sums:
-        found = self._summary()
-        return Sums(found.entropy, found.mass, found.received)

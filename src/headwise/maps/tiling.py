@@ -90,9 +90,9 @@ def _tiles_at(
         return
     closed = _closed(call, rows, columns, is_open=least == FULL)
     for samples, heads in units:
-        if kinds is not None and least == EMPTY and not bool(_cut(kinds, samples, heads).any()):
+        if kinds is not None and least == EMPTY and not bool(cut_axes(kinds, samples, heads).any()):
             continue
-        yield Tile(samples, heads, rows, columns, None if closed is None else _cut(closed, samples, heads))
+        yield Tile(samples, heads, rows, columns, None if closed is None else cut_axes(closed, samples, heads))
 
 
 def _closed(call: Call, rows: slice, columns: slice, *, is_open: bool) -> Tensor | None:
@@ -101,7 +101,7 @@ def _closed(call: Call, rows: slice, columns: slice, *, is_open: bool) -> Tensor
     if call.mask is not None and not is_open:
         closed = ~call.mask.allows(Grid.whole(call.sizes, call.q.device).part(rows, columns))
     if call.attn_bias is not None:
-        by_bias = _cut_bias(call.attn_bias, rows, columns).isneginf()
+        by_bias = cut_bias(call.attn_bias, rows, columns).isneginf()
         if bool(by_bias.any()):
             closed = by_bias if closed is None else closed | by_bias
     return closed
@@ -127,14 +127,14 @@ def _units(call: Call, block: tuple[int, int], limits: Region) -> Iterator[tuple
             yield taken, heads
 
 
-def _cut(values: Tensor, samples: slice, heads: slice) -> Tensor:
+def cut_axes(values: Tensor, samples: slice, heads: slice) -> Tensor:
     """(B|1, H|1, ...) of some samples and heads; an axis of size 1 serves all."""
     if values.shape[0] > 1:
         values = values[samples]
     return values[:, heads] if values.shape[1] > 1 else values
 
 
-def _cut_bias(bias: Tensor, rows: slice, columns: slice) -> Tensor:
+def cut_bias(bias: Tensor, rows: slice, columns: slice) -> Tensor:
     four = bias[None, None] if bias.ndim == 2 else bias
     if four.shape[2] > 1:
         four = four[:, :, rows]
@@ -152,27 +152,33 @@ class TileScores:
         self.dtype = wide_type(call)
         self.base = base
         self.factor = call.multiplier if call.softcap is None else call.multiplier / call.softcap
-        B, Hq, Lq, Lk = call.sizes
+        B, _, Lq, Lk = call.sizes
         q, k = call.q.detach().to(self.dtype), call.k.detach().to(self.dtype)
         # a tile multiplies all queries that share a key head at once
         self.q = q.reshape(B * k.shape[1], call.groups, Lq, q.shape[-1])
         self.k = k.reshape(B * k.shape[1], Lk, k.shape[-1])
-        block = _block(call)
-        largest = max(ENTRIES, block[0] * block[1] * call.groups)
-        self.buffer = q.new_empty(min(largest, B * Hq * block[0] * block[1]))
+        self.buffer: Tensor | None = None
 
     def of(self, tile: Tile) -> Tensor:
         """(samples, heads, rows, columns) of the buffer, filled with the scores of a tile."""
+        B, Hq, _, _ = self.call.sizes
+        if self.buffer is None:
+            block = _block(self.call)
+            largest = max(ENTRIES, block[0] * block[1] * self.call.groups)
+            self.buffer = self.q.new_empty(min(largest, B * Hq * block[0] * block[1]))
+        shape = (len(range(B)[tile.samples]), len(range(Hq)[tile.heads]))
+        sides = (tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start)
+        return self.into(tile, self.buffer[: shape[0] * shape[1] * sides[0] * sides[1]].view(*shape, *sides))
+
+    def into(self, tile: Tile, out: Tensor) -> Tensor:
+        """`out` (samples, heads, rows, columns), filled with the scores of a tile; rows of `out` may lie apart."""
         call, Hk = self.call, self.call.k.shape[1]
         B, Hq = range(call.sizes.B)[tile.samples], range(call.sizes.H)[tile.heads]
-        shape = (len(B), len(Hq), tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start)
-        entries = shape[0] * shape[1] * shape[2] * shape[3]
-        out = self.buffer[:entries].view(shape)
         first = B.start * Hk + Hq.start // call.groups
         taken = slice(first, first + len(B) * len(Hq) // call.groups)
         q = self.q[taken, :, tile.rows].flatten(1, 2)
         k = self.k[taken, tile.columns]
-        flat = out.view(q.shape[0], q.shape[1], shape[3])
+        flat = out.view(q.shape[0], q.shape[1], out.shape[3])
         if call.weight is None:
             torch.baddbmm(flat, q, k.mT, beta=0, alpha=self.factor, out=flat)
         else:
@@ -180,7 +186,7 @@ class TileScores:
         if call.softcap is not None:
             out.tanh_().mul_(call.softcap)
         if call.attn_bias is not None:
-            bias = _cut(_cut_bias(call.attn_bias.detach(), tile.rows, tile.columns), tile.samples, tile.heads)
+            bias = cut_axes(cut_bias(call.attn_bias.detach(), tile.rows, tile.columns), tile.samples, tile.heads)
             out.add_(bias)
         if self.base is not None:
             out.sub_(self.base[tile.samples, tile.heads, tile.rows, None])

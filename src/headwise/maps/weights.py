@@ -15,11 +15,9 @@ from headwise.maps.indexing import whole
 from headwise.maps.matrix import LazyMatrix
 from headwise.maps.pooling import bins, pool_columns, pool_rows, runs_of_bins
 from headwise.maps.recompute import Reading, assembled, differentiable, of_rows
+from headwise.maps.statistics import largest
 from headwise.maps.strips import Strip, exact
 from headwise.ops.call import Call
-
-# the largest entries of a long row are looked for in runs of this many, where FEW times as many runs are there
-RUN, FEW = 64, 4
 
 
 class Sums(NamedTuple):
@@ -84,20 +82,10 @@ class WeightMap(Drawn, LazyMatrix):
         A row that may attend to fewer than k keys is filled up with weights of 0, at keys that mean nothing; which of
         equal weights comes first is open.
         """
-        B, H, Lq, Lk = self.shape
-        k = whole("k", k)
-        if not 0 <= k <= Lk:
-            raise ArgumentError(f"k must lie in 0..Lk={Lk}, since a row has Lk keys; got {k}")
+        k = self._checked_k(k)
         self._ready()
-
-        def search(part: Call, strip: Strip) -> tuple[Tensor, ...]:
-            return largest(self._spread(part, strip), k)
-
-        shape = (B, H, Lq, k)
-        with exact(self._call):
-            values, places = assembled(self._call, self._strips(self._call), search, of_rows, (shape, shape))
-        # of a map without rows there are no integers either
-        places = places.long()
+        shape = (*self.shape[:3], k)
+        values, places = self._largest(k)
         reading = Reading(
             values=lambda: (values,),
             shapes=(shape,),
@@ -113,13 +101,46 @@ class WeightMap(Drawn, LazyMatrix):
         The pixels' borders are those of torch's adaptive pooling, so h and w may also exceed Lq and Lk. how: "mean" or
         "max".
         """
-        B, H, Lq, Lk = self.shape
+        asked = self._checked_picture(h, w, how)
+        self._ready()
+        return differentiable(self._call, self._picture_reading(*asked))[0]
+
+    def _checked_k(self, k: int) -> int:
+        Lk = self.shape[3]
+        k = whole("k", k)
+        if not 0 <= k <= Lk:
+            raise ArgumentError(f"k must lie in 0..Lk={Lk}, since a row has Lk keys; got {k}")
+        return k
+
+    def _checked_picture(self, h: int, w: int, how: str) -> tuple[int, int, str]:
+        Lq, Lk = self.shape[2:]
         h, w = whole("h", h), whole("w", w)
         if min(h, w) < 1 or 0 in (Lq, Lk):
             raise ArgumentError(f"a picture needs h, w, Lq and Lk of 1 or more, but got h={h}, w={w}, Lq={Lq}, Lk={Lk}")
         if how not in ("mean", "max"):
             raise ArgumentError(f'how must be "mean" or "max"; got "{how}"')
-        self._ready()
+        return h, w, how
+
+    def _largest(self, k: int) -> tuple[Tensor, Tensor]:
+        """The k largest of each row and their keys, without gradients."""
+        B, H, Lq, _ = self.shape
+
+        def search(part: Call, strip: Strip) -> tuple[Tensor, ...]:
+            return largest(self._spread(part, strip), k)
+
+        with exact(self._call):
+            values, places = assembled(self._call, self._strips(self._call), search, of_rows, ((B, H, Lq, k),) * 2)
+        # of a map without rows there are no integers either
+        return values, places.long()
+
+    def _picture(self, h: int, w: int, how: str) -> Tensor:
+        """A picture of the map, without gradients."""
+        reading = self._picture_reading(h, w, how)
+        with exact(self._call):
+            return assembled(self._call, reading.strips(self._call), reading.of, reading.cut, reading.shapes)[0]
+
+    def _picture_reading(self, h: int, w: int, how: str) -> Reading:
+        B, H, Lq, _ = self.shape
         runs = runs_of_bins(bins(Lq, h), self._call)
 
         def picture(weights: Tensor, strip: Strip) -> Tensor:
@@ -134,16 +155,10 @@ class WeightMap(Drawn, LazyMatrix):
             taken = runs[strip.rows.start, strip.rows.stop]
             return tuple(None if t is None else t[strip.samples, strip.heads, taken] for t in values)
 
-        shapes = ((B, H, h, w),)
-
-        def values() -> tuple[Tensor, ...]:
-            with exact(self._call):
-                return assembled(self._call, all_strips(self._call), picture_of, place, shapes)
-
         def all_strips(call: Call) -> list[Strip]:
             return self._strips(call, [slice(*run) for run in runs])
 
-        return differentiable(self._call, Reading(values, shapes, all_strips, picture_of, place))[0]
+        return Reading(lambda: (self._picture(h, w, how),), ((B, H, h, w),), all_strips, picture_of, place)
 
     def _read_sums(self) -> Sums:
         """The sums, with gradients where they are wanted; never the kept tensors themselves."""
@@ -177,22 +192,3 @@ def sums_of(weights: Tensor) -> Sums:
     # 1 in the place of 0, where the logarithm has no derivative and the product none to give
     logs = torch.where(weights > 0, weights, 1.0).log()
     return Sums(-(weights * logs).sum(-1), weights.sum(-1), weights.sum(-2))
-
-
-def largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row (b, h, rows, Lk), and where they are.
-
-    They lie in the k runs with the largest maxima, so that only these are searched through where they are few.
-    """
-    runs = weights.shape[-1] // RUN
-    if runs <= FEW * k or k == 0:
-        found = weights.topk(k, dim=-1)
-        return found.values, found.indices
-    # the last entries, too few for a run, are searched through too
-    whole = runs * RUN
-    best = weights[..., :whole].unflatten(-1, (runs, RUN)).amax(-1).topk(k, dim=-1).indices
-    within = torch.arange(RUN, device=weights.device)
-    tail = torch.arange(whole, weights.shape[-1], device=weights.device).expand(*weights.shape[:-1], -1)
-    places = torch.cat([(best[..., None] * RUN + within).flatten(-2), tail], dim=-1)
-    found = weights.gather(-1, places).topk(k, dim=-1)
-    return found.values, places.gather(-1, found.indices)

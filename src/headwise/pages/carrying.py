@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.maps import AttentionMap, HeadMean
-from headwise.pages.codes import encoded, largest_of_blocks
+from headwise.pages.codes import largest_of_blocks
+from headwise.pages.squares import SOFT, Coded, Squares, Tally
 
 __all__ = [
-    "CLOSED", "NOTHING", "THUMB", "Carried", "bytes_needed", "carry", "closed", "entropies", "fitting_block",
-    "mean_of_some", "sums_of", "thumbs",
+    "CLOSED", "NOTHING", "THUMB", "Carried", "Read", "bytes_needed", "carry", "closed", "entropies", "fitting_block",
+    "mean_of_some", "read", "thumbs",
 ]  # fmt: skip
 
 Map = AttentionMap | HeadMean
@@ -23,8 +25,6 @@ Map = AttentionMap | HeadMean
 THUMB = 32
 # how many weights are computed at once
 ENTRIES = 1 << 22
-# models that add a large negative number in the place of -inf, from -10,000 on, mean the same; no score comes near
-SOFT = -5000.0
 # in the place of a weight or an entropy, which are never negative: the pair, or the whole row, may not attend
 CLOSED, NOTHING = -1.0, -2.0
 
@@ -55,34 +55,36 @@ class Carried:
     nan: int
 
 
-Sums = tuple[Tensor, Tensor, Tensor]
+class Read(NamedTuple):
+    """What a page needs of a map of B samples, from one pass over it; entropy, received and distance as its own."""
+
+    coded: Coded
+    entropy: Tensor
+    received: Tensor
+    distance: Tensor
 
 
 @torch.no_grad()
-def sums_of(made: Map) -> Sums:
-    """Entropy (B, H, Lq), weight received (B, H, Lk) and distance (B, H) of all samples of a map."""
-    return made.entropy(), made.received(), made.distance()
+def read(made: Map, block: int) -> Read:
+    """What a page needs of a map. block: how many tokens one byte stands for, each way."""
+    coded = Coded(*made.reduce((Squares, block))[0]) if isinstance(made, AttentionMap) else _coded_mean(made, block)
+    return Read(coded, made.entropy(), made.received(), made.distance())
 
 
 @torch.no_grad()
-def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], sums: Sums | None = None) -> Carried:
+def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], known: Read | None = None) -> Carried:
     """What a page is to have of one sample of a map. block: how many tokens one byte stands for, each way.
 
-    sums: those of the map; None: they are computed.
+    known: what has been read of the map with this block; None: it is read.
     """
-    entropy, received, distance = sums if sums is not None else sums_of(made)
+    found = known if known is not None else read(made, block)
     _, H, Lq, Lk = made.shape
-    facts, pooled, without = _Facts(Lq, Lk), [], []
-    for rows in _runs(H, Lq, Lk, block):
-        weights, hidden = _strip(made, sample, rows)
-        facts.add(weights, hidden, rows.start)
-        pooled.append(encoded(weights, hidden, block).cpu())
-        without.append(hidden.all(-1) if hidden is not None else weights.new_zeros(weights.shape[:2], dtype=torch.bool))
-    own, has_none = entropy[sample].float().cpu(), torch.cat(without, dim=1).cpu()
-    codes = torch.cat(pooled, dim=1)
+    own, has_none = found.entropy[sample].float().cpu(), found.coded.is_empty[sample].cpu()
+    codes = found.coded.codes[sample].cpu()
     longest = max(codes.shape[1:])
     thumbs = None if longest <= THUMB else largest_of_blocks(codes, -(-longest // THUMB))
     sides = (min(block, Lq), min(block, Lk))
+    hidden, nan, later, own_place = found.coded.counts[sample].sum(0).tolist()
     return Carried(
         lengths=(Lq, Lk),
         block=sides,
@@ -91,26 +93,21 @@ def carry(made: Map, *, sample: int, block: int, exact: Sequence[int], sums: Sum
         exact={row: _marked(*_strip(made, sample, slice(row, row + 1))) for row in exact if row < Lq},
         entropy=_means_of_some(own, has_none, sides[0]),
         mean_entropy=_means_of_some(own, has_none, Lq)[:, 0],
-        received=_means(received[sample], sides[1]),
-        distance=distance[sample].float().cpu(),
-        is_causal=facts.is_causal,
-        hidden=facts.hidden / (H * Lq * Lk),
-        empty=facts.empty,
-        nan=facts.nan,
+        received=_means(found.received[sample], sides[1]),
+        distance=found.distance[sample].float().cpu(),
+        # queries see their own place, there are later keys, and none of these is seen
+        is_causal=Lq > 1 and later == 0 and own_place > 0,
+        hidden=hidden / (H * Lq * Lk),
+        empty=int(has_none.sum()),
+        nan=nan,
     )
 
 
 @torch.no_grad()
 def entropies(made: Map, sample: int) -> Tensor:
     """The entropy of each row of one sample (H, Lq), NOTHING where it may attend to nothing."""
-    _, H, Lq, Lk = made.shape
-    hidden = (_strip(made, sample, rows)[1] for rows in _runs(H, Lq, Lk, 1))
-    lengths = (rows.stop - rows.start for rows in _runs(H, Lq, Lk, 1))
-    without = [
-        each.all(-1).cpu() if each is not None else torch.zeros(H, count, dtype=torch.bool)
-        for each, count in zip(hidden, lengths, strict=True)
-    ]
-    return made.entropy()[sample].float().cpu().masked_fill(torch.cat(without, dim=1), NOTHING)
+    found = read(made, _thumb_block(made))
+    return found.entropy[sample].float().cpu().masked_fill(found.coded.is_empty[sample].cpu(), NOTHING)
 
 
 def mean_of_some(values: Tensor, axis: int) -> Tensor:
@@ -127,10 +124,24 @@ def mean_of_some(values: Tensor, axis: int) -> Tensor:
 @torch.no_grad()
 def thumbs(made: Map, sample: int) -> Tensor:
     """Small pictures of all heads of one sample as codes, (H, at most 32, at most 32)."""
-    _, H, Lq, Lk = made.shape
-    block = -(-max(Lq, Lk) // THUMB)
-    runs = [encoded(*_strip(made, sample, rows), block).cpu() for rows in _runs(H, Lq, Lk, block)]
-    return torch.cat(runs, dim=1)
+    return read(made, _thumb_block(made)).coded.codes[sample].cpu()
+
+
+def _thumb_block(made: Map) -> int:
+    return -(-max(made.shape[2:]) // THUMB)
+
+
+def _coded_mean(made: HeadMean, block: int) -> Coded:
+    """The squares of a mean of heads, which is read strip by strip."""
+    B, H, Lq, Lk = made.shape
+    tally = Tally(made.shape, block, made.dtype, made.device)
+    for sample in range(B):
+        for rows in _runs(H, Lq, Lk):
+            weights, hidden = _strip(made, sample, rows)
+            tally.take(
+                (slice(sample, sample + 1), slice(0, H)), rows, weights[None], None if hidden is None else hidden[None]
+            )
+    return tally.coded()
 
 
 def fitting_block(shapes: Sequence[tuple[int, ...]], room: int, samples: int = 1) -> int | None:
@@ -154,9 +165,9 @@ def bytes_needed(shapes: Sequence[tuple[int, ...]], block: int, samples: int = 1
     return math.ceil(samples * total * 4 / 3)
 
 
-def _runs(H: int, Lq: int, Lk: int, block: int) -> Iterator[slice]:
-    """Runs of rows, each a whole number of blocks."""
-    step = max(1, ENTRIES // (H * Lk * block)) * block
+def _runs(H: int, Lq: int, Lk: int) -> Iterator[slice]:
+    """Runs of rows."""
+    step = max(1, ENTRIES // (H * Lk))
     return (slice(start, min(start + step, Lq)) for start in range(0, Lq, step))
 
 
@@ -187,36 +198,6 @@ def _marked(weights: Tensor, hidden: Tensor | None) -> Tensor:
     if hidden is not None:
         row = row.masked_fill(hidden[:, 0], CLOSED).masked_fill(hidden[:, 0].all(-1, keepdim=True), NOTHING)
     return row.cpu()
-
-
-class _Facts:
-    """What holds for all pairs of a map (H, Lq, Lk), whose rows come in runs."""
-
-    def __init__(self, Lq: int, Lk: int) -> None:
-        self.offset, self.keys = Lk - Lq, Lk
-        self.hidden = self.empty = self.nan = self.later = self.own = self.places = 0
-
-    def add(self, weights: Tensor, hidden: Tensor | None, start: int) -> None:
-        """Count the rows (H, rows, Lk) that begin with row `start`."""
-        H, rows, _ = weights.shape
-        self.nan += int(weights.sum(-1).isnan().sum())
-        i = torch.arange(start, start + rows, device=weights.device)[:, None] + self.offset
-        j = torch.arange(self.keys, device=weights.device)
-        later, own = j > i, j == i
-        self.places += int(later.sum())
-        if hidden is None:
-            self.later += H * int(later.sum())
-            self.own += H * int(own.sum())
-            return
-        self.hidden += int(hidden.sum())
-        self.empty += int(hidden.all(-1).sum())
-        self.later += int((later & ~hidden).sum())
-        self.own += int((own & ~hidden).sum())
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether queries see their own place, there are later keys, and none of these is seen."""
-        return self.places > 0 and self.later == 0 and self.own > 0
 
 
 def _means(sums: Tensor, block: int) -> Tensor:

@@ -14,6 +14,7 @@ __all__ = [
     "NAN",
     "OCTAVES",
     "ZERO",
+    "coded",
     "decoded",
     "encoded",
     "largest_of_blocks",
@@ -39,12 +40,25 @@ def encoded(weights: Tensor, hidden: Tensor | None, block: int = 1) -> Tensor:
     """
     size = sides(weights, block)
     # a largest weight of NaN is NaN
-    weights = _largest(weights, size)
+    largest = _largest(weights, size)
+    if hidden is None:
+        return coded(largest, None, None)
+    has_row = _largest((~hidden.all(-1, keepdim=True)).float(), (size[0], 1))[..., 0] > 0
+    return coded(largest, _largest((~hidden).float(), size) > 0, has_row)
+
+
+def coded(weights: Tensor, is_open: Tensor | None, has_row: Tensor | None) -> Tensor:
+    """Largest weights of squares (..., rows, columns) as codes, uint8.
+
+    is_open: False where no pair of the square may attend. has_row (..., rows): False where none of its rows may attend
+    to anything. None: nowhere.
+    """
     codes = FIRST + ((weights.clamp(min=2.0**-OCTAVES).log2() + OCTAVES) * STEPS).round_().clamp_(max=LAST - FIRST)
     codes = codes.masked_fill_(weights < 2.0**-OCTAVES, ZERO).masked_fill_(weights.isnan(), NAN)
-    if hidden is not None:
-        empty = _largest((~hidden.all(-1, keepdim=True)).float(), (size[0], 1)) == 0
-        codes = codes.masked_fill_(_largest((~hidden).float(), size) == 0, MASKED).masked_fill_(empty, EMPTY)
+    if is_open is not None:
+        codes = codes.masked_fill_(~is_open, MASKED)
+    if has_row is not None:
+        codes = codes.masked_fill_(~has_row[..., None], EMPTY)
     return codes.to(torch.uint8)
 
 

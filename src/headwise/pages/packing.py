@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headwise.pages.carrying import NOTHING, Carried, bytes_needed, carry, fitting_block, sums_of
+from headwise.pages.carrying import NOTHING, Carried, bytes_needed, carry, fitting_block, read
 from headwise.pages.document import as_base64, as_json, shell_bytes
 from headwise.wording import LANGUAGES, refusal
 
@@ -49,8 +49,8 @@ def packed(page: Page, max_mb: float, tell: Progress) -> Packed:
     rest = dict[str, str]()
     for n, layer in enumerate(page.layers):
         tell("step.carrying", {"done": n, "total": len(page.layers)})
-        sums = sums_of(layer.made)
-        carried = [carry(layer.made, sample=each, block=block, exact=chosen, sums=sums) for each in samples]
+        known = read(layer.made, block)
+        carried = [carry(layer.made, sample=each, block=block, exact=chosen, known=known) for each in samples]
         layers.append(_described(layer, carried))
         blocks = _blocks(n, carried)
         # the overview, which is seen first, needs the small pictures, or the maps that are no larger

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, HeadMean
+from headwise.maps.files import LoadedMaps
 from headwise.pages.page import Layer, Page
 from headwise.pages.sides import Side, Tokens, sides_of
 from headwise.watching import Seen
+from headwise.watching.sequences import layers_of
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
@@ -112,8 +114,8 @@ def _says_something(word: str, other: str, names: Mapping[str, int]) -> bool:
 def _named(maps: Maps) -> list[tuple[str, AttentionMap | HeadMean]]:
     if isinstance(maps, AttentionMap | HeadMean):
         return [("", maps)]
-    if isinstance(maps, Seen):
-        return [(name, made) for name, made in maps.in_order()]
+    if isinstance(maps, Seen | LoadedMaps):
+        return [*layers_of(maps)]
     if isinstance(maps, Mapping) and all(isinstance(made, AttentionMap | HeadMean) for made in maps.values()):
         return list(maps.items())
     raise ArgumentError(

@@ -10,22 +10,25 @@ from headwise.maps import AttentionMap
 from headwise.maps.files import LoadedMaps
 from headwise.maps.naming import LONGEST_LIST
 from headwise.watching.seen import Seen
+from headwise.watching.sequences import layers_of
 
 __all__ = ["rollout"]
 
 # entries of one strip of a map that are in memory at once
 STRIP = 1 << 22
+# as many rows are read alone, in place of a pass over all of them
+FEW = 16
 
 
 def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -> Tensor:
     """Attention rollout: the share of each input token in query `token` of the last layer, (B, L), rows summing to 1.
 
     Of each layer, the mean over heads plus the identity, for the residual path, its rows made to sum to 1; these are
-    multiplied through all layers in running order. token: the query's index, from the end where negative. The maps are
-    read in strips of rows, and no product of two is made: O(L) memory for O(L²) time a layer. Every map must be
-    (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others. skip_unseen:
-    whether to go on without the attention that could not be watched, if seen.unseen lists some; else that is refused.
-    seen: what `watch` gives, or `load_maps`.
+    multiplied through all layers in running order; the calls of one layer on a growing sequence are one map. token: the
+    query's index, from the end where negative. No product of two maps is made: O(L) memory for O(L²) time a layer.
+    Every map must be (B, H, L, L) with the same B and L: watch the layers of one stack with only=, if there are others.
+    skip_unseen: whether to go on without the attention that could not be watched, if seen.unseen lists some; else that
+    is refused. seen: what `watch` gives, or `load_maps`.
     Abnar & Zuidema 2020, arXiv:2005.00928, sec. 3.
 
     >>> import headwise as hw
@@ -46,13 +49,14 @@ def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -
             f"rollout must go through every layer, but {len(seen.unseen)} could not be watched: {missing}; give "
             "skip_unseen=True if they are no layers of this stack, or may be left out"
         )
-    maps = [call for _, call in seen.in_order()]
+    named = layers_of(seen)
+    maps = [layer for _, layer in named]
     if not maps:
         raise ArgumentError(
             "rollout needs the map of one layer at least, but seen is empty: run the model in the block"
         )
     B, _, L, _ = maps[0].shape
-    for name, m in seen.in_order():
+    for name, m in named:
         if (m.shape[0], *m.shape[2:]) != (B, L, L):
             raise ArgumentError(
                 f'rollout needs maps of one stack, (B={B}, H, L={L}, L={L}), but "{name}" gave {tuple(m.shape)}: watch '
@@ -69,13 +73,24 @@ def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -
 
 def _through(layer: AttentionMap, share: Tensor) -> Tensor:
     """share (B, L) of this layer's outputs, as shares of its inputs."""
+    taken = share.detach().ne(0).any(0).nonzero()
+    if len(taken) <= FEW or layer.needs_gradient() or share.requires_grad:
+        return _through_rows(layer, share)
+    each = share / (1.0 + layer.mass().mean(dim=1))
+    return layer.weighted_rows(each).mean(dim=1) + each
+
+
+def _through_rows(layer: AttentionMap, share: Tensor) -> Tensor:
+    """The same by rows that are read one strip at a time, which is differentiable, and faster where there are few."""
     B, H, L, _ = layer.shape
     size = max(1, STRIP // max(1, B * H * L))
     result = torch.zeros_like(share)
     for start in range(0, L, size):
         rows = slice(start, min(start + size, L))
-        if not bool(share[:, rows].any()):
+        some = share[:, rows].detach().ne(0).any(0).nonzero()
+        if not some.numel():
             continue
+        rows = slice(start + int(some[0]), start + int(some[-1]) + 1)
         weights = layer[:, :, rows].mean(dim=1)
         each = share[:, rows] / (1.0 + weights.sum(dim=-1))
         result = result + torch.einsum("br,brk->bk", each, weights)

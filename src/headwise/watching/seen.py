@@ -52,6 +52,8 @@ class Seen(Mapping[str, Any]):
         self._unseen: dict[str, str] = {}
         # how often each name was heard, seen or not
         self._count: Counter[str] = Counter()
+        # the calls of a module as one map, and how many there were
+        self._joined: dict[str, tuple[int, AttentionMap]] = {}
         # whether anything that is watched has run
         self._has_run = False
 
@@ -107,7 +109,12 @@ class Seen(Mapping[str, Any]):
         name = self._found(name)
         if self._keep is not None:
             raise ArgumentError(f'seen.joined("{name}") needs q and k, which keep= has let go: watch without keep=')
-        return joined(name, [call.record for call in self._named[name] if call.record is not None]).map()
+        calls = self._named[name]
+        count, whole = self._joined.get(name, (0, None))
+        if whole is None or count != len(calls):
+            whole = joined(name, [call.record for call in calls if call.record is not None]).map()
+            self._joined[name] = len(calls), whole
+        return whole
 
     def to_attentions(self, *, max_bytes: int = 1 << 30) -> tuple[Tensor, ...]:
         """Hugging Face's form: a dense (B, H, Lq, Lk) of each call, in running order.
@@ -152,6 +159,7 @@ class Seen(Mapping[str, Any]):
         """Forget every map, and what could not be seen."""
         self._calls.clear()
         self._named.clear()
+        self._joined.clear()
         self._unseen.clear()
 
     def __contains__(self, name: object) -> bool:

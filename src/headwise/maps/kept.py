@@ -1,0 +1,49 @@
+"""Kept: results of a map by what was asked for, in no more memory than its queries and keys take, or 4 MiB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from headwise.ops.call import Call
+
+# of a small map, room for some pictures and rankings of it
+LEAST_BYTES = 1 << 22
+# a class of Statistic, and its parameters
+Question = tuple[Any, ...]
+Answer = tuple[Tensor, ...]
+
+
+class Kept:
+    """Answers that are handed out again, as copies; the oldest are forgotten first."""
+
+    def __init__(self, call: Call) -> None:
+        self._most = max(LEAST_BYTES, _bytes((call.q, call.k)))
+        self._answers: dict[Question, Answer] = {}
+
+    def get(self, question: Question) -> Answer | None:
+        """Copies of the answer, None where it is not kept."""
+        answer = self._answers.get(question)
+        return None if answer is None else tuple(t.clone() for t in answer)
+
+    def put(self, question: Question, answer: Answer) -> None:
+        """Keep copies of an answer, if there is room for it."""
+        size = _bytes(answer)
+        if size > self._most:
+            return
+        while self._answers and sum(map(_bytes, self._answers.values())) + size > self._most:
+            del self._answers[next(iter(self._answers))]
+        self._answers[question] = tuple(t.clone() for t in answer)
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Kept:
+        """The same with every tensor changed."""
+        again = object.__new__(Kept)
+        again._most = self._most
+        again._answers = {question: tuple(map(change, answer)) for question, answer in self._answers.items()}
+        return again
+
+
+def _bytes(tensors: Answer) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)

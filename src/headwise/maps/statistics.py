@@ -1,0 +1,207 @@
+"""Statistics: what one pass over whole rows gives of a map, in O(L) memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.maps.logsum import LogSum
+from headwise.maps.pooling import bins, pool_columns
+from headwise.maps.rows import RowBlock, read_rows
+from headwise.maps.tiling import wide_type
+from headwise.ops.call import Call
+
+# the largest entries of a long row are looked for in runs of this many, where FEW times as many runs are there
+RUN, FEW = 32, 4
+
+
+class Summary(NamedTuple):
+    """What every pass over the weights p of a map gives.
+
+    entropy (B, Hq, Lq): -sum p log p, in nats. peak (B, Hq, Lq): the largest open score, -inf where there is none.
+    mass (B, Hq, Lq): the sum of a row. received (B, Hq, Lk): the sums of the columns. sums: the log-sums of the rows.
+    """
+
+    entropy: Tensor
+    peak: Tensor
+    mass: Tensor
+    received: Tensor
+    sums: LogSum
+
+
+class Statistics(NamedTuple):
+    """What `AttentionMap.statistics` gives, each as the method of its name does.
+
+    entropy (B, Hq, Lq), received (B, Hq, Lk), distance (B, Hq), max_logit (B, Hq). pooled (B, Hq, h, w), topk: the
+    weights and their keys, both (B, Hq, Lq, k); None: not asked for.
+    """
+
+    entropy: Tensor
+    received: Tensor
+    distance: Tensor
+    max_logit: Tensor
+    pooled: Tensor | None
+    topk: tuple[Tensor, Tensor] | None
+
+
+class Statistic(ABC):
+    """A reduction of a map, made block by block of whole rows; blocks of different heads come at the same time.
+
+    It is made from a call and numbers or words, by which it is asked for.
+    """
+
+    @abstractmethod
+    def add(self, block: RowBlock) -> None:
+        """Take a block in; its tensors stay as they are."""
+
+    @abstractmethod
+    def result(self) -> tuple[Tensor, ...]:
+        """The reduction, when every block has been added."""
+
+
+def summarize(call: Call, others: Sequence[Statistic] = ()) -> Summary:
+    """The summary of a call's weights, and in the same pass these statistics."""
+    B, Hq, Lq, Lk = call.sizes
+    rows = call.q.new_zeros((B, Hq, Lq), dtype=wide_type(call))
+    peak = torch.full_like(rows, float("-inf"))
+    summary = Summary(
+        torch.zeros_like(rows), peak, torch.zeros_like(rows), call.q.new_zeros((B, Hq, Lk), dtype=_total_type(call)),
+        LogSum(peak.clone(), torch.zeros_like(rows), peak.clone()),
+    )  # fmt: skip
+    has_infinite = call.mask is not None or call.attn_bias is not None
+
+    def visit(block: RowBlock) -> None:
+        for other in others:
+            other.add(block)
+        block.of_rows(summary.peak).copy_(block.top)
+        for whole, part in zip(summary.sums, block.sums, strict=True):
+            block.of_rows(whole).copy_(part)
+        add_columns(summary.received, block, block.share)
+        mass = block.powers.sum(-1).mul_(block.share)
+        if has_infinite:
+            # 0·(-inf) is NaN, and such a pair adds nothing
+            block.shifted.clamp_(min=torch.finfo(mass.dtype).min)
+        # -sum p (shifted - log), of which both terms are positive
+        entropy = block.shifted.mul_(block.powers).sum(-1).mul_(block.share).neg_()
+        block.of_rows(summary.entropy).copy_(entropy.addcmul_(mass, block.sums.log))
+        block.of_rows(summary.mass).copy_(mass)
+
+    read_rows(call, visit)
+    if Lk == 0 and call.sink is not None:
+        # no row has been read
+        sink = call.sink.detach().to(rows.dtype)[:, None]
+        summary.sums.base.copy_(sink.expand_as(rows))
+        summary.sums.lse.copy_(sink.expand_as(rows))
+    return summary._replace(received=summary.received.to(rows.dtype))
+
+
+def _total_type(call: Call) -> torch.dtype:
+    """The dtype in which columns are summed."""
+    return torch.float64 if call.q.device.type == "cpu" else wide_type(call)
+
+
+def add_columns(totals: Tensor, block: RowBlock, factors: Tensor) -> None:
+    """Add the sums of powers · factors (b, h, rows) down the columns to totals (B, Hq, Lk)."""
+    # a matmul is faster down the columns than a sum is
+    powers = block.powers.flatten(0, 1)
+    found = torch.bmm(factors.reshape(-1, 1, factors.shape[-1]), powers).view(*factors.shape[:2], -1)
+    for run, part in block.runs(found):
+        totals[block.samples, block.heads, run] += part
+
+
+class Flow(Statistic):
+    """The sums of the columns with a factor for each row, (B, Hq, Lk); factors (B, Lq)."""
+
+    def __init__(self, call: Call, factors: Tensor) -> None:
+        B, Hq, _, Lk = call.sizes
+        self._factors = factors
+        self._totals = call.q.new_zeros((B, Hq, Lk), dtype=_total_type(call))
+
+    def add(self, block: RowBlock) -> None:
+        factors = self._factors[block.samples, None, block.rows]
+        add_columns(self._totals, block, block.share * factors)
+
+    def result(self) -> tuple[Tensor, ...]:
+        return (self._totals.to(self._factors.dtype),)
+
+
+class Largest(Statistic):
+    """The k largest weights of each row and their keys, both (B, Hq, Lq, k), the largest first."""
+
+    def __init__(self, call: Call, k: int) -> None:
+        B, Hq, Lq, Lk = call.sizes
+        self._k, self._Lk = k, Lk
+        self._values = call.q.new_zeros((B, Hq, Lq, k), dtype=wide_type(call))
+        self._keys = torch.zeros((B, Hq, Lq, k), dtype=torch.long, device=call.q.device)
+
+    def add(self, block: RowBlock) -> None:
+        columns, powers = block.columns, block.powers
+        if powers.shape[-1] < self._k:
+            columns, powers = (slice(0, self._Lk),), block.spread(powers, self._Lk)
+        values, places = largest(powers, self._k)
+        if len(columns) == 1:
+            places += columns[0].start
+        else:
+            keys = [torch.arange(run.start, run.stop, device=places.device) for run in columns]
+            places = torch.cat(keys)[places]
+        block.of_rows(self._values).copy_(values.mul_(block.share[..., None]))
+        block.of_rows(self._keys).copy_(places)
+
+    def result(self) -> tuple[Tensor, ...]:
+        return self._values, self._keys
+
+
+class Picture(Statistic):
+    """A picture (B, Hq, h, w) of the map, by the mean or the maximum, with the borders of torch's adaptive pooling."""
+
+    def __init__(self, call: Call, h: int, w: int, how: str) -> None:
+        B, Hq, Lq, Lk = call.sizes
+        self._how, self._w, self._Lk = how, w, Lk
+        self._rows = bins(Lq, h)
+        self._pixels = call.q.new_zeros((B, Hq, h, w), dtype=wide_type(call))
+
+    def add(self, block: RowBlock) -> None:
+        pooled = self._columns(block).mul_(block.share[..., None])
+        start, stop = block.rows.start, block.rows.stop
+        h, Lq = len(self._rows), self._rows[-1][1]
+        for n in range(start * h // Lq, -(-stop * h // Lq)):
+            first, last = self._rows[n]
+            part = pooled[:, :, max(first, start) - start : min(last, stop) - start]
+            if part.shape[2] == 0:
+                continue
+            pixels = self._pixels[block.samples, block.heads, n]
+            if self._how == "mean":
+                pixels.add_(part.sum(2), alpha=1 / (last - first))
+            else:
+                torch.maximum(pixels, part.amax(2), out=pixels)
+
+    def _columns(self, block: RowBlock) -> Tensor:
+        """The powers of a block with their columns pooled, (b, h, rows, w)."""
+        return pool_columns(block.spread(block.powers, self._Lk), self._w, self._how)
+
+    def result(self) -> tuple[Tensor, ...]:
+        return (self._pixels,)
+
+
+def largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row (b, h, rows, Lk), and where they are.
+
+    They lie in the k runs with the largest maxima, so that only these are searched through where they are few.
+    """
+    runs = weights.shape[-1] // RUN
+    if runs <= FEW * k or k == 0:
+        found = weights.topk(k, dim=-1)
+        return found.values, found.indices
+    # the last entries, too few for a run, are searched through too
+    whole = runs * RUN
+    split = weights[..., :whole].unflatten(-1, (runs, RUN))
+    best = split.amax(-1).topk(k, dim=-1, sorted=False).indices
+    within = torch.arange(RUN, device=weights.device)
+    tail = torch.arange(whole, weights.shape[-1], device=weights.device).expand(*weights.shape[:-1], -1)
+    places = torch.cat([(best[..., None] * RUN + within).flatten(-2), tail], dim=-1)
+    found = weights.gather(-1, places).topk(k, dim=-1)
+    return found.values, places.gather(-1, found.indices)
