@@ -35,15 +35,9 @@ def watch(
     called; nn.MultiheadAttention and nn.TransformerEncoderLayer, their fast path too; Hugging Face's attention
     functions, eager ones where a few rows of every sample of their own weights prove the map. Weights are before
     dropout. What was met and not seen is in `seen.unseen`, with the reason.
-
-    Attention written by hand is seen too: a softmax of scores in which queries and keys meet, whose result is
-    multiplied with values by @, matmul, bmm, einsum or the like. Where the scores can be followed from q·k through
-    scale, masks, biases and tanh, and rows of every sample and head prove it, the map is one over q and k; else it
-    holds the scores themselves, in O(L²) memory, and its repr says so. Scores (B·H, Lq, Lk) are (B, H, Lq, Lk) where
-    a view has merged or split that axis, and (B·H, 1, Lq, Lk) where none has. A mask by a finite number, such as
-    -1e9, is -inf in `logits` where that gives the same weights. A softmax that enters a product and is no map (of a
-    router, of pooling, over features, over another axis than the values are summed over, or changed before that) is
-    in `seen.unseen`; one that only scales values is not noticed.
+    Attention by hand is seen too: a softmax of scores in which queries and keys meet, summed with values by a product.
+    Where sampled rows prove the q and k of its scores, its map is over these, else it holds the scores (O(L²) memory).
+    A batch of heads is (B, H, Lq, Lk) where a view made it so. Hidden pairs are -inf in `logits`, for -1e9 too.
 
     only: a name or glob, several of them, or a function of a name, None: everything. A name takes in all that is
     inside of the module, a function does not; what is not taken costs nothing. keep: called with each map as it is
