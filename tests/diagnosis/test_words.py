@@ -66,7 +66,7 @@ def test_warnings_name_the_numbers_and_stand_on_their_lines():
     assert half.kind == "mask-raises"
     assert half.what == "In float16 this fails: -1e9 is beyond what float16 can hold."
     assert half.source.strip() == "scores = scores.masked_fill(blocked, -1e9)"
-    assert divided.what.startswith("d_model=34 with n_heads=3 is not refused;")
+    assert divided.what.startswith("The constructor accepts d_model=34 with n_heads=3, which does not divide it;")
     assert divided.fix == "Check d_model % n_heads == 0 in __init__."
     assert divided.source.strip() == "self.d_k = d_model / n_heads"
     assert divided.evidence.startswith("d_model=34, n_heads=3 → RuntimeError: shape")
