@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from headwise.errors import MaskError
 from headwise.masks.places import Grid, Places, Sizes
 from headwise.masks.tiles import TileGrid
+from headwise.shapes import pick_samples
 
 LARGEST_SHOWN = 64
 
@@ -182,7 +183,7 @@ class Mask:
         parts = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Mask)}
         picked: dict[str, Any] = {name: part.reorder(index) for name, part in parts.items()}
         for name, rows in self.per_sample().items():
-            picked[name] = rows if rows.shape[0] == 1 else rows.index_select(0, index)
+            picked[name] = rows if rows.shape[0] == 1 else pick_samples(rows, index)
         return replace(self, **picked)
 
     def _parts(self) -> list[Mask]:
