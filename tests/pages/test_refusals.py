@@ -214,7 +214,8 @@ except ValueError as error:
 )
 def test_a_package_that_is_not_installed(package, extra, output):
     said = run_fresh(LOOK.format(output=output), without=(package,))
-    assert said == f"This needs the package {package}, which is not installed: pip install 'headwise[{extra}]'.\n"
+    wanted = f"pip install '.[{extra}]' in the folder of headwise.\n"
+    assert said == f"This needs the package {package}, which is not installed: {wanted}"
 
 
 @pytest.mark.needs("minilm")

@@ -38,7 +38,7 @@ class KVCache:
     after the last one, or where `positions=` says. Needs gradients off.
 
     It belongs to the layer that made it, and any other one is refused. A copy belongs to that layer too, and to the
-    layer's copy where both were copied at once; pickled alone, it belongs to the first layer of its widths that uses it.
+    copy of the layer where both were copied at once; pickled alone, to the first layer of its widths that uses it.
 
     >>> import torch, headwise as hw
     >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 3, 8)

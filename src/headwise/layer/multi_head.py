@@ -15,8 +15,8 @@ from headwise.layer.norms import head_norm
 from headwise.layer.owner import Owner
 from headwise.layer.place import Place, Positions
 from headwise.layer.scores import Additive, DotProduct
-from headwise.layer.widths import Widths, check_options, check_width, make_widths, projected
-from headwise.layer.words import BUILDING, BY_NAME, CALLING
+from headwise.layer.widths import Widths, check_options, check_width, make_widths, projected, refuse_packed
+from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
 from headwise.positions import Alibi, RelativeBias, Rotary
@@ -47,7 +47,7 @@ class MultiHeadAttention(nn.Module):
     torch.Size([2, 7, 512])
     """
 
-    @hinted(BUILDING)
+    @hinted(BUILDING, by_name=BUILT_BY_NAME)
     def __init__(
         self,
         embed_dim: int,
@@ -190,6 +190,10 @@ class MultiHeadAttention(nn.Module):
         said += [f"dropout={self.dropout}"] if self.dropout else []
         said += [f"score={self.score}"] if self.score != DotProduct() else []
         return ", ".join(said)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        refuse_packed(state_dict, prefix, self.widths)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headwise.errors import ArgumentError, ShapeError
+from headwise.errors import ArgumentError, ConversionError, ShapeError
 from headwise.shapes import check_count, check_flag, check_number
 
 
@@ -76,6 +77,17 @@ def check_options(bias: object, dropout: float, device: object, dtype: object) -
         raise ArgumentError(
             f'device must be a torch.device, its name, such as "cpu", or None; got {device!r}'
         ) from error
+
+
+def refuse_packed(state_dict: Mapping[str, object], prefix: str, w: Widths) -> None:
+    """Raise ConversionError where a state_dict has the names of nn.MultiheadAttention at this prefix."""
+    theirs = [name for name in ("in_proj_weight", "q_proj_weight") if prefix + name in state_dict]
+    if theirs and prefix + "q_proj.weight" not in state_dict:
+        raise ConversionError(
+            f"MultiHeadAttention has the weights {prefix}q_proj, k_proj, v_proj and out_proj, but {prefix}{theirs[0]} "
+            "came, of nn.MultiheadAttention: take the layer of hw.compat.convert(its_module), or of hw.compat.convert("
+            f'its_state_dict, convention="torch", num_heads={w.Hq})'
+        )
 
 
 def check_width(name: str, t: Tensor, width: int, argument: str) -> None:

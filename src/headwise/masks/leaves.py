@@ -95,8 +95,8 @@ class Lengths(Mask):
             least, most = (int(bound) for bound in self.n.aminmax())
             if least < 0 or most > sizes.Lk:
                 raise MaskError(
-                    f"lengths(n) must lie in 0..Lk={sizes.Lk}, but came with {least if least < 0 else most}: clamp them "
-                    f"with n.clamp(0, {sizes.Lk}) if that is meant"
+                    f"lengths(n) must lie in 0..Lk={sizes.Lk}, but {least if least < 0 else most} came: give "
+                    f"n.clamp(0, {sizes.Lk}) if that is meant"
                 )
 
     def padding(self, Lk: int) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -165,6 +166,16 @@ def rule(fn: Rule) -> Mask:
     """
     if not callable(fn):
         raise MaskError(f"rule(fn) needs a function of (b, h, i, j), but {show(fn)} came: a tensor goes into allowed()")
+    try:
+        inspect.signature(fn).bind(None, None, None, None)
+    except ValueError:
+        # what Python cannot look into is asked as it is
+        pass
+    except TypeError as error:
+        raise MaskError(
+            f"rule(fn) calls fn(b, h, i, j), but {show(fn)} does not take four arguments by their place: take b and h "
+            "too, used or not"
+        ) from error
     return Ruled(fn)
 
 

@@ -214,6 +214,8 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
             )
         if t.is_nested:
             raise ShapeError(f"{name} is a nested tensor: pad it, and say which keys are real with mask=keys(keep)")
+        if t.layout is not torch.strided:
+            raise ArgumentError(f"{name} must be a dense tensor, but {t.layout} came: give {name}.to_dense()")
         if t.ndim != 4:
             check_shapes(q=(q, "B Hq Lq D"), k=(k, "B Hk Lk D"), v=(v, "B Hk Lk Dv"))
     if not q.is_floating_point() or k.dtype is not q.dtype or v.dtype is not q.dtype:

@@ -239,5 +239,5 @@ def test_a_name_that_transformers_reads_otherwise_is_refused(name):
 
 def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConversionError, match=r"needs transformers 5.23 or newer.*pip install 'headwise\[models\]'"):
+    with pytest.raises(ConversionError, match=r"needs transformers 5.23 .*: pip install '\.\[models\]' in the"):
         register()

@@ -11,6 +11,7 @@ from headwise.compat.huggingface.masks import HandedMask, handed
 from headwise.errors import ArgumentError, ConversionError, MaskError
 from headwise.masks import Mask, allowed, causal
 from headwise.ops import attention
+from headwise.wording import say
 
 __all__ = ["register", "unregister"]
 
@@ -81,7 +82,7 @@ def _interfaces() -> tuple[Any, Any]:
     except ImportError as error:
         raise ConversionError(
             "attention of Hugging Face models needs transformers 5.23 or newer, which cannot be imported here: "
-            "pip install 'headwise[models]'"
+            + say("install.extra", extra="models")
         ) from error
     return AttentionInterface, AttentionMaskInterface
 
