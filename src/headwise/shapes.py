@@ -65,7 +65,8 @@ def check_count(
     """
     if isinstance(value, bool) or not isinstance(value, Integral | torch.SymInt):
         raise error(f"{name} must be an int of {least} or more; got {name}={value!r}, a {type(value).__name__}")
-    if not value >= least:
+    # not int(value), which would bind an open size of a compiled program
+    if value < least:
         raise error(f"{name} must be {least} or more; got {name}={value}")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
-from headwise.layer.owner import Owner, claimed, owners_of_copy
+from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
 from headwise.layer.rows import GrowingStore, RingStore, Rows, StaticStore, Store
 from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.places import Sizes
@@ -52,7 +52,7 @@ class KVCache:
     """
 
     def __init__(self, owner: Owner, store: Store, cursor: Tensor | int, *, batch: int | None = None) -> None:
-        self._owners = (owner,)
+        self._owners: Owners = (owner,)
         self._store = store
         self._cursor = cursor
         # None: as many samples as come first

@@ -144,7 +144,7 @@ class MultiHeadAttention(nn.Module):
         if attn_bias is not None and isinstance(self.score, Additive):
             raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
         mask = as_mask(mask)
-        if isinstance(query, Tensor) and query.ndim == 2:
+        if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
             key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
             value = value[None] if isinstance(value, Tensor) and value.ndim == 2 else value
             return self._batched(query[None], key, value, mask, attn_bias, positions, cache)[0]
@@ -161,7 +161,7 @@ class MultiHeadAttention(nn.Module):
         >>> attn(torch.randn(2, 1, 8), memory).shape
         torch.Size([2, 1, 8])
         """
-        if isinstance(key, Tensor) and key.ndim == 2:
+        if isinstance(key, Tensor) and key.ndim == 2 and key.is_floating_point():
             key, value = key[None], value[None] if isinstance(value, Tensor) else value
         k, v = self._keys_and_values(key, key if value is None else value)
         return Memory(k, v, as_mask(mask), (self._owner,))

@@ -72,7 +72,7 @@ def check_options(bias: object, dropout: float, device: object, dtype: object) -
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ArgumentError(f"dtype must be a floating torch.dtype, such as torch.bfloat16, or None; got {dtype!r}")
     try:
-        torch.device("cpu" if device is None else device)  # type: ignore[arg-type]  # what it is is asked here
+        torch.device("cpu" if device is None else device)  # type: ignore[call-overload]  # what it is is asked here
     except (RuntimeError, TypeError) as error:
         raise ArgumentError(
             f'device must be a torch.device, its name, such as "cpu", or None; got {device!r}'

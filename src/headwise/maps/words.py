@@ -10,18 +10,15 @@ from headwise.errors import ArgumentError
 
 __all__ = ["MapAttributeError", "refuse_attribute"]
 
-HEADS = "mean_heads() for the mean of the heads"
-# None: the dense tensor has it, and there is nothing better to say
+# what a map has for it without being made dense
 INSTEAD = {
-    "argmax": "topk(1)[1] for the key that weighs most",
-    "float": "its numbers are float32 already",
-    "kthvalue": "topk(k)",
-    "max": "topk(1)[0] for the largest weight of a row, or max_logit() for the largest score of a head",
-    "mean": HEADS,
-    "size": "shape",
-    "softmax": "its rows are normalised already, and logits has the scores",
-    "sort": "topk(k)",
-    "sum": "received() for the sums of the columns",
+    "argmax": ", or topk(1)[1] for the key that weighs most",
+    "max": ", or topk(1)[0] for the largest weight of a row, or max_logit() for the largest score of a head",
+    "mean": ", or mean_heads() for the mean of the heads",
+    "size": ", or shape",
+    "softmax": ", though its rows are normalised already",
+    "sort": ", or topk(k)",
+    "sum": ", or received() for the sums of the columns",
 }
 
 
@@ -40,8 +37,7 @@ dense().mean for that of all of it, or mean_heads() for the mean of the heads
     kind = type(owner).__name__
     if name.startswith("_") or not hasattr(Tensor, name):
         raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-    better = f", or {INSTEAD[name]}" if name in INSTEAD else ""
     raise MapAttributeError(
         f"{kind} has no {name}, since it is computed only where it is looked at: write dense().{name} for that of all "
-        f"of it{better}"
+        f"of it{INSTEAD.get(name, '')}"
     )

@@ -121,8 +121,11 @@ def _attention(
         # learned queries, the same for all samples
         query = query.expand(key.shape[0], -1, -1, -1)
     sink = None if s_aux is None else s_aux.reshape(-1)
-    rules: Rules = {"mask": mask, "attn_bias": bias, "scale": scaling, "softcap": softcap, "sink": sink}
-    out = attention(query, key, value, dropout=dropout if module.training else 0.0, **rules)
+    rules: Rules = {
+        "mask": mask, "attn_bias": bias, "scale": scaling, "softcap": softcap, "sink": sink,
+        "dropout": dropout if module.training else 0.0,
+    }  # fmt: skip
+    out = attention(query, key, value, **rules)
     return out.transpose(1, 2).contiguous(), dense_weights(module, query, key, rules) if is_asked else None
 
 

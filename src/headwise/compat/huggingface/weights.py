@@ -43,7 +43,7 @@ def dense_weights(module: nn.Module, q: Tensor, k: Tensor, rules: Rules) -> Tens
 
 
 def _warn_of_size(module: nn.Module, q: Tensor, k: Tensor) -> None:
-    if torch.compiler.is_compiling() or getattr(module, "layer_idx", 0):
+    if torch.compiler.is_compiling() or getattr(module, "layer_idx", None):
         return
     layers = getattr(getattr(module, "config", None), "num_hidden_layers", 1)
     (B, Hq, Lq, _), Lk = q.shape, k.shape[2]
