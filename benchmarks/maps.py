@@ -14,7 +14,7 @@ from benchmarks.kernels import Shape, inputs
 from headwise.maps import attention_map
 from headwise.pages.models import embedded_folder, is_installed, quiet
 from headwise.watching import watch
-from headwise.wording import Refusal
+from headwise.wording import Refusal, say
 
 
 def maps() -> Cases:
@@ -77,7 +77,7 @@ def watched(*, tokens: int, target: float | None = None, make: Callable[..., Cas
     """
     name, beside, shape = "watched forward", "unwatched", f"MiniLM, B=1 L={tokens}"
     if not is_installed("transformers"):
-        return Absent(name, beside, shape, "not installed: pip install 'headwise[models]'")
+        return Absent(name, beside, shape, f"not installed: {say('install.extra', extra='models')}")
     try:
         folder = embedded_folder()
     except Refusal as error:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.lengths import WINDOW
 from benchmarks.report import RESULTS, read
+from headwise.wording import say
 
 
 class NothingToDrawError(Exception):
@@ -39,7 +40,7 @@ def draw(folder: Path = RESULTS) -> Path:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise NothingToDrawError("the picture needs matplotlib: pip install 'headwise[plot]'") from error
+        raise NothingToDrawError(f"the picture needs matplotlib: {say('install.extra', extra='plot')}") from error
     missing = "no lengths were measured yet: python -m benchmarks --only lengths"
     try:
         record = read("lengths", folder)

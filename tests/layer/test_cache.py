@@ -200,8 +200,8 @@ def test_what_a_cache_cannot_do_is_refused_and_changes_nothing() -> None:
         ({"length": 4}, "needs length= and batch=, but got length=4 and batch=None"),
         ({"length": 4, "batch": 2, "window": 3}, "length=4 and window=3 are two kinds of cache"),
         ({"sinks": 2}, "sinks=2 are what a window keeps besides"),
-        ({"window": 0}, "1 or more, and sinks= 0 or more; got 0 and 0"),
-        ({"length": 0, "batch": 2}, "needs length= of 1 or more"),
+        ({"window": 0}, "window must be 1 or more; got window=0"),
+        ({"length": 0, "batch": 2}, "length must be 1 or more; got length=0"),
     ],
 )
 def test_a_cache_that_cannot_be_made_is_refused(given: dict[str, int], said: str) -> None:
@@ -210,7 +210,8 @@ def test_a_cache_that_cannot_be_made_is_refused(given: dict[str, int], said: str
 
 
 def test_a_refused_first_call_leaves_the_cache_empty() -> None:
-    layer, cache = hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 2).cache()
+    layer = hw.MultiHeadAttention(8, 2)
+    cache = layer.cache()
     with pytest.raises(MaskError, match=r"\(B=2, Lk=3\), but came as \(2, 9\)"):
         layer(torch.randn(2, 3, 8), mask=hw.keys(torch.ones(2, 9).bool()), cache=cache)
     assert layer(torch.randn(3, 3, 8), cache=cache).shape == (3, 3, 8)

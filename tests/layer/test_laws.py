@@ -9,8 +9,13 @@ import headwise as hw
 from tests.contract import AttentionLaws, TransformLaws
 from tests.layer.wired import joined_tokens, merged, split, wired
 
+# a layer that gives every key the same weight learns no queries and keys
+REFUSED = frozenset({"a scale of zero"})
+
 
 class TestLayer(TransformLaws):
+    refused = REFUSED
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
         layer = wired(q, k, v, joined=False, **given)
         call = {name: given[name] for name in ("mask", "attn_bias") if name in given}
@@ -18,6 +23,8 @@ class TestLayer(TransformLaws):
 
 
 class TestMemory(TransformLaws):
+    refused = REFUSED
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
         layer = wired(q, k, v, joined=False, **given)
         memory = layer.memory(merged(k), merged(v), mask=given.get("mask"))
@@ -26,6 +33,7 @@ class TestMemory(TransformLaws):
 
 
 class CachedLaws(AttentionLaws):
+    refused = REFUSED
     # queries come last, so there are at least as many keys
     refused_shapes: ClassVar[frozenset[str]] = frozenset({"more queries than keys", "no query", "one key"})
     dtypes: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16)

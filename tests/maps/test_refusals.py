@@ -90,3 +90,23 @@ def test_what_is_no_path_is_refused(given):
     for use in (load_maps, AttentionMap.load, lambda path: save_maps(path, {})):
         with pytest.raises(ArgumentError, match=f"maps are in a file, but {type(given).__name__} .* give its path"):
             use(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mean", r"dense\(\)\.mean for that of all of it, or mean_heads\(\) for the mean of the heads"),
+        ("sum", r"dense\(\)\.sum for that of all of it, or received\(\) for the sums of the columns"),
+        ("max", r"dense\(\)\.max .*, or topk\(1\)\[0\] for the largest weight of a row, or max_logit\(\)"),
+        ("softmax", r"dense\(\)\.softmax for that of all of it, though its rows are normalised already$"),
+        ("numpy", r"dense\(\)\.numpy for that of all of it$"),
+    ],
+)
+def test_what_only_a_tensor_has_is_answered_with_what_to_write(name, said):
+    m = hw.attention_map(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 5, 4))
+    for owner in (m, m.mean_heads(), m.logits):
+        assert not hasattr(owner, name)
+        with pytest.raises(ArgumentError, match=rf"^{type(owner).__name__} has no {name}, .* write {said}"):
+            getattr(owner, name)
+    with pytest.raises(AttributeError, match=r"^'AttentionMap' object has no attribute 'menu'$"):
+        getattr(m, "menu")  # noqa: B009  asked for, not used

@@ -175,7 +175,7 @@ def test_an_axis_may_be_empty(B, Lq, Lk):
     parts = [
         hw.causal() & hw.keys(keep),
         hw.lengths(ids) | hw.window(keys=2),
-        hw.lengths(torch.ones(B, dtype=torch.int64)) & ~hw.prefix(2),
+        hw.lengths(torch.full((B,), min(1, Lk))) & ~hw.prefix(2),
         hw.documents(ids, key_ids),
         hw.prefix(torch.ones(B, dtype=torch.int64)),
         hw.allowed(torch.ones(B, 3, Lq, Lk, dtype=torch.bool)),

@@ -1,6 +1,7 @@
 """Each pattern takes what its docstring says, and refuses the rest with the numbers that came."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,12 +34,27 @@ def test_a_window_of_n_keys_counts_the_querys_own_and_is_causal(n):
     assert not (seen & ~hw.causal().allowed(Lk, Lk)).any()
 
 
-@pytest.mark.parametrize("n", [[9, 0], [Lk, -3], [Lk + 1, -1]])
-def test_a_length_beyond_the_keys_is_all_and_one_of_zero_or_less_is_none(n):
-    seen = hw.lengths(n).allowed(Lq, Lk)
+def test_a_length_of_the_keys_is_all_and_one_of_zero_is_none():
+    seen = hw.lengths([Lk, 0]).allowed(Lq, Lk)
     assert seen[0].all()
     assert not seen[1].any()
-    assert hw.lengths(n) == hw.lengths(torch.tensor(n))
+    assert hw.lengths([Lk, 0]) == hw.lengths(torch.tensor([Lk, 0]))
+
+
+@pytest.mark.parametrize(("n", "came"), [([9, 0], 9), ([Lk, -3], -3), ([[0] * Lq, [Lk + 1] * Lq], Lk + 1)])
+def test_a_length_out_of_the_keys_is_refused_where_its_value_can_be_read(n, came):
+    q, k = torch.zeros(B, 2, Lq, 3), torch.zeros(B, 2, Lk, 3)
+    for mask in (hw.lengths(n), hw.causal() & ~hw.lengths(n)):
+        for call in (partial(mask.draw, Lq, Lk), partial(hw.attention, q, k, k, mask=mask)):
+            with pytest.raises(
+                MaskError, match=rf"must lie in 0\.\.Lk={Lk}, but {came} came: give n\.clamp\(0, {Lk}\)"
+            ):
+                call()
+    # where a program is made, or the samples are mapped over, no value is read
+    compiled = torch.compile(lambda q, k, n: hw.attention(q, k, k, mask=hw.lengths(n)), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(q, k, torch.tensor(n)), torch.zeros_like(q))
+    mapped = torch.vmap(lambda q, k, n: hw.attention(q[None], k[None], k[None], mask=hw.lengths(n[None]))[0])
+    assert torch.equal(mapped(q, k, torch.tensor(n)), torch.zeros_like(q))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])

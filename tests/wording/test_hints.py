@@ -37,6 +37,40 @@ def test_a_call_of_the_layer_in_the_words_of_others_is_refused_with_ours(word, s
     assert raised.value.__suppress_context__
 
 
+FUNCTIONS = {
+    "attention": lambda q, **given: hw.attention(q, q, q, **given),
+    "backends": lambda q, **given: hw.backends(q, q, q, **given),
+    "attention_map": lambda q, **given: hw.attention_map(q, q, **given),
+    "additive_attention": lambda q, **given: hw.additive_attention(q, q, q, q[0, 0, 0], **given),
+    "additive_map": lambda q, **given: hw.maps.additive_map(q, q, q[0, 0, 0], **given),
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("is_causal", r"give mask=hw\.causal\(\)$"),
+        ("attn_mask", "give mask=attn_mask if it is bool, in which True may attend as in SDPA, and attn_bias= if"),
+        ("dropout_p", "give dropout=$|leave it out, since a map is of the weights before dropout$"),
+        ("key_padding_mask", r"mask=hw\.keys\(~key_padding_mask\)"),
+        ("enable_gqa", "leave it out, since Hk may divide Hq"),
+        ("need_weights", r"take the weights from hw\.attention_map\(q, k"),
+    ],
+)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_called_in_the_words_of_others_answers_with_ours(name, word, said):
+    with pytest.raises(CallError, match=f"^{name} takes no {word}=: .*({said})"):
+        FUNCTIONS[name](torch.randn(2, 3, Lq, 4), **{word: True})
+
+
+def test_a_mask_by_its_place_is_answered_with_its_name():
+    q = torch.randn(2, 3, Lq, 4)
+    for call in (hw.attention, hw.backends):
+        with pytest.raises(CallError, match=r"tensors go by their place and the rest by name, .* give mask="):
+            call(q, q, q, hw.causal())
+    assert torch.equal(torch.compile(hw.attention, backend="eager", fullgraph=True)(q, q, q), hw.attention(q, q, q))
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [("batch_first", "batch first always"), ("add_zero_attn", 'sink="zero"'), ("add_bias_kv", "hw.compat.torch")],

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
+from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
 from headwise.layer.rows import GrowingStore, RingStore, Rows, StaticStore, Store
 from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.places import Sizes
 from headwise.ops.call import check_bias
+from headwise.shapes import check_count, pick_samples
 
 
 class Stretch(NamedTuple):
@@ -34,6 +37,9 @@ class KVCache:
     included. Padding that `keys` or `lengths` once hid stays hidden, on either side. New tokens sit one position
     after the last one, or where `positions=` says. Needs gradients off.
 
+    It belongs to the layer that made it, and any other one is refused. A copy belongs to that layer too, and to the
+    copy of the layer where both were copied at once; pickled alone, to the first layer of its widths that uses it.
+
     >>> import torch, headwise as hw
     >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
     >>> cache = attn.cache()
@@ -45,7 +51,8 @@ class KVCache:
     KVCache(growing, seen=3)
     """
 
-    def __init__(self, store: Store, cursor: Tensor | int, *, batch: int | None = None) -> None:
+    def __init__(self, owner: Owner, store: Store, cursor: Tensor | int, *, batch: int | None = None) -> None:
+        self._owners: Owners = (owner,)
         self._store = store
         self._cursor = cursor
         # None: as many samples as come first
@@ -58,11 +65,12 @@ class KVCache:
 
     def reorder(self, index: Tensor) -> None:
         """Pick samples by index (B',), as beam search needs it."""
-        self._store.rows = {name: row.index_select(0, index) for name, row in self._store.rows.items()}
+        self._store.rows = {name: pick_samples(row, index) for name, row in self._store.rows.items()}
         self._batch = index.shape[0]
 
     def crop(self, length: int) -> None:
         """Forget all tokens but the first `length`, as speculative decoding needs it."""
+        check_count("length", length, 0, error=CacheError)
         seen = self.seen
         if not 0 <= length <= seen:
             raise CacheError(f"crop(length) must lie in 0..{seen}, the tokens seen; got {length}")
@@ -85,6 +93,12 @@ class KVCache:
         if not isinstance(self._store, StaticStore):
             self._store.rows.clear()
             self._batch = None
+
+    def check_layer(self, layer: Owner) -> None:
+        """Raise CacheError where the layer of this identity is not the one that this cache belongs to."""
+        owners = claimed("cache", self._owners, layer)
+        if owners is not self._owners:
+            self._owners = owners
 
     def next_positions(self, steps: int, device: torch.device) -> Tensor:
         """Where the next tokens sit unless told otherwise, (steps,) or (B, steps): one after the last."""
@@ -139,6 +153,12 @@ class KVCache:
                 f"the cache holds {known.dtype}, but {k.dtype} came: keep one dtype, and one autocast, throughout"
             )
         if torch.compiler.is_compiling():
+            # how many tokens it has seen is a value there
+            if isinstance(store, StaticStore) and k.shape[2] > store.length:
+                raise CacheError(
+                    f"a static cache of length {store.length} cannot take {k.shape[2]} tokens at once: make it with "
+                    f"length={k.shape[2]} or more"
+                )
             return isinstance(store, StaticStore)
         total = self.seen + k.shape[2]
         if isinstance(store, StaticStore) and total > store.slots(0):
@@ -215,6 +235,13 @@ class KVCache:
         else:
             self._cursor.fill_(length)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> KVCache:
+        again = KVCache.__new__(KVCache)
+        memo[id(self)] = again
+        rest = {name: part for name, part in vars(self).items() if name != "_owners"}
+        again.__dict__.update(copy.deepcopy(rest, memo), _owners=owners_of_copy(self._owners, memo))
+        return again
+
     def __repr__(self) -> str:
         store = self._store
         kind = "growing"
@@ -225,23 +252,25 @@ class KVCache:
         return f"KVCache({kind}, seen={self.seen})"
 
 
-def growing_cache() -> KVCache:
-    """A cache that grows with its tokens."""
-    return KVCache(GrowingStore(), 0)
-
-
-def static_cache(length: int, batch: int, device: torch.device) -> KVCache:
-    """A cache for `length` tokens of `batch` samples, in buffers made with the first of them."""
-    if length < 1 or batch < 0:
-        raise ArgumentError(f"a static cache needs length= of 1 or more, and batch=; got {length} and {batch}")
-    return KVCache(StaticStore(length), torch.zeros((), dtype=torch.int64, device=device), batch=batch)
-
-
-def windowed_cache(last: int, sinks: int, device: torch.device) -> KVCache:
-    """A cache of the `last` keys and the first `sinks` ones."""
-    if last < 1 or sinks < 0:
-        raise ArgumentError(f"window= counts keys kept, 1 or more, and sinks= 0 or more; got {last} and {sinks}")
-    return KVCache(RingStore(last, sinks), torch.zeros((), dtype=torch.int64, device=device))
+def make_cache(
+    owner: Owner, device: torch.device, *, length: int | None, batch: int | None, window: int | None, sinks: int
+) -> KVCache:
+    """An empty cache for the layer of this identity; for the rest see `MultiHeadAttention.cache`."""
+    if (length is None) != (batch is None):
+        raise ArgumentError(f"a static cache needs length= and batch=, but got length={length} and batch={batch}")
+    if length is not None and window is not None:
+        raise ArgumentError(f"length={length} and window={window} are two kinds of cache: give one of them")
+    for name, count, least in (("length", length, 1), ("batch", batch, 0), ("window", window, 1)):
+        if count is not None:
+            check_count(name, count, least)
+    check_count("sinks", sinks, 0)
+    if sinks and window is None:
+        raise ArgumentError(f"sinks={sinks} are what a window keeps besides, so they need window=")
+    if window is not None:
+        return KVCache(owner, RingStore(window, sinks), torch.zeros((), dtype=torch.int64, device=device))
+    if length is not None:
+        return KVCache(owner, StaticStore(length), torch.zeros((), dtype=torch.int64, device=device), batch=batch)
+    return KVCache(owner, GrowingStore(), 0)
 
 
 def _fit(mask: Mask | None, bias: Tensor | None, sizes: Sizes) -> bool:

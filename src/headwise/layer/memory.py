@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from headwise.errors import ShapeError
+from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
 from headwise.masks import Mask
+from headwise.shapes import pick_samples
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,7 +21,8 @@ class Memory:
     """Projected keys k (B, Hk, Lk, D) and values v (B, Hk, Lk, Dv) with the mask that goes with them.
 
     Made by `MultiHeadAttention.memory`, used as `attn(query, memory)`. mask: None: every key may be seen. It holds
-    the graph of its projections, so gradients flow through it.
+    the graph of its projections, so gradients flow through it. It belongs to the layer that made it, as a cache does,
+    and any other one is refused; where a transform takes it for its tensors (export, vmap), by their sizes only.
 
     >>> import torch, headwise as hw
     >>> attn = hw.MultiHeadAttention(8, 2, kdim=6)
@@ -31,6 +36,18 @@ class Memory:
     k: Tensor
     v: Tensor
     mask: Mask | None = None
+    owners: Owners = ()
+
+    def check_layer(self, layer: Owner) -> None:
+        """Raise CacheError where the layer of this identity did not make it, ShapeError where the sizes are not its."""
+        if self.owners:
+            claimed("memory", self.owners, layer)
+        w = layer.widths
+        if (self.k.shape[1], self.k.shape[-1], self.v.shape[-1]) != (w.Hk, w.D, w.Dv):
+            raise ShapeError(
+                f"a memory must hold keys (B, Hk={w.Hk}, Lk, D={w.D}) and values (B, Hk={w.Hk}, Lk, Dv={w.Dv}) for "
+                f"this layer, but it holds {tuple(self.k.shape)} and {tuple(self.v.shape)}: make it with memory(key)"
+            )
 
     def __repr__(self) -> str:
         return f"Memory(k={tuple(self.k.shape)}, v={tuple(self.v.shape)}, mask={self.mask!r})"
@@ -38,11 +55,16 @@ class Memory:
     def reorder(self, index: Tensor) -> Memory:
         """The same memory with its samples picked by index (B',), as beam search needs it."""
         mask = None if self.mask is None else self.mask.reorder(index)
-        return Memory(self.k.index_select(0, index), self.v.index_select(0, index), mask)
+        return Memory(pick_samples(self.k, index), pick_samples(self.v, index), mask, self.owners)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+        k, v, mask = copy.deepcopy((self.k, self.v, self.mask), memo)
+        return Memory(k, v, mask, owners_of_copy(self.owners, memo))
 
 
 def _with_keys(memory: Memory) -> tuple[list[tuple[Any, Any]], None]:
-    # a mask of None is no child: transforms would take it for a tensor
+    # a mask of None is no child: transforms would take it for a tensor; the owners are none, since an exported program
+    # could not be saved with them
     named = [("k", memory.k), ("v", memory.v), ("mask", memory.mask)]
     return [(pytree.GetAttrKey(name), value) for name, value in named if value is not None], None
 

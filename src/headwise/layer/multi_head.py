@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, CacheError
-from headwise.layer.cache import KVCache, growing_cache, static_cache, windowed_cache
+from headwise.layer.cache import KVCache, make_cache
 from headwise.layer.memory import Memory
 from headwise.layer.norms import head_norm
+from headwise.layer.owner import Owner
 from headwise.layer.place import Place, Positions
 from headwise.layer.scores import Additive, DotProduct
-from headwise.layer.widths import Widths, check_width, make_widths
-from headwise.layer.words import BUILDING, BY_NAME, CALLING
+from headwise.layer.widths import Widths, check_options, check_width, make_widths, projected, refuse_packed
+from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
 from headwise.positions import Alibi, RelativeBias, Rotary
@@ -46,7 +47,7 @@ class MultiHeadAttention(nn.Module):
     torch.Size([2, 7, 512])
     """
 
-    @hinted(BUILDING)
+    @hinted(BUILDING, by_name=BUILT_BY_NAME)
     def __init__(
         self,
         embed_dim: int,
@@ -71,13 +72,13 @@ class MultiHeadAttention(nn.Module):
             raise ArgumentError(f"score must be DotProduct(...) or Additive(...); got {score!r}")
         if isinstance(score, Additive):
             head_dim = _additive_width(score, head_dim, position)
-        if not 0.0 <= dropout <= 1.0:
-            raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {dropout}")
+        check_options(bias, dropout, device, dtype)
         self.widths: Widths = make_widths(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, v_head_dim=v_head_dim,
             kdim=kdim, vdim=vdim, out_dim=out_dim,
         )  # fmt: skip
         self.dropout, self.score = dropout, score
+        self._owner = Owner(self.widths)
         w = self.widths
         self.q_proj = nn.Linear(w.E, w.Hq * w.D, bias=bias, device=device, dtype=dtype)
         self.k_proj = nn.Linear(w.key, w.Hk * w.D, bias=bias, device=device, dtype=dtype)
@@ -143,9 +144,9 @@ class MultiHeadAttention(nn.Module):
         if attn_bias is not None and isinstance(self.score, Additive):
             raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
         mask = as_mask(mask)
-        if query.ndim == 2:
+        if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
             key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
-            value = value[None] if value is not None and value.ndim == 2 else value
+            value = value[None] if isinstance(value, Tensor) and value.ndim == 2 else value
             return self._batched(query[None], key, value, mask, attn_bias, positions, cache)[0]
         return self._batched(query, key, value, mask, attn_bias, positions, cache)
 
@@ -160,10 +161,10 @@ class MultiHeadAttention(nn.Module):
         >>> attn(torch.randn(2, 1, 8), memory).shape
         torch.Size([2, 1, 8])
         """
-        if key.ndim == 2:
-            key, value = key[None], None if value is None else value[None]
+        if isinstance(key, Tensor) and key.ndim == 2 and key.is_floating_point():
+            key, value = key[None], value[None] if isinstance(value, Tensor) else value
         k, v = self._keys_and_values(key, key if value is None else value)
-        return Memory(k, v, as_mask(mask))
+        return Memory(k, v, as_mask(mask), (self._owner,))
 
     def cache(
         self, *, length: int | None = None, batch: int | None = None, window: int | None = None, sinks: int = 0
@@ -177,19 +178,9 @@ class MultiHeadAttention(nn.Module):
         >>> hw.MultiHeadAttention(8, 2).cache(window=4, sinks=1)
         KVCache(window=4, sinks=1, seen=0)
         """
-        if (length is None) != (batch is None):
-            raise ArgumentError(f"a static cache needs length= and batch=, but got length={length} and batch={batch}")
-        if length is not None and window is not None:
-            raise ArgumentError(f"length={length} and window={window} are two kinds of cache: give one of them")
-        if sinks and window is None:
-            raise ArgumentError(f"sinks={sinks} are what a window keeps besides, so they need window=")
         # a projection may have been replaced by one without a plain weight, so any parameter says where
         device = next((p.device for p in self.parameters()), torch.device("cpu"))
-        if window is not None:
-            return windowed_cache(window, sinks, device)
-        if length is not None and batch is not None:
-            return static_cache(length, batch, device)
-        return growing_cache()
+        return make_cache(self._owner, device, length=length, batch=batch, window=window, sinks=sinks)
 
     def extra_repr(self) -> str:
         w = self.widths
@@ -199,6 +190,15 @@ class MultiHeadAttention(nn.Module):
         said += [f"dropout={self.dropout}"] if self.dropout else []
         said += [f"score={self.score}"] if self.score != DotProduct() else []
         return ", ".join(said)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        refuse_packed(state_dict, prefix, self.widths)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        # the state of a copy, or of a pickle; one of before 0.5 has no owner
+        self.__dict__.setdefault("_owner", Owner(self.widths)).is_claimed = True
 
     def _batched(
         self,
@@ -212,11 +212,14 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         w = self.widths
         check_width("query", query, w.E, "embed_dim")
+        if cache is not None:
+            cache.check_layer(self._owner)
         B, Lq, _ = query.shape
-        q = self.q_proj(query).reshape(B, Lq, w.Hq, w.D).transpose(1, 2)
+        q = projected(self.q_proj, "query", query).reshape(B, Lq, w.Hq, w.D).transpose(1, 2)
         if self.q_norm is not None:
             q = self.q_norm(q)
         if isinstance(key, Memory):
+            key.check_layer(self._owner)
             k, v = key.k, key.v
             mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
         else:
@@ -234,8 +237,8 @@ class MultiHeadAttention(nn.Module):
         check_width("key", key, w.key, "kdim")
         if value is not key or w.value != w.key:
             check_width("value", value, w.value, "vdim")
-        k = self.k_proj(key).reshape(*key.shape[:2], w.Hk, w.D).transpose(1, 2)
-        v = self.v_proj(value).reshape(*value.shape[:2], w.Hk, w.Dv).transpose(1, 2)
+        k = projected(self.k_proj, "key", key).reshape(*key.shape[:2], w.Hk, w.D).transpose(1, 2)
+        v = projected(self.v_proj, "value", value).reshape(*value.shape[:2], w.Hk, w.Dv).transpose(1, 2)
         return (k if self.k_norm is None else self.k_norm(k)), v
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None) -> Tensor:
@@ -280,5 +283,10 @@ def _checked_together(key: object, value: object, cache: object) -> None:
     if value is not None and (key is None or isinstance(key, Memory)):
         given = "a Memory" if isinstance(key, Memory) else "no key"
         raise ArgumentError(f"value= goes with key=, but it came with {given}: give both tensors, or neither")
+    if cache is not None and not isinstance(cache, KVCache):
+        raise ArgumentError(
+            f"cache must be a KVCache or None, but {type(cache).__name__} came: make one with attn.cache(), and give "
+            "it to each call"
+        )
     if cache is not None and key is not None:
         raise CacheError("a cache is for self-attention, but key= came: project cross-attention once with memory(key)")

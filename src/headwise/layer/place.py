@@ -50,6 +50,11 @@ class Place:
     def _positions(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         Lq, Lk, device = q.shape[2], k.shape[2], q.device
         if isinstance(self.given, tuple):
+            if len(self.given) != 2:
+                raise ArgumentError(
+                    f"positions must be a tensor, or a pair (of queries, of keys), but {len(self.given)} came in a "
+                    "tuple: give one tensor or two"
+                )
             if self.is_self:
                 raise ArgumentError("positions=(queries, keys) is for cross-attention: self-attention has one of them")
             return self._checked(self.given[0], q, "queries"), self._checked(self.given[1], k, "keys")
@@ -72,6 +77,11 @@ class Place:
     @staticmethod
     def _checked(positions: Tensor, heads: Tensor, whose: str) -> Tensor:
         B, L = heads.shape[0], heads.shape[2]
+        if not isinstance(positions, Tensor):
+            raise ArgumentError(
+                f"positions of {whose} must be a tensor of integers, ({L},) or (B={B}, {L}), but "
+                f"{type(positions).__name__} came: make it with torch.tensor()"
+            )
         if positions.is_floating_point() or positions.dtype is torch.bool:
             raise ArgumentError(f"positions of {whose} must be integers, but {positions.dtype} came: cast with .long()")
         fits = positions.ndim in (1, 2) and positions.shape[-1] == L

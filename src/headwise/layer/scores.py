@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwise.errors import ArgumentError
+from headwise.shapes import check_count, check_number
 
 SINKS = (None, "learned", "zero")
 
@@ -33,10 +34,19 @@ class DotProduct:
     def __post_init__(self) -> None:
         if self.sink not in SINKS:
             raise ArgumentError(f'sink must be None, "learned" or "zero"; got {self.sink!r}')
-        if self.scale is not None and not math.isfinite(self.scale):
-            raise ArgumentError(f"scale must be a finite number, or None for 1/sqrt(head_dim); got {self.scale}")
-        if self.softcap is not None and not self.softcap > 0:
-            raise ArgumentError(f"softcap must be greater than 0, or None for no cap; got {self.softcap}")
+        if self.scale is not None:
+            check_number("scale", self.scale)
+            if self.scale == 0 or not math.isfinite(self.scale):
+                raise ArgumentError(
+                    "scale must be finite and not 0, which would give every key the same weight, or None for "
+                    f"1/sqrt(head_dim); got scale={self.scale}"
+                )
+        if self.softcap is not None:
+            check_number("softcap", self.softcap)
+            if not 0 < self.softcap < math.inf:
+                raise ArgumentError(
+                    f"softcap must be greater than 0 and finite, or None for no cap; got {self.softcap}"
+                )
 
 
 @dataclass(frozen=True)
@@ -53,5 +63,4 @@ class Additive:
     hidden_dim: int
 
     def __post_init__(self) -> None:
-        if self.hidden_dim < 1:
-            raise ArgumentError(f"Additive(hidden_dim) counts features, so it must be 1 or more; got {self.hidden_dim}")
+        check_count("hidden_dim", self.hidden_dim)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from headwise.errors import ArgumentError, ShapeError
+from headwise.errors import ArgumentError, ConversionError, ShapeError
+from headwise.shapes import check_count, check_flag, check_number
 
 
 class Widths(NamedTuple):
@@ -39,8 +42,8 @@ def make_widths(
         "v_head_dim": v_head_dim, "kdim": kdim, "vdim": vdim, "out_dim": out_dim,
     }  # fmt: skip
     for name, size in given.items():
-        if size is not None and size < 1:
-            raise ArgumentError(f"{name} must be 1 or more; got {name}={size}")
+        if size is not None or name in ("embed_dim", "num_heads"):
+            check_count(name, size)
     if head_dim is None and embed_dim % num_heads:
         raise ArgumentError(
             f"num_heads={num_heads} must divide embed_dim={embed_dim} so that heads are equally wide: "
@@ -60,12 +63,70 @@ def make_widths(
     )  # fmt: skip
 
 
+def check_options(bias: object, dropout: float, device: object, dtype: object) -> None:
+    """Raise ArgumentError unless these are what the constructor of a layer takes beside its widths."""
+    check_flag("bias", bias)
+    check_number("dropout", dropout)
+    if not 0.0 <= dropout <= 1.0:
+        raise ArgumentError(f"dropout is the chance of zeroing a weight, so it must lie in 0..1; got {dropout}")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ArgumentError(f"dtype must be a floating torch.dtype, such as torch.bfloat16, or None; got {dtype!r}")
+    try:
+        torch.device("cpu" if device is None else device)  # type: ignore[call-overload]  # what it is is asked here
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f'device must be a torch.device, its name, such as "cpu", or None; got {device!r}'
+        ) from error
+
+
+def refuse_packed(state_dict: Mapping[str, object], prefix: str, w: Widths) -> None:
+    """Raise ConversionError where a state_dict has the names of nn.MultiheadAttention at this prefix."""
+    theirs = [name for name in ("in_proj_weight", "q_proj_weight") if prefix + name in state_dict]
+    if theirs and prefix + "q_proj.weight" not in state_dict:
+        raise ConversionError(
+            f"MultiHeadAttention has the weights {prefix}q_proj, k_proj, v_proj and out_proj, but {prefix}{theirs[0]} "
+            "came, of nn.MultiheadAttention: take the layer of hw.compat.convert(its_module), or of hw.compat.convert("
+            f'its_state_dict, convention="torch", num_heads={w.Hq})'
+        )
+
+
 def check_width(name: str, t: Tensor, width: int, argument: str) -> None:
-    """Raise ShapeError unless t is (B, L, width)."""
+    """Raise unless t is a dense floating tensor (B, L, width)."""
+    if not isinstance(t, Tensor):
+        raise ArgumentError(
+            f"{name} must be a tensor (B, L, {argument}={width}), but {type(t).__name__} came: make it with "
+            "torch.as_tensor()"
+        )
     if t.is_nested:
         raise ShapeError(f"{name} is a nested tensor: pad it, and say which tokens are real with mask=keys(keep)")
+    if not t.is_floating_point():
+        is_ids = not t.is_complex() and t.dtype is not torch.bool
+        remedy = "token ids where embeddings are meant: look them up in an nn.Embedding" if is_ids else "cast it first"
+        raise ArgumentError(
+            f"{name} must be floating, (B, L, {argument}={width}), but {t.dtype} {tuple(t.shape)} came: {remedy}"
+        )
+    if t.layout is not torch.strided:
+        raise ArgumentError(f"{name} must be a dense tensor, but {t.layout} came: give {name}.to_dense()")
     if t.ndim != 3 or t.shape[-1] != width:
         raise ShapeError(
             f"{name} must be (B, L, {argument}={width}), or (L, {argument}={width}) where the query is unbatched, but "
             f"came as {tuple(t.shape)}: batch comes first, features last"
         )
+
+
+def projected(projection: nn.Module, name: str, t: Tensor) -> Tensor:
+    """What a projection makes of t; ArgumentError where torch refuses t for its dtype or its device.
+
+    Asked after torch has refused it, since a replaced, wrapped or hooked projection may well take another dtype.
+    """
+    try:
+        out: Tensor = projection(t)
+    except RuntimeError as error:
+        weight = getattr(projection, "weight", None)
+        if not isinstance(weight, Tensor) or (weight.dtype, weight.device) == (t.dtype, t.device):
+            raise
+        raise ArgumentError(
+            f"{name} must be of the layer's dtype and on its device, {weight.dtype} on {weight.device}, but "
+            f"{t.dtype} on {t.device} came: move one of them with .to()"
+        ) from error
+    return out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["BUILDING", "BY_NAME", "CALLING"]
+from headwise.ops.words import ADDED, MASKS
+
+__all__ = ["BUILDING", "BUILT_BY_NAME", "BY_NAME", "CALLING"]
 
 _BATCH_FIRST = "sequences are batch first always, (B, L, E), so leave it out, and transpose(0, 1) those that are not"
 _WEIGHTS = "the output is a tensor always, and the weights come from a watched call, with hw.watch(attn) as seen: ..."
@@ -15,25 +17,31 @@ BUILDING = {
     "add_bias_kv": "hw.compat.torch.MultiheadAttention has it",
     "is_causal": _MASKED,
     "causal": _MASKED,
+    "d_model": "give embed_dim=",
+    "hidden_size": "give embed_dim=",
+    "n_heads": "give num_heads=",
+    "nhead": "give num_heads=",
+    "heads": "give num_heads=",
+    "dropout_p": "give dropout=",
+    "scale": "give score=hw.DotProduct(scale=...)",
+    "softcap": "give score=hw.DotProduct(softcap=...)",
 }
 # to call it
 CALLING = {
+    **MASKS,
     "batch_first": _BATCH_FIRST,
     "need_weights": _WEIGHTS,
     "average_attn_weights": _WEIGHTS,
     "output_attentions": _WEIGHTS,
-    "is_causal": "give mask=hw.causal()",
-    "causal": "give mask=hw.causal()",
-    "use_causal_mask": "give mask=hw.causal()",
-    "key_padding_mask": "give mask=hw.keys(~key_padding_mask), in which True is a key that may be seen",
-    "attn_mask": "give mask=hw.allowed(~attn_mask), in which True may attend, if its True is blocked, and attn_bias= "
-    "if it is numbers to add",
-    "attention_mask": "give mask=hw.keys(attention_mask.bool()) if it is (B, Lk), of 1 for a token, and attn_bias= if "
-    "it is numbers to add",
-    "valid_lens": "give mask=hw.lengths(valid_lens)",
+    "attn_mask": f"give mask=hw.allowed(~attn_mask), in which True may attend, if its True is blocked, and {ADDED}",
+    "position_ids": "give positions=",
     "past_key_values": "give cache=attn.cache()",
     "use_cache": "give cache=attn.cache()",
 }
+BUILT_BY_NAME = (
+    "MultiHeadAttention takes embed_dim and num_heads by their place and the rest by name, but more came: give "
+    "dropout= or bias="
+)
 BY_NAME = (
     "MultiHeadAttention takes query, key and value by their place and the rest by name, but more came: give "
     "mask=hw.keys(~padding) for a padding mask of True = blocked, and leave need_weights out"

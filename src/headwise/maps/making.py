@@ -8,8 +8,14 @@ from headwise.errors import ArgumentError
 from headwise.maps.map import AttentionMap
 from headwise.masks import Mask
 from headwise.ops.call import Rules, cast_by_autocast, checked
+from headwise.ops.words import BY_PLACE, CALLING
+from headwise.wording.hints import hinted
+
+_BEFORE = "leave it out, since a map is of the weights before dropout"
+NO_DROPOUT = {"dropout": _BEFORE, "dropout_p": _BEFORE, "generator": _BEFORE}
 
 
+@hinted(CALLING | NO_DROPOUT, by_name=BY_PLACE)
 def attention_map(
     q: Tensor,
     k: Tensor,
@@ -40,6 +46,7 @@ def attention_map(
     return AttentionMap(checked(q, k, k, **rules), lse)
 
 
+@hinted(CALLING | NO_DROPOUT, by_name=BY_PLACE)
 def additive_map(
     q: Tensor,
     k: Tensor,

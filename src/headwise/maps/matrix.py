@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from headwise.errors import ArgumentError
 from headwise.maps.blocks import PAIRS
 from headwise.maps.indexing import Index, Taken, count, whole
+from headwise.maps.words import refuse_attribute
 
 # a block may be this many times as large as what is picked from it, before its pairs are computed one by one
 WASTE = 4
@@ -54,6 +55,10 @@ class LazyMatrix(ABC):
     @abstractmethod
     def _points(self, at: tuple[Tensor, ...]) -> Tensor:
         """The numbers at single places, (n,), each given by four indices (n,)."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Asked for what is not there only: an error that says what to write in its place."""
+        refuse_attribute(self, name)
 
     def __len__(self) -> int:
         """B."""

@@ -91,6 +91,13 @@ class Lengths(Mask):
                 f"lengths(n) must be (B={sizes.B},), or (B={sizes.B}, Lq={sizes.Lq}), but came as "
                 f"{tuple(self.n.shape)}: give one length to each sample, or to each query"
             )
+        if self.n.numel() and values_are_at_hand(self.n):
+            least, most = (int(bound) for bound in self.n.aminmax())
+            if least < 0 or most > sizes.Lk:
+                raise MaskError(
+                    f"lengths(n) must lie in 0..Lk={sizes.Lk}, but {least if least < 0 else most} came: give "
+                    f"n.clamp(0, {sizes.Lk}) if that is meant"
+                )
 
     def padding(self, Lk: int) -> Tensor | None:
         # a length of each query is no padding: the next query may see more
@@ -242,6 +249,13 @@ class Indexed(Ruled):
 
     def __repr__(self) -> str:
         return f"from_flex({getattr(self.fn, '__qualname__', repr(self.fn))})"
+
+
+def values_are_at_hand(t: Tensor) -> bool:
+    """Whether reading the values of t waits for no device and binds no program: a plain tensor on the CPU, run now."""
+    if type(t) is not Tensor or t.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch leaves it untyped
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _check_rows(name: str, t: Tensor, B: int, L: int, letter: str) -> None:

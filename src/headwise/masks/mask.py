@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from headwise.errors import MaskError
 from headwise.masks.places import Grid, Places, Sizes
 from headwise.masks.tiles import TileGrid
+from headwise.shapes import check_count, pick_samples
 
 LARGEST_SHOWN = 64
 
@@ -146,6 +147,8 @@ class Mask:
         tensor([[2, 1, 0],
                 [2, 2, 1]], dtype=torch.int8)
         """
+        if not isinstance(block, tuple | list) or len(block) != 2:
+            raise MaskError(f"block counts the queries and keys of a tile, so it has two numbers; got block={block!r}")
         tiles = TileGrid.whole(self._sizes(batch, heads, Lq, Lk), block, self.device)
         return tiles.classify(self.spans(tiles))
 
@@ -182,7 +185,7 @@ class Mask:
         parts = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Mask)}
         picked: dict[str, Any] = {name: part.reorder(index) for name, part in parts.items()}
         for name, rows in self.per_sample().items():
-            picked[name] = rows if rows.shape[0] == 1 else rows.index_select(0, index)
+            picked[name] = rows if rows.shape[0] == 1 else pick_samples(rows, index)
         return replace(self, **picked)
 
     def _parts(self) -> list[Mask]:
@@ -191,6 +194,8 @@ class Mask:
     def _sizes(self, batch: int | None, heads: int | None, Lq: int, Lk: int) -> Sizes:
         """The sizes asked for, once the mask's tensors are known to fit them."""
         sizes = Sizes(self.batch if batch is None else batch, self.heads if heads is None else heads, Lq, Lk)
+        for name, size in zip(("batch", "heads", "Lq", "Lk"), sizes, strict=True):
+            check_count(name, size, 0, error=MaskError)
         self.check(sizes)
         return sizes
 
@@ -245,6 +250,8 @@ def _mask(value: object) -> Mask:
 
 def _whole(name: str, positions: Tensor) -> Tensor:
     """Positions as int64, refused where they are no integers."""
+    if not isinstance(positions, Tensor):
+        raise MaskError(f"{name} must be a tensor of integers, but {type(positions).__name__} came: use torch.tensor()")
     if positions.is_floating_point() or positions.is_complex() or positions.dtype is torch.bool:
         raise MaskError(f"{name} must be integers, but {positions.dtype} came: positions count tokens")
     # they are subtracted from each other, which small integers do not survive, and uint8 would index as a mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -82,14 +83,15 @@ def keys(keep: Tensor) -> Mask:
 def lengths(n: Tensor | Sequence[int]) -> Mask:
     """The first n keys of each sample, or of each query.
 
-    n: integers (B,), or (B, Lq). More than Lk is all keys, 0 and less is none.
+    n: integers (B,), or (B, Lq), in 0..Lk: others raise MaskError where values can be read for nothing, on the CPU and
+    not while compiling or exporting; elsewhere more than Lk is all keys, and less than 0 is none.
 
     >>> print(lengths(torch.tensor([2, 1])).draw(1, 3))
     ##.
     <BLANKLINE>
     #..
     """
-    n = torch.as_tensor(n)
+    n = _as_tensor("lengths(n)", n)
     _check_integers("lengths(n)", n)
     if n.ndim not in (1, 2):
         raise MaskError(f"lengths(n) must be (B,) or (B, Lq), but came as {tuple(n.shape)}: one length to each sample")
@@ -164,6 +166,16 @@ def rule(fn: Rule) -> Mask:
     """
     if not callable(fn):
         raise MaskError(f"rule(fn) needs a function of (b, h, i, j), but {show(fn)} came: a tensor goes into allowed()")
+    try:
+        inspect.signature(fn).bind(None, None, None, None)
+    except ValueError:
+        # what Python cannot look into is asked as it is
+        pass
+    except TypeError as error:
+        raise MaskError(
+            f"rule(fn) calls fn(b, h, i, j), but {show(fn)} does not take four arguments by their place: take b and h "
+            "too, used or not"
+        ) from error
     return Ruled(fn)
 
 
@@ -195,6 +207,16 @@ def _check_integers(name: str, t: Tensor) -> None:
         raise MaskError(f"{name} must be a tensor of integers, but {type(t).__name__} came: use torch.tensor()")
     if t.dtype not in INTEGERS:
         raise MaskError(f"{name} must be integers, but {t.dtype} came: cast with .long() if it counts tokens")
+
+
+def _as_tensor(name: str, numbers: object) -> Tensor:
+    """A tensor as it is, and a list or an array of numbers as one."""
+    try:
+        return torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise MaskError(
+            f"{name} must be integers, but {type(numbers).__name__} came: give a tensor or a list of them"
+        ) from error
 
 
 def _check_count(name: str, n: int) -> None:

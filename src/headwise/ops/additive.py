@@ -13,11 +13,14 @@ from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
+from headwise.ops.words import BY_PLACE, CALLING
+from headwise.wording.hints import hinted
 
 # from how many sums q + k on tiles are faster than the definition: measured, docs/decisions.md
 FEWEST_SUMS = 1 << 20
 
 
+@hinted(CALLING, by_name=BY_PLACE)
 def additive_attention(
     q: Tensor,
     k: Tensor,

@@ -13,8 +13,11 @@ from headwise.masks import Mask
 from headwise.ops import repeated
 from headwise.ops.backends import Choice, choose, report
 from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
+from headwise.ops.words import BY_PLACE, CALLING
+from headwise.wording.hints import hinted
 
 
+@hinted(CALLING, by_name=BY_PLACE)
 def attention(
     q: Tensor,
     k: Tensor,
@@ -70,6 +73,7 @@ def attention(
         return _run(q, k, v, backend, rules)
 
 
+@hinted(CALLING, by_name=BY_PLACE)
 def backends(q: Tensor, k: Tensor, v: Tensor, *, backend: str = "auto", **rules: Unpack[Rules]) -> Choice:
     """Which backend would run this call of `attention`, and for each of the others one sentence on why not.
 

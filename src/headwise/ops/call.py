@@ -15,7 +15,7 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.derived import derived
 from headwise.masks.leaves import Allowed
 from headwise.masks.places import Grid, Sizes
-from headwise.shapes import check_shapes
+from headwise.shapes import check_number, check_shapes
 
 # a dense mask up to this many pairs is kept; to make a larger one is little beside the attention of so many pairs
 MOST_PAIRS_KEPT = 1 << 22
@@ -228,6 +228,8 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
             )
         if t.is_nested:
             raise ShapeError(f"{name} is a nested tensor: pad it, and say which keys are real with mask=keys(keep)")
+        if t.layout is not torch.strided:
+            raise ArgumentError(f"{name} must be a dense tensor, but {t.layout} came: give {name}.to_dense()")
         if t.ndim != 4:
             check_shapes(q=(q, "B Hq Lq D"), k=(k, "B Hk Lk D"), v=(v, "B Hk Lk Dv"))
     if not q.is_floating_point() or k.dtype is not q.dtype or v.dtype is not q.dtype:
@@ -243,8 +245,10 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 def _check_numbers(call: Call) -> None:
     if call.q.shape[3] == 0:
         raise ShapeError("D=0: a query and a key need one feature at least to be compared")
-    for name in ("scale", "softcap", "dropout"):
-        _check_number(name, getattr(call, name))
+    for name, number in (("scale", call.scale), ("softcap", call.softcap)):
+        if number is not None:
+            check_number(name, number)
+    check_number("dropout", call.dropout)
     if call.scale is not None and not -math.inf < call.scale < math.inf:
         raise ArgumentError(f"scale must be a finite number, or None for 1/sqrt(D); got {call.scale}")
     if not 0.0 <= call.dropout <= 1.0:
@@ -253,13 +257,6 @@ def _check_numbers(call: Call) -> None:
         raise ArgumentError("generator= feeds dropout, but dropout is 0: give dropout > 0, or no generator")
     if call.softcap is not None and not 0 < call.softcap < math.inf:
         raise ArgumentError(f"softcap must be greater than 0 and finite, or None for no cap; got {call.softcap}")
-
-
-def _check_number(name: str, value: object) -> None:
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | float | torch.SymFloat | torch.SymInt)
-    ):
-        raise ArgumentError(f"{name} must be a plain number, but {type(value).__name__} came: give it as float(...)")
 
 
 def _check_companions(call: Call) -> None:

@@ -202,6 +202,11 @@ def look(
         raise ArgumentError(
             f"a tuple to look at must be two texts, the second a pair to the first; got {len(text)} things"
         )
+    if model is not None and not isinstance(model, str | os.PathLike | tuple):
+        raise ArgumentError(
+            f"a model reads a text through its tokenizer, but {type(model).__name__} came alone: give "
+            "model=(module, tokenizer)"
+        )
     first, pair = (text, None) if isinstance(text, str) else text
     asked = Asked(first, pair, model, query, tuple(_numbers(layer)), tuple(_numbers(head)), lang=lang)
     result = looked(asked, tell)

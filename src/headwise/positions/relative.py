@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from headwise.errors import ArgumentError
 from headwise.positions.distances import distances
 from headwise.positions.fixed import FixedNumbers
+from headwise.shapes import check_count, check_flag
 
 
 def relative_buckets(
@@ -57,7 +58,13 @@ class RelativeBias:
     shared: RelativeBiasTable | None = None
 
     def __post_init__(self) -> None:
+        check_flag("bidirectional", self.bidirectional)
         if self.shared is not None:
+            if not isinstance(self.shared, RelativeBiasTable):
+                raise ArgumentError(
+                    f"shared must be a table that another layer has built, such as attn.position, or None, but "
+                    f"{type(self.shared).__name__} came: leave it out for a table of its own"
+                )
             self._adopt(self.shared)
         _check_buckets(self.num_buckets, self.max_distance, self.bidirectional)
 
@@ -149,6 +156,8 @@ class RelativeBiasTable(FixedNumbers):
 
 
 def _check_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> None:
+    check_count("num_buckets", num_buckets, 0)
+    check_count("max_distance", max_distance, 0)
     sides = 2 if bidirectional else 1
     if num_buckets < 2 * sides or num_buckets % sides:
         wanted = "even and at least 4" if bidirectional else "at least 2"

@@ -12,6 +12,7 @@ from headwise.errors import ArgumentError, ShapeError
 from headwise.positions.distances import check_positions
 from headwise.positions.fixed import FixedNumbers
 from headwise.positions.scaling import RotaryScaling, plain_frequencies
+from headwise.shapes import check_count, check_number
 
 PAIRINGS = {
     "half": "x[i] with x[i + dim / 2], as in GPT-NeoX and Hugging Face's Llama",
@@ -41,11 +42,14 @@ class Rotary:
     scaling: RotaryScaling | None = None
 
     def __post_init__(self) -> None:
+        check_number("base", self.base)
         if not 0 < self.base < math.inf:
             raise ArgumentError(f"Rotary needs base > 0, got base={self.base}: most models take 10000.0")
-        if self.pairing not in PAIRINGS:
+        if not isinstance(self.pairing, str) or self.pairing not in PAIRINGS:
             choices = ", ".join(f'"{name}" ({meaning})' for name, meaning in PAIRINGS.items())
             raise ArgumentError(f"Rotary's pairing must be one of {choices}; got {self.pairing!r}: choose one of them")
+        if self.dim is not None:
+            check_count("dim", self.dim, 0)
         if self.dim is not None and (self.dim < 2 or self.dim % 2):
             raise ArgumentError(f"Rotary's dim must be even and at least 2, got dim={self.dim}: features turn in pairs")
         if self.scaling is not None and not isinstance(self.scaling, RotaryScaling):

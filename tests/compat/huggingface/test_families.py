@@ -81,6 +81,36 @@ def test_maps_are_those_of_the_eager_model(name):
     assert_within_budget(*(torch.cat([t.flatten() for t in each]) for each in (maps, exact, plain)))
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weights_asked_for_are_those_of_eager_and_leave_the_output_as_it_is(name):
+    models, inputs = three(name), FAMILIES[name].inputs()
+    with torch.no_grad():
+        wanted = first(run(models.ours, inputs))
+        asked = [run(model, inputs, output_attentions=True) for model in (models.ours, models.eager)]
+        exact = own_weights(run(twin(models.eager, torch.float64), inputs, output_attentions=True))
+        with watch(models.ours) as seen:
+            watched = run(models.ours, inputs, output_attentions=True)
+    for out in (asked[0], watched):
+        assert torch.equal(first(out), wanted)
+    assert {key: [t.shape for t in asked[0][key]] for key in asked[0] if "attentions" in key} == {
+        key: [t.shape for t in asked[1][key]] for key in asked[1] if "attentions" in key
+    }
+    ours, plain = map(own_weights, asked)
+    assert [(t.dtype, t.shape) for t in ours] == [(t.dtype, t.shape) for t in plain]
+    assert_within_budget(*(torch.cat([t.flatten() for t in each]) for each in (ours, exact, plain)))
+    assert len(seen.to_attentions()) == len(ours)
+
+
+def test_the_weights_have_gradients():
+    models, inputs = three("llama"), FAMILIES["llama"].inputs()
+    found = []
+    for model in models[:2]:
+        run(model, inputs, output_attentions=True)["attentions"][-1].square().sum().backward()
+        found.append(dict(model.named_parameters())["layers.1.self_attn.k_proj.weight"].grad)
+    assert found[1].abs().max() > 0
+    assert torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-5)
+
+
 def test_the_real_model_is_that_of_eager():
     from transformers import AutoModel
 

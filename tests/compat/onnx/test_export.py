@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -277,3 +278,12 @@ def test_weights_that_lie_beside_the_file_are_found_by_it(tmp_path, monkeypatch)
     export(model, inputs(3, 7), file)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["layer.onnx", "layer.onnx.data"]
     assert_same(file, model, *inputs(3, 7))
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript"])
+def test_without_its_parts_the_extra_is_named(package, monkeypatch, tmp_path):
+    module = sys.modules[export.__module__]
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else object())
+    said = rf"needs the package {package}, which is not installed: pip install '\.\[onnx\]' in the folder of headwise"
+    with pytest.raises(InputError, match=said):
+        export(hw.MultiHeadAttention(8, 2), (torch.zeros(1, 3, 8),), tmp_path / "layer.onnx")

@@ -87,6 +87,15 @@ def test_is_causal_alone_is_the_mask_of_positions_with_the_added_keys_open(flags
     assert_within_budget(alone[2], wanted[2], plain[2])
 
 
+def test_torch_refuses_or_ignores_is_causal_alone_which_is_why_it_holds_here() -> None:
+    theirs, _, ours = pair(batch_first=True)
+    x = inputs(ours)[0].float()
+    with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
+        theirs.train()(x, x, x, is_causal=True)
+    with torch.no_grad():
+        assert torch.equal(theirs.eval()(x, x, x, is_causal=True)[0], theirs(x, x, x)[0])
+
+
 def test_is_causal_and_a_mask_both_hold() -> None:
     theirs, exact, ours = pair(batch_first=True)
     x, blocked = inputs(ours)[0], randn(LQ, LQ, seed=8) > 0.5

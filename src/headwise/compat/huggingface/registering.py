@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise.compat.huggingface.masks import HandedMask, handed
+from headwise.compat.huggingface.weights import dense_weights, weights_are_asked_for
 from headwise.errors import ArgumentError, ConversionError, MaskError
 from headwise.masks import Mask, allowed, causal
 from headwise.ops import attention
+from headwise.ops.call import Rules
+from headwise.wording import say
 
 __all__ = ["register", "unregister"]
 
@@ -20,7 +23,7 @@ HARMLESS = {
     "encoder_hidden_states": "keys and values have been made of it",
     "logits_to_keep": "read after the last layer",
     "num_items_in_batch": "read by the loss",
-    "output_attentions": "refused where it is true",
+    "output_attentions": "weights are made beside the output",
     "output_hidden_states": "read by the model",
     "output_router_logits": "read by the model",
     "position_ids": "the rotation has been applied, and packed sequences are in the mask",
@@ -40,8 +43,9 @@ def register(name: str = "headwise") -> None:
 
     Padding, causal and window masks, softcap, sinks (s_aux), position_bias, grouped heads, caches and dropout are
     those of the model. Logits equal those of eager attention; a query that may attend to nothing, which is padding,
-    gets zeros where eager gives it the mean of all values. Weights are not returned: `hw.watch` gives maps, and
-    output_attentions=True is refused, as is every keyword that is not known to be harmless. A model of transformers
+    gets zeros where eager gives it the mean of all values. output_attentions=True returns the weights (B, H, Lq, Lk)
+    of eager, but before dropout, and warns where those of all layers take more than a GiB: `hw.watch` gives maps
+    instead. The output is the same with and without. A keyword that is not known to be harmless is refused. A model
     that writes its own softmax keeps it where it takes no mask from transformers, and is refused where it does.
     For `transformers` 5.23: AttentionInterface and AttentionMaskInterface.
 
@@ -81,7 +85,7 @@ def _interfaces() -> tuple[Any, Any]:
     except ImportError as error:
         raise ConversionError(
             "attention of Hugging Face models needs transformers 5.23 or newer, which cannot be imported here: "
-            "pip install 'headwise[models]'"
+            + say("install.extra", extra="models")
         ) from error
     return AttentionInterface, AttentionMaskInterface
 
@@ -100,12 +104,14 @@ def _attention(
     position_bias: Tensor | None = None,
     # what families hand over besides; all of it is known, or refused
     **beside: Any,
-) -> tuple[Tensor, None]:
-    """The attention function of transformers: q, k, v (B, H, L, D) -> ((B, Lq, Hq, Dv), None).
+) -> tuple[Tensor, Tensor | None]:
+    """The attention function of transformers: q, k, v (B, H, L, D) -> ((B, Lq, Hq, Dv), weights or None).
 
+    The weights are (B, Hq, Lq, Lk) where the model is asked for them, and are made beside the output, not for it.
     attention_mask says all of who may attend to whom; where there is none, is_causal does.
     """
     _refuse_unread(beside)
+    is_asked = weights_are_asked_for(beside)
     mask, bias = _read(attention_mask)
     if attention_mask is None:
         mask = _by_flag(module, query, key, is_causal, beside.get("sliding_window"))
@@ -114,43 +120,23 @@ def _attention(
     if query.shape[0] == 1 < key.shape[0]:
         # learned queries, the same for all samples
         query = query.expand(key.shape[0], -1, -1, -1)
-    out = attention(
-        query,
-        key,
-        value,
-        mask=mask,
-        attn_bias=bias,
-        scale=scaling,
-        softcap=softcap,
-        sink=None if s_aux is None else s_aux.reshape(-1),
-        dropout=dropout if module.training else 0.0,
-    )
-    return out.transpose(1, 2).contiguous(), None
+    sink = None if s_aux is None else s_aux.reshape(-1)
+    rules: Rules = {
+        "mask": mask, "attn_bias": bias, "scale": scaling, "softcap": softcap, "sink": sink,
+        "dropout": dropout if module.training else 0.0,
+    }  # fmt: skip
+    out = attention(query, key, value, **rules)
+    return out.transpose(1, 2).contiguous(), dense_weights(module, query, key, rules) if is_asked else None
 
 
 def _refuse_unread(beside: dict[str, Any]) -> None:
-    """Refuse what would change the numbers, or ask for weights."""
-    if beside.get("output_attentions") or _weights_are_collected():
-        raise ArgumentError(
-            "headwise returns no attention weights, but output_attentions=True came: run the model inside "
-            "`with hw.watch(model) as seen:`, and take seen.to_attentions()"
-        )
+    """Refuse what would change the numbers."""
     unread = [name for name, value in beside.items() if value is not None and name not in HARMLESS]
     if unread:
         raise ArgumentError(
             f"every keyword of an attention function must be used, but {', '.join(sorted(unread))} came, which "
             'headwise does not know: leave it out, or load the model with attn_implementation="eager"'
         )
-
-
-def _weights_are_collected() -> bool:
-    """Whether the model was asked for weights and did not say so to its layers, as GPT-2."""
-    if torch.compiler.is_compiling():
-        return False
-    from transformers.utils import output_capturing
-
-    collected = getattr(output_capturing, "_active_collector", None)
-    return collected is not None and "attentions" in (collected.get() or ())
 
 
 def _read(attention_mask: Tensor | HandedMask | None) -> tuple[Mask | None, Tensor | None]:

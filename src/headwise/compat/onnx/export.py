@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from headwise.errors import ArgumentError
 from headwise.masks.leaves import Causal
 from headwise.ops import attention
 from headwise.ops.call import Call, cast_by_autocast, checked
+from headwise.wording import refusal
 from headwise.written import write_whole
 
 __all__ = ["export"]
@@ -42,7 +44,8 @@ def export(
     Raises ArgumentError for a lower opset, for one that torch does not write (2.13: above 25), for args that are no
     tuple or list, for a folder that does not exist, and for dropout that is on in eval mode too.
 
-    Needs the packages onnx and onnxscript. Vaswani et al. 2017, arXiv:1706.03762; ONNX operator Attention-23.
+    Needs the packages onnx and onnxscript, of the extra `onnx`; else InputError.
+    Vaswani et al. 2017, arXiv:1706.03762; ONNX operator Attention-23.
 
     >>> import tempfile, onnx, headwise as hw
     >>> x, any_size = torch.randn(2, 3, 8), {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
@@ -53,6 +56,9 @@ def export(
     1
     """
     _check(model, args, path, opset)
+    for package in ("onnx", "onnxscript"):
+        if find_spec(package) is None:
+            raise refusal("refuse.extra", package=package, extra="onnx")
     modes = {part: part.training for part in model.modules()}
     try:
         model.eval()

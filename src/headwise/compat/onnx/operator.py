@@ -76,7 +76,7 @@ def attention(
     offset = _offset(q, past_key, nonpad_kv_seqlen)
     mask = _band(left_window_size, 0 if is_causal else right_window_size, offset, q, k.shape[2])
     if nonpad_kv_seqlen is not None:
-        mask = _both(lengths(nonpad_kv_seqlen), mask)
+        mask = _both(lengths(nonpad_kv_seqlen.clamp(0, k.shape[2])), mask)
     mask, bias = _masked(mask, attn_mask, (*q.shape[:3], k.shape[2]), opset)
     rules: Rules = {"mask": mask, "attn_bias": bias, "scale": scale, "softcap": softcap or None}
     dtype = _precision(q, v, softmax_precision)

@@ -24,8 +24,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     strict_torch: False computes by headwise's laws, through `hw.attention`, so that the output depends neither on
     need_weights nor on train or eval nor on gradients. Where torch is right the numbers are its own; else:
 
-    * is_causal holds in every mode, by position and aligned at the last key, with no attn_mask needed; given both, both
-      hold. torch takes it for a hint: it ignores it in eval, or drops attn_mask for it.
+    * is_causal holds in every mode, by position and aligned at the last key. It needs no attn_mask, since it says all
+      that one would, and a flag costs no (Lq, Lk) tensor; given both, both hold. torch takes it for a hint: alone, it
+      refuses it, or in eval ignores it; beside attn_mask it ignores one of the two.
     * A query that may attend to nothing has weights 0 and mixes nothing: its output is the bias of out_proj, not NaN.
     * The weights returned are those before dropout, rows that sum to 1; torch's are those after it.
     * Masks may be of two dtypes: a bool one blocks, a floating one is added. torch warns, then does the same.
