@@ -214,3 +214,9 @@ def test_how_far_a_step_has_come_is_told_by_layers_run_and_bytes_written(bert_fo
         *(("step.carrying", 0, 2), ("step.carrying", 1, 2)),
     ]
     assert parts[4:] == [("step.bytes", 0, page.stat().st_size)]
+
+
+@MINILM
+def test_a_look_is_a_line_where_its_repr_is_shown(animal):
+    said = "<Look at 'The animal didn't cross the street beca…': all-MiniLM-L6-v2, 6 layers, 72 heads, 16 tokens>"
+    assert repr(animal).replace('"', "'") == said

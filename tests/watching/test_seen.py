@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import headwise as hw
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, load_maps
 from headwise.watching import watch
@@ -149,3 +150,13 @@ def test_loaded_maps_are_found_as_those_that_were_seen(seen, tmp_path):
     with pytest.raises(ArgumentError, match='no map was saved under "two"'):
         again["two"]
     assert again.get("two") is None
+
+
+def test_a_repr_of_many_modules_is_short_and_printing_lists_all():
+    model = torch.nn.Sequential(*(hw.MultiHeadAttention(8, 2) for _ in range(23)))
+    with hw.watch(model) as seen:
+        model(torch.randn(1, 3, 8))
+    lines = repr(seen).split("\n")
+    assert lines[0] == "Seen: 23 modules, 23 calls"
+    assert lines[-1] == "  … and 12 more: print lists all"
+    assert str(seen).split("\n")[1:] == [f'  "{n}"  (1, 2, 3, 3)' for n in range(23)]
