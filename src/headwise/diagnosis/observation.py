@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +31,8 @@ class Observation:
     """One attention of a run. scores: what it makes of queries and keys before any scale, laid out as its weights are,
     and weights: with the scores multiplied by each of `SHARES`; all (problems, queries, keys). heads: the number of the
     head of each row, (problems, queries, 1). softmaxes: what each softmax gave, for each of `SHARES`. doubled: the
-    weights where each softmax gives twice as much. other: scores and weights for other inputs. scale: None: not known.
+    weights where each softmax gives twice as much; fixed: where scores are larger, and each softmax gives what it gave.
+    other: scores and weights for other inputs. scale: None: not known.
     """
 
     run: Run
@@ -39,7 +41,8 @@ class Observation:
     heads: Tensor
     weights: tuple[Tensor, ...]
     softmaxes: tuple[tuple[Tensor, ...], ...]
-    doubled: Tensor | None
+    doubled: Tensor
+    fixed: Tensor
     other: tuple[Tensor, Tensor] | None
     scale: Scale | None
 
@@ -65,10 +68,12 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
         return None
     products, softmaxes = [*filter(is_scores, attention.path), *_scored(attention)], softmaxes_of(attention)
     runs = [run if share == 1 else rerun(_times_all(run, products, share)) for share in SHARES]
-    doubled, seeded = rerun(_times_all(run, softmaxes, 2.0)) if softmaxes else run, rerun(seed=1)
+    seeded = rerun(seed=1)
+    doubled = rerun(_times_all(run, softmaxes, 2.0)) if softmaxes else run
+    fixed = rerun({**_times_all(run, products, SHARES[-1]), **_kept_all(run, softmaxes)}) if softmaxes else run
     measured = scales(run, seeded) if seeded.record.failure is None else []
     scale = next((each for each in measured if each.attention.context.at == attention.context.at), None)
-    every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, seeded)]
+    every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, fixed, seeded)]
     others = [each[at] for each in every if len(each) == len(every[SHARES.index(1.0)])]
     return _observed(run, attention, entry, others, scale) if len(others) == len(every) else None
 
@@ -108,6 +113,20 @@ def _times_all(run: Run, entries: Sequence[Seen], share: float) -> dict[Site, Ca
     return dict(out)
 
 
+def _kept_all(run: Run, entries: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
+    """Stand-ins that give what softmaxes gave, whatever they take."""
+    out: dict[Site, Callable[..., Any]] = {}
+    for entry in entries:
+        value = entry.operation.outputs[0].value
+        if value is not None:
+            out |= changed_at(run, entry, partial(_instead, value))
+    return out
+
+
+def _instead(value: Tensor, made: Tensor) -> Tensor:
+    return value.to(made.dtype) if value.shape == made.shape else made
+
+
 def _observed(
     run: Run, attention: Attention, entry: Seen, others: list[Attention], scale: Scale | None
 ) -> Observation | None:
@@ -116,13 +135,14 @@ def _observed(
             and each.shape == scores.shape]  # fmt: skip
     if scores is None or heads is None or len(held) < len(others):
         return None
-    *runs, _, last = others
+    *runs, _, _, last = others
     steps = [[_made(one) for one in softmaxes_of(each)] for each in runs]
     other = plain_scores(last)
     laid = next((found for one in _scored(other) if (found := _beside(other, one))), None)
     return Observation(
         run, attention, scores, heads, tuple(held[: len(SHARES)]),
-        tuple(zip(*steps, strict=False)), held[len(SHARES)], None if laid is None else (laid[0], held[-1]), scale,
+        tuple(zip(*steps, strict=False)), held[len(SHARES)], held[len(SHARES) + 1],
+        None if laid is None else (laid[0], held[-1]), scale,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from headwise.tracing.chains import Chain
 from headwise.tracing.legend import condition
 from headwise.tracing.listing import Columns, columns_of
+from headwise.tracing.signs import signs_of
 from headwise.tracing.steps import Trace
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
@@ -74,6 +75,9 @@ def _remarks(trace: Trace) -> Iterator[tuple[str, int, str]]:
     for file, number, own in columns_of(trace):
         for text in _of_columns(own, trace.lang):
             yield file, number, text
+    for step in trace.steps:
+        for sign in signs_of(trace, step):
+            yield step.place.file, step.place.line, f"⚠ {sign}"
     for problem in trace.problems:
         if problem.place is not None:
             if problem.setting:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from headwise.tracing.chains import Chain, chains, holds
 from headwise.tracing.regions import regions
+from headwise.tracing.signs import signs_of
 from headwise.tracing.steps import Comment, Place, Problem, Step, Trace
 
 __all__ = ["Columns", "File", "Line", "columns_of", "listing", "unplaced"]
@@ -35,13 +36,16 @@ class Columns:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the source with what is said of it. is_failing: the code fails on it."""
+    """A line of the source with what is said of it. signs: what its shapes show to be wrong. is_failing: the code
+    fails on it.
+    """
 
     number: int
     text: str
     columns: tuple[Columns, ...] = ()
     comments: tuple[Comment, ...] = ()
     problems: tuple[Problem, ...] = ()
+    signs: tuple[str, ...] = ()
     is_failing: bool = False
 
 
@@ -58,6 +62,9 @@ def listing(trace: Trace) -> tuple[File, ...]:
     said: dict[str, dict[int, list[Columns]]] = {}
     for file, number, columns in columns_of(trace):
         said.setdefault(file, {}).setdefault(number, []).append(columns)
+    signs: dict[tuple[str, int], dict[str, None]] = {}
+    for step in _at_hand(trace):
+        signs.setdefault((step.place.file, _last(step.place)), {}).update(dict.fromkeys(signs_of(trace, step)))
     wrong = [each for each in trace.comments if each.true]
     placed = [each.place for each in trace.problems if each.place is not None]
     told = [*said, *(each.file for each in placed), *(each.place.file for each in wrong)]
@@ -73,7 +80,10 @@ def listing(trace: Trace) -> tuple[File, ...]:
             *(number for each in problems if each.place is not None for number in (each.place.line, _last(each.place))),
         }  # fmt: skip
         runs = [
-            tuple(_line(number, lines[number - 1], own, comments, problems) for number in range(first, last + 1))
+            tuple(
+                _line(number, lines[number - 1], own, comments, problems, tuple(signs.get((name, number), ())))
+                for number in range(first, last + 1)
+            )
             for first, last in regions(lines, marked)
         ]
         files.append(File(name, tuple(runs)))
@@ -96,6 +106,7 @@ def _line(
     own: dict[int, list[Columns]],
     comments: Sequence[Comment],
     problems: Sequence[Problem],
+    signs: tuple[str, ...],
 ) -> Line:
     return Line(
         number,
@@ -103,6 +114,7 @@ def _line(
         tuple(own.get(number, ())),
         tuple(each for each in comments if each.place.line == number),
         tuple(each for each in problems if each.place is not None and _last(each.place) == number),
+        signs,
         any(each.place is not None and each.place.line == number for each in problems),
     )
 

@@ -80,6 +80,7 @@ def _line(line: Line, lang: str) -> Iterator[str]:
     said = [
         *(_note(f"≠ {say('trace.comment', lang=lang, said=each.said, true=each.true)}") for each in line.comments),
         *("".join(_columns(each, lang)) for each in line.columns),
+        *(f'<div class="bad">⚠ {_text(each)}</div>' for each in line.signs),
         *("".join(_problem(each, lang)) for each in line.problems),
     ]
     indent = " " * indent_of(line.text)

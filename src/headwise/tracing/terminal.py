@@ -93,6 +93,8 @@ def _line(line: Line, source: Text, widths: dict[int, tuple[int, ...]], look: _L
         yield from _under(_sentence(f"≠ {said}", NOTE, room), indent, look)
     for each in line.columns:
         yield from _columns(each, widths.get(each.group, ()), indent, look)
+    for sign in line.signs:
+        yield from _under(_sentence(f"⚠ {sign}", BAD, room), indent, look)
     for problem in line.problems:
         yield from _problem(problem, indent, look)
 

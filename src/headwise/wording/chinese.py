@@ -180,6 +180,8 @@ CHINESE: dict[str, str] = {
     "trace.comments": "写有形状的注释：{right} 处正确，{wrong} 处有误。",
     "trace.comment": "注释写的是 {said}，实际是 {true}",
     "trace.scrambled": "{axes}：大小合法，但几个轴的元素混在了一起，例如 view 之前少了 transpose",
+    "trace.among_batch": "{shape}：这是批中各样本（{batch}）之间的权重，不是 token 之间的；nn.MultiheadAttention 只有在 "
+    "batch_first=True 时才把批放在第一个轴",
     "trace.kernel": "{op} 实际运行了 {kernel}",
     "trace.guessed": "没有找到能运行的调用；走得最远的一次在这里失败。可用 --call 说明怎样调用：",
     "trace.nothing": "在它自己的代码行里没有看到任何运算：运行的是库里的代码。",

@@ -227,6 +227,8 @@ ENGLISH: dict[str, str] = {
     "trace.comment": "the comment says {said}; it is {true}",
     "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
     "its transpose",
+    "trace.among_batch": "{shape}: these weights are among the batch elements ({batch}), not among the tokens; "
+    "nn.MultiheadAttention takes the batch first only with batch_first=True",
     "trace.kernel": "{op} ran as {kernel}",
     "trace.guessed": "No call was found that runs; the one that came furthest fails here. --call says how to call it:",
     "trace.nothing": "No operation of its own lines was seen: what ran is code of a library.",

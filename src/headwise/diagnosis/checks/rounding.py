@@ -29,6 +29,7 @@ __all__ = ["as_rounded", "erased", "says_root"]
 
 ROOT = re.compile(r"√|根号|平方根|sqrt|square root|scaled[ _-]*dot|缩放点积", re.IGNORECASE)
 # what makes a fraction a whole number
+ZERO = re.compile(r"(?<![\w.])0(?:\.0*)?(?![\w.])")
 ROUNDED = re.compile(r"//|\b(?:int|round|floor|trunc|long|int32|int64)\b")
 # what stands where the whole width is meant
 WHOLE = re.compile(r"\bmup\b|μp|µp|μ-?p|maximal.update|mutransfer|μtransfer|1\s*/\s*\(?(d|dim|head|width|n_embd)",
@@ -84,8 +85,8 @@ def _words(text: str) -> list[tuple[int, str]]:
 
 
 def erased(run: Run, scale: Scale, wanted: float, said: Mapping[str, object]) -> list[Suspect]:
-    """Scores that a number multiplies by 0: all keys have one weight. A number that was rounded down to that is wrong;
-    any other may be raised later, as in a warm-up, and is noted.
+    """Scores that a number multiplies by 0: all keys have one weight. A number that was rounded down to that is wrong,
+    and so is a 0 that stands there; any other may be raised later, as in a warm-up, and is noted.
     """
     for each in scale.factors:
         if each.value == 0 and _is_number(run, each):
@@ -100,7 +101,8 @@ def erased(run: Run, scale: Scale, wanted: float, said: Mapping[str, object]) ->
             )  # fmt: skip
             found = as_rounded(suspect, 0.0, scale.width)
             is_made = any(ROUNDED.search(_source(place)) for place in (suspect.span, suspect.home) if place is not None)
-            return [found if is_made else replace(found, severity="note")]
+            is_written = ZERO.search(entry.operation.span.source) is not None
+            return [found if is_made or is_written else replace(found, severity="note")]
     return []
 
 

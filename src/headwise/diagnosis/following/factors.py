@@ -25,6 +25,10 @@ from headwise.tracing.movement import is_movement
 __all__ = ["Factor", "Scale", "scales"]
 
 
+# with these a softmax that is written by hand begins
+EXPONENTIALS = frozenset({"exp", "exp_"})
+
+
 @dataclass(frozen=True)
 class Factor:
     """An operation that multiplies by a constant."""
@@ -103,7 +107,7 @@ def _way(a: Attention, b: Attention) -> _Way:
     mines, others = (list(each.path) if own is None else own for own, each in zip(found, (a, b), strict=True))
     out = _Way([])
     for mine, other in zip(mines, others, strict=False):
-        if mine is a.softmax:
+        if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
             break
         value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
         if value is None and is_shift(mine):
