@@ -51,9 +51,9 @@ def find(
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
     of it, as `--init` and `--call`; the rest is found. A number in them is first bound to the size that stands at its
-    place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of the same
-    (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure. seconds: of
-    own work, after which no other way is begun.
+    place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of
+    the same (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure.
+    seconds: of own work, after which no other way is begun.
 
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
@@ -71,8 +71,7 @@ def find(
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
     tried_on, failures, has_nan, clock = _copied(target), tuple[Tried, ...](), False, Clock(seconds)
-    ways = ((wish, LONGEST) for wish in _wishes(*given, cross))
-    unfit: Plan | None = None
+    ways, unfit = ((wish, LONGEST) for wish in _wishes(*given, cross)), None
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
         if is_last and (init or call or clock.is_over or not _may_run(failures)):
@@ -86,10 +85,10 @@ def find(
         plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
         missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
         if wish.is_bare:
-            # the sizes of the mask are none of the call's: it may stand as it is all the same
+            # the mask's sizes are none of the call's: it may stand as it is
             unfit = next(iter(plans), None)
             continue
-        if plans and not (unfit is not None and not any(plan.mask for plan in plans)):
+        if plans and (unfit is None or any(plan.mask for plan in plans)):
             return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
         failures = _telling(failures, missed, is_last=is_last, is_whole=bool(given[1].freed))
     if unfit is not None:
