@@ -157,3 +157,12 @@ def test_a_size_that_code_insists_on_stays_and_the_others_vary():
     assert "[B, L, H*d]" in texts(drawn(code, **said))
     assert not any("H*H" in each for each in texts(drawn(code, **said)))
     assert faults(examined(PLACED.format(scale="c**-0.5"), **said)) == [("scale-wrong", True)]
+
+
+def test_masks_that_are_not_declared_are_examined_beside_one_that_is():
+    code = RIGHT.replace("mask=None):", "mask=None, key_padding_mask=None):").replace(
+        "        return self.o(",
+        "        if key_padding_mask is not None:  # (B, S), True is padding\n"
+        "            s = s.masked_fill(~key_padding_mask[:, None, None], -1e4)\n        return self.o(",
+    )
+    assert faults(examined(code)) == faults(examined(code, call=masked(2, 1, 5, 7))) == [("mask-inverted", True)]

@@ -46,15 +46,15 @@ TORCH = ["embed_dim", "num_heads"]
 
 
 class Settings:
-    """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the person said what the
-    mask means. told: the arguments whose meaning the code's words tell. reason: why there is none. is_sized: the
+    """plans: that run, though what they give may be NaN. failures: plans that raise. sure: the mask whose meaning
+    the person said. told: the arguments whose meaning the code's words tell. reason: why there is none. is_sized: the
     person gave sizes as numbers. refused: what they said that cannot be.
     """
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.failures: list[Plan] = []
-        self.sure = False
+        self.sure = ""
         self.told: set[str] = set()
         self.reason = ""
         self.is_sized = False
@@ -62,7 +62,7 @@ class Settings:
 
     def is_sure(self, plan: Plan) -> bool:
         """Whether it is known what the mask of a plan means."""
-        return self.sure or plan.mask in self.told
+        return bool(plan.mask) and (plan.mask == self.sure or plan.mask in self.told)
 
 
 def settings(
@@ -80,16 +80,18 @@ def settings(
     out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
     found = _found(target, namespace, init, call, own, out, work=INNER if is_inner else LONGEST)
     said = found.mask or (None if call is None else call.get("_mask"))
-    out.plans = list(found.plans)
-    out.failures = [each.plan for each in found.failures]
+    out.plans, out.failures = list(found.plans), [each.plan for each in found.failures]
     out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
     if not out.plans and (square := next(filter(None, map(_in_square, out.failures)), None)) is not None:
         out.plans, out.failures = [square], []
     if isinstance(said, Mapping):
-        out.sure = True
+        out.sure = str(said["argument"])
         free = [plan for plan in out.plans if not plan.mask]
         out.plans = [*free, *(_masked(plan, said) for plan in free or out.plans[:1])]
         out.failures = [each for each in out.failures if not each.mask]
+        if not all(is_installed(each) for each in own):
+            others = further_masks(out.plans, target, namespace, own)
+            out.plans += [_intended(each, target, own, out) for each in others if each.mask != out.sure]
     elif out.plans and any(plan.mask for plan in out.plans):
         out.plans = laid_flat(out.plans, target, namespace, own)
         if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, own) for plan in out.plans):
@@ -250,7 +252,7 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own
                     out.plans.append(there)
                 return []
             tried.append((there, done))
-        met = [each for each in tried if _meets_scores(each[1])] or tried
+        met = [each for each in tried if _scores_met(each[1])] or tried
         if any(_is_of_other_keys(done, keys) for _, done in met):
             # what the scores are of has another length than any input, and nothing says which mask that is for
             return []
@@ -284,11 +286,6 @@ def _of_no_kind(
     failure = None if done is None else done.record.failure
     is_kind = failure is not None and re.search(r"bool|dtype|Boolean", str(failure.error)) is not None
     return [furthest] if is_kind else []
-
-
-def _meets_scores(done: Run) -> bool:
-    """Whether a run failed where a mask was laid over scores."""
-    return bool(_scores_met(done))
 
 
 def _is_of_other_keys(done: Run, keys: str) -> bool:

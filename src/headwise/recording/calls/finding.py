@@ -72,8 +72,7 @@ def find(
     given = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
     tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
-    ways = ((wish, LONGEST) for wish in _wishes(*given, cross))
-    unfit: Plan | None = None
+    ways, unfit = ((wish, LONGEST) for wish in _wishes(*given, cross)), None
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
         if is_last and (init or call or budget.is_over or not _may_run(failures)):
@@ -87,10 +86,10 @@ def find(
         plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
         missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
         if wish.is_bare:
-            # the sizes of the mask are none of the call's: it may stand as it is all the same
+            # the mask's sizes are none of the call's: it may stand as it is
             unfit = next(iter(plans), None)
             continue
-        if plans and not (unfit is not None and not any(plan.mask for plan in plans)):
+        if plans and (unfit is None or any(plan.mask for plan in plans)):
             return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
         failures = _telling(failures, missed, is_last=is_last, is_whole=bool(given[1].freed))
     if unfit is not None:
