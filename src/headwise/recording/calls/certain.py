@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.recording.calls.guarding import Guarded
 from headwise.recording.calls.keywords import is_unknown_option
 from headwise.recording.calls.lessons import SHAPE, own_frames
 from headwise.recording.calls.plan import Plan, evaluated
@@ -136,6 +137,35 @@ def _is_wide(error: Exception) -> bool:
     return -1 not in shape and count > 0 and prod(shape) % count == 0 and prod(shape) // count in shape
 
 
+def _failed(plan: Plan, sizes: Mapping[str, int]) -> tuple[Exception | None, Latest]:
+    """The error of a plan at some sizes, None: it runs; and the latest call of torch before it."""
+    with (
+        redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+        torch.enable_grad(),
+        torch.random.fork_rng(devices=()),
+        Guarded(),
+        Latest() as latest,
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            target = plan.build(sizes)
+            args, options = plan.arguments(sizes)
+            target(*args, **options)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the person's
+            return error, latest
+    return None, latest
+
+
+def _is_tied(plan: Plan, sizes: Mapping[str, int]) -> bool:
+    """Whether two widths that a class is built with are one, or one of them is no number."""
+    try:
+        given = [evaluated(each, sizes) for each in plan.init.values() if isinstance(each, str)]
+    except (ValueError, KeyError, TypeError, SyntaxError):
+        return True
+    return len(set(given)) < len(given)
+
+
 def _is_widened(plan: Plan) -> bool:
     """Whether what its own weights made is seen as so many heads of the whole width each, whatever the sizes are; not
     where two widths are one that need not be.
@@ -143,30 +173,14 @@ def _is_widened(plan: Plan) -> bool:
     heads = [each.name for each in plan.symbols if each.meaning == "heads"]
     places = set()
     for probe in range(PROBES):
-        with (
-            redirect_stdout(io.StringIO()),
-            warnings.catch_warnings(),
-            torch.enable_grad(),
-            torch.random.fork_rng(devices=()),
-            Latest() as latest,
-        ):
-            warnings.simplefilter("ignore")
-            try:
-                sizes = plan.sizes(probe)
-                given = [evaluated(each, sizes) for each in plan.init.values() if isinstance(each, str)]
-                if len(set(given)) < len(given):
-                    return False
-                target = plan.build(sizes)
-                args, options = plan.arguments(sizes)
-                target(*args, **options)
-                return False
-            except Exception as error:  # noqa: BLE001  whatever it is, it is the person's
-                found, frames = SHAPE.search(str(error)), own_frames(error)
-                if found is None or not frames:
-                    return False
-                frame, _ = frames[-1]
-                shape, count = [int(each) for each in found[1].split(",")], int(found[2])
-                made = [each for each in tensors(latest.args) if each.numel() == count]
+        sizes = plan.sizes(probe)
+        error, latest = _failed(plan, sizes)
+        found, frames = SHAPE.search(str(error)), [] if error is None else own_frames(error)
+        if found is None or not frames or _is_tied(plan, sizes):
+            return False
+        frame, _ = frames[-1]
+        shape, count = [int(each) for each in found[1].split(",")], int(found[2])
+        made = [each for each in tensors(latest.args) if each.numel() == count]
         if not made or not all(each.grad_fn is not None for each in made) or -1 in shape:
             return False
         if not any(prod(shape) == count * sizes[each] and sizes[each] in shape for each in heads):
@@ -180,22 +194,8 @@ def _is_split_elsewhere(plan: Plan) -> bool:
     axis: as many parts are never there, however long that is.
     """
     for probe in range(PROBES):
-        with (
-            redirect_stdout(io.StringIO()),
-            warnings.catch_warnings(),
-            torch.enable_grad(),
-            torch.random.fork_rng(devices=()),
-            Latest() as latest,
-        ):
-            warnings.simplefilter("ignore")
-            try:
-                sizes = plan.sizes(probe)
-                target = plan.build(sizes)
-                args, options = plan.arguments(sizes)
-                target(*args, **options)
-                return False
-            except Exception as error:  # noqa: BLE001  whatever it is, it is the person's
-                parts = UNPACKED.search(str(error))
+        error, latest = _failed(plan, plan.sizes(probe))
+        parts = UNPACKED.search(str(error))
         if parts is None or latest.name != "split":
             return False
         given = [*latest.args, *latest.options.values(), 0][:3]

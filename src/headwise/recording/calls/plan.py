@@ -201,8 +201,10 @@ def _evaluated(node: ast.AST, sizes: Mapping[str, int]) -> int:
 
 def _key_axis(said: Sequence[Any]) -> int:
     """Which axis of a mask is of the keys: the last one, but where samples come behind tokens, what is before them."""
-    at = next((at for at, each in enumerate(said[1:], 1) if each == "B"), len(said))
-    return at - 1
+    end = len(said) - 1
+    while end > 0 and str(said[end]) == "1":
+        end -= 1
+    return end - 1 if end > 0 and said[end] == "B" else len(said) - 1
 
 
 def _mask(means: str, shape: list[int], sizes: Mapping[str, int], *, keys: int) -> Tensor:
