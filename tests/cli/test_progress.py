@@ -16,6 +16,13 @@ with told("en") as tell:
 print("done")
 """
 
+LOOK = """
+import sys, torch, headwise as hw
+maps = {name: hw.attention_map(torch.randn(1, 2, 9, 4), torch.randn(1, 2, 9, 4)) for name in "ab"}
+hw.look(maps, output=sys.argv[1])
+print("done")
+"""
+
 
 def on_a_terminal(command, **environment) -> tuple[str, str]:
     """What a command writes to stdout, a pipe, and to stderr, a terminal."""
@@ -55,3 +62,12 @@ def test_a_command_leaves_nothing_of_its_bar_behind(tmp_path):
     printed, drawn = on_a_terminal(command)
     assert (Path(printed.removeprefix("Written: ").strip()), page.exists()) == (page, True)
     assert "writing the page" in drawn
+
+
+def test_maps_looked_at_in_python_show_a_bar_on_a_terminal_and_nothing_elsewhere(tmp_path):
+    command = [sys.executable, "-c", LOOK]
+    printed, drawn = on_a_terminal([*command, str(tmp_path / "one.html")])
+    assert printed == "done\n"
+    assert "laying out the maps" in drawn
+    piped = subprocess.run([*command, str(tmp_path / "two.html")], capture_output=True, text=True, check=True)
+    assert (piped.stdout, piped.stderr) == ("done\n", "")

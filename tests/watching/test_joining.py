@@ -70,9 +70,9 @@ def test_generation_joins_into_the_map_of_the_whole_text(name, implementation, c
     for layer in seen:
         assert len(seen.calls(layer)) == 4
         m = seen.joined(layer).dense()
-        assert m.shape[:3] == (2, 4, 7)
-        assert m[..., 7:].abs().max() == 0 if m.shape[-1] > 7 else True
-        maps.append(m[..., :7])
+        # of a static cache without the room that is not filled yet
+        assert m.shape == (2, 4, 7, 7)
+        maps.append(m)
     assert_within_budget(*(torch.cat([t.flatten() for t in each]) for each in (maps, exact, plain)))
 
 

@@ -73,7 +73,7 @@ def plot(
             unread = [("--layer", layer), ("--head", head), ("--token", token)]
             if given := [name for name, value in unread if value is not None]:
                 raise refusal("refuse.view_of_all", view=view, given=", ".join(given))
-            figure = page.plot_all(view=view, scale=scale if scale is not None else "log")
+            figure = page.plot_all(view=view, scale=scale if scale is not None else "log", progress=tell)
         else:
             chosen = scale if scale is not None else "linear"
             figure = page.plot(view=view, layer=layer or 0, head=head, token=token, scale=chosen).figure

@@ -1,56 +1,7 @@
-"""What is being done, said on stderr while it takes time, with a bar of how far it has come; only on a terminal."""
+"""What a command is doing, on stderr while it takes time; see `headwise.wording.bar`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-
-from headwise.wording import say
-from headwise.wording.screen import visible
+from headwise.wording.bar import told
 
 __all__ = ["told"]
-
-
-@contextmanager
-def told(lang: str) -> Iterator[Callable[[str, Mapping[str, object]], None]]:
-    """A block in which the function given says each slow step, beside a bar; nothing where no one watches.
-
-    "done" and "total" among the values of a step tell how far it has come; without them the bar only moves.
-    """
-    if not _is_watched():
-        yield _silent
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(say("step.starting", lang=lang), total=None)
-        now = ""
-
-        def tell(key: str, values: Mapping[str, object]) -> None:
-            nonlocal now, task
-            done, total = (values.get(name) for name in ("done", "total"))
-            if key != now:
-                # a bar of its own, since one that has a total cannot lose it
-                progress.remove_task(task)
-                spoken = {name: value for name, value in values.items() if name not in ("done", "total")}
-                task = progress.add_task(visible(say(key, lang=lang, **spoken)), total=None)
-                now = key
-            if isinstance(done, int) and isinstance(total, int) and total > 0:
-                progress.update(task, completed=done, total=total)
-
-        yield tell
-
-
-def _is_watched() -> bool:
-    """Whether stderr is a terminal that can redraw a line."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal
-
-
-def _silent(key: str, values: Mapping[str, object]) -> None:
-    """Tell nobody."""

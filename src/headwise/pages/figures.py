@@ -18,6 +18,7 @@ from headwise.pages.picture import fonts_for
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
+    from headwise.pages.models import Progress
     from headwise.pages.page import Page
 
 __all__ = ["SCALES", "check", "draw_all", "draw_head", "figure_of", "heading", "label", "tokens_of"]
@@ -54,15 +55,18 @@ def draw_head(page: Page, *, layer: int, head: int | None, scale: str, ax: Any =
     return ax
 
 
-def draw_all(page: Page, *, scale: str) -> Any:
+def draw_all(page: Page, *, scale: str, tell: Progress) -> Any:
     """Every head of every layer as a small map: a matplotlib Figure."""
     check(page, 0, None, scale)
     heads = max(layer.made.shape[1] for layer in page.layers)
     count = len(page.layers)
     figure = figure_of((0.62 * heads + 0.8, 0.62 * count + 0.7))
     axes = figure.subplots(count, heads, squeeze=False)
-    for n, (layer, row) in enumerate(zip(page.layers, axes, strict=True)):
-        codes = thumbs(layer.made, page.sample)
+    codes_of_all = []
+    for n, layer in enumerate(page.layers):
+        tell("step.maps", {"done": n, "total": count})
+        codes_of_all.append(thumbs(layer.made, page.sample))
+    for n, (codes, row) in enumerate(zip(codes_of_all, axes, strict=True)):
         for head, ax in enumerate(row):
             ax.set_axis_off()
             if head < len(codes):

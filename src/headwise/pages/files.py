@@ -98,7 +98,7 @@ def write_page(
     if form == ".html":
         page.save(file, force=force, max_mb=max_mb, progress=tell)
         return
-    save_figure(page.plot_all(scale=scale), file, force=force)
+    save_figure(page.plot_all(scale=scale, progress=tell), file, force=force)
 
 
 def write_text(text: str, unfinished: Path, tell: Progress) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -18,6 +19,7 @@ from headwise.pages.requests import check_places, check_request
 from headwise.pages.walk import Walk
 from headwise.pages.words import Token, Word, find, read_words
 from headwise.wording import say
+from headwise.wording.bar import told
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -179,7 +181,8 @@ def look(
     None: the head of the strongest link shown. tokens, of maps: their texts, or their names in a vocabulary, a list of
     them for each sample, or {"queries": ..., "keys": ...}; None: numbers. output: a file to write too, whose suffix
     says how (.html, .png, .svg, .pdf, .json, .txt; of maps, all but the last two); one that exists is kept unless
-    `force`. lang: "en" or "zh". progress: is told of each slow step.
+    `force`. lang: "en" or "zh". progress: is told of each slow step;
+    None: nobody, but maps that are written show a bar on stderr where that is a terminal.
 
     What cannot be used raises a Refusal (an InputError), one sentence long.
 
@@ -195,7 +198,7 @@ def look(
     if not isinstance(text, str | tuple):
         if model is not None:
             raise ArgumentError("model reads a text, and these maps have been made already: leave it out")
-        return _page(text, tokens, query, (_numbers(layer), _numbers(head)), file, force, lang, tell)
+        return _page(text, tokens, query, (_numbers(layer), _numbers(head)), file, force, lang, progress)
     if tokens is not None:
         raise ArgumentError("tokens are of maps; those of a text come from the model's tokenizer: leave them out")
     if isinstance(text, tuple) and (len(text) != 2 or not all(isinstance(each, str) for each in text)):
@@ -270,14 +273,16 @@ def looked(asked: Asked, tell: Progress) -> Look:
 
 def _page(
     maps: Maps, tokens: Tokens | None, query: str | None, where: tuple[list[int], list[int]], file: Path | None,
-    force: bool, lang: str, tell: Progress,
+    force: bool, lang: str, progress: Progress | None,
 ) -> Page:  # fmt: skip
     from headwise.pages.subjects import page_of_maps
 
     page = page_of_maps(maps, tokens=tokens, query=query, layer=where[0], head=where[1], lang=lang)
     if file is not None:
-        tell("step.writing", {"file": file})
-        write_page(page, file, force=force, tell=tell)
+        # a text is looked at in a moment, long maps are not
+        with told(lang) if progress is None else nullcontext(progress) as tell:
+            tell("step.writing", {"file": file})
+            write_page(page, file, force=force, tell=tell)
     return page
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from headwise.pages.files import MAX_MB, write_text
 from headwise.pages.models import Progress, silent
 from headwise.pages.sides import Side
 from headwise.wording import LANGUAGES, refusal
+from headwise.wording.bar import told
 from headwise.written import write_whole
 
 if TYPE_CHECKING:
@@ -120,10 +122,14 @@ class Page:
         self, path: str | os.PathLike[str], *, force: bool = False, max_mb: float = MAX_MB,
         progress: Progress | None = None,
     ) -> Path:  # fmt: skip
-        """Write the page, whole or not at all; a file that exists is kept unless `force`. The file."""
-        tell = progress if progress is not None else silent
-        file, text = Path(path), self.html(max_mb=max_mb, progress=tell)
-        write_whole(file, lambda unfinished: write_text(text, unfinished, tell), force=force)
+        """Write the page, whole or not at all; a file that exists is kept unless `force`. The file.
+
+        progress: is told of each layer; None: a bar on stderr, where that is a terminal.
+        """
+        file = Path(path)
+        with self._telling(progress) as tell:
+            text = self.html(max_mb=max_mb, progress=tell)
+            write_whole(file, lambda unfinished: write_text(text, unfinished, tell), force=force)
         return file
 
     def plot(
@@ -141,14 +147,20 @@ class Page:
 
         return draw_view(self, view, layer=layer, head=head, token=token, scale=scale, ax=ax)
 
-    def plot_all(self, *, view: str = "overview", scale: str = "log") -> Any:
+    def plot_all(self, *, view: str = "overview", scale: str = "log", progress: Progress | None = None) -> Any:
         """Every head of every layer as a matplotlib Figure.
 
         view: "overview", a small map of each, or "statistics", the mean entropy and distance of each in tables.
+        progress: is told of each layer; None: a bar on stderr, where that is a terminal.
         """
         from headwise.pages.views import draw_view_of_all
 
-        return draw_view_of_all(self, view, scale=scale)
+        with self._telling(progress) as tell:
+            return draw_view_of_all(self, view, scale=scale, tell=tell)
+
+    def _telling(self, progress: Progress | None) -> AbstractContextManager[Progress]:
+        """What is told of each slow step: what was given, or a bar on stderr where that is a terminal."""
+        return told(self.lang) if progress is None else nullcontext(progress)
 
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without what was said of the first."""

@@ -17,6 +17,7 @@ from headwise.pages.picture import fonts_for
 from headwise.wording import say
 
 if TYPE_CHECKING:
+    from headwise.pages.models import Progress
     from headwise.pages.page import Page
 
 __all__ = ["VIEWS", "VIEWS_OF_ALL", "draw_view", "draw_view_of_all"]
@@ -50,11 +51,11 @@ def draw_view(
     return draw_sums(page, view=view, layer=layer, head=head, ax=ax)
 
 
-def draw_view_of_all(page: Page, view: str, *, scale: str) -> Any:
+def draw_view_of_all(page: Page, view: str, *, scale: str, tell: Progress) -> Any:
     """One view of all layers as a matplotlib Figure; see `Page.plot_all`."""
     if view not in VIEWS_OF_ALL:
         raise ArgumentError(f"view must be one of {', '.join(VIEWS_OF_ALL)} for all layers; got {view!r}")
-    return draw_all(page, scale=scale) if view == "overview" else draw_statistics(page)
+    return draw_all(page, scale=scale, tell=tell) if view == "overview" else draw_statistics(page, tell=tell)
 
 
 @torch.no_grad()
@@ -141,10 +142,13 @@ def draw_sums(page: Page, *, view: str, layer: int, head: int | None, ax: Any = 
 
 
 @torch.no_grad()
-def draw_statistics(page: Page) -> Any:
+def draw_statistics(page: Page, *, tell: Progress) -> Any:
     """The mean entropy and the mean distance of every head, as two tables: a matplotlib Figure."""
     check(page, 0, None, "linear")
-    means = [mean_of_some(entropies(layer.made, page.sample), 1) for layer in page.layers]
+    means = []
+    for n, layer in enumerate(page.layers):
+        tell("step.maps", {"done": n, "total": len(page.layers)})
+        means.append(mean_of_some(entropies(layer.made, page.sample), 1))
     distances = [layer.made.distance()[page.sample].float().cpu() for layer in page.layers]
     # a head that looks at nothing has neither
     entropy = [mean.where(mean != NOTHING, math.inf).tolist() for mean in means]

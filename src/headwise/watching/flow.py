@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
@@ -11,11 +14,14 @@ from headwise.maps.files import LoadedMaps
 from headwise.maps.naming import LONGEST_LIST
 from headwise.watching.seen import Seen
 from headwise.watching.sequences import layers_of
+from headwise.wording.bar import told
 
 __all__ = ["rollout"]
 
 # entries of one strip of a map that are in memory at once
 STRIP = 1 << 22
+# maps of more entries than this are read with a bar, where stderr is a terminal
+LONG = 1 << 26
 # as many rows are read alone, in place of a pass over all of them
 FEW = 16
 
@@ -66,9 +72,15 @@ def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -
         raise ArgumentError(f"token must lie in {-L}..{L - 1}, as there are L={L} tokens; got {token}")
     share = torch.zeros(B, L, dtype=maps[0].dtype, device=maps[0].device)
     share[:, token] = 1.0
-    for layer in reversed(maps):
-        share = _through(layer, share.to(layer.device, layer.dtype))
+    with told("en") if len(maps) * L * L > LONG else nullcontext(_silent) as tell:
+        for done, layer in enumerate(reversed(maps)):
+            tell("step.maps", {"done": done, "total": len(maps)})
+            share = _through(layer, share.to(layer.device, layer.dtype))
     return share
+
+
+def _silent(key: str, values: Mapping[str, object]) -> None:
+    """Tell nobody."""
 
 
 def _through(layer: AttentionMap, share: Tensor) -> Tensor:

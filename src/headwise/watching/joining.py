@@ -64,7 +64,7 @@ def _keys(name: str, steps: list[Record]) -> Keys:
         for keys, fault in found:
             bad = next((n for n, step in enumerate(steps) if not _agrees(step, keys, keys.starts[n])), None)
             if bad is None and not fault:
-                return keys
+                return keys._replace(k=keys.k[:, :, : _filled(steps)]) if keys.starts == [0] * len(steps) else keys
             if bad is not None:
                 size = steps[bad].k.shape[2]
                 fault = f"the {size} keys of call {bad} are not among the {keys.k.shape[2]} of the whole"
@@ -106,6 +106,18 @@ def _no_growth(steps: list[Record]) -> str:
         if more != step.q.shape[2]:
             return f"call {n} has {step.q.shape[2]} queries, and {more} {what} more than call {n - 1}"
     return ""
+
+
+def _filled(steps: list[Record]) -> int:
+    """How many of the keys of the last step belong to the sequence: of a buffer of one size, those seen by then."""
+    size = steps[-1].k.shape[2]
+    if any(step.k.shape[2] != size for step in steps):
+        return size
+    masks = [_visible(step) for step in steps]
+    # the keys of another sequence
+    if all(_is_alike(mask, masks[0]) for mask in masks):
+        return size
+    return max(map(_end, masks))
 
 
 def _is_alike(mask: Tensor, first: Tensor) -> bool:

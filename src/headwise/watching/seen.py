@@ -103,8 +103,8 @@ class Seen(Mapping[str, Any]):
     def joined(self, name: str) -> AttentionMap:
         """The calls of one module on one growing sequence as one map: that of the whole sequence at once.
 
-        The rows of all steps stand below each other, over the keys of the last step; a key that came after a step is
-        hidden from it. name: as `find` takes it.
+        The rows of all steps stand below each other, over the keys of the last step, of a static cache those that
+        are filled; a key that came after a step is hidden from it. name: as `find` takes it.
         """
         name = self._found(name)
         if self._keep is not None:

@@ -43,6 +43,7 @@ CHINESE: dict[str, str] = {
     "step.links": "寻找最强的连接",
     "step.writing": "写入 {file}",
     "step.bytes": "写入网页",
+    "step.maps": "读取各张图",
     "step.carrying": "排布各张图",
     "step.reading": "读入 {file}",
     "step.proving": "转换这一层，并与来源比较",

@@ -43,6 +43,7 @@ ENGLISH: dict[str, str] = {
     "step.links": "looking for the strongest links",
     "step.writing": "writing {file}",
     "step.bytes": "writing the page",
+    "step.maps": "reading the maps",
     "step.carrying": "laying out the maps",
     "step.reading": "reading {file}",
     "step.proving": "converting the layer and comparing it with its source",
