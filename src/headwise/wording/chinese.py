@@ -114,10 +114,10 @@ CHINESE: dict[str, str] = {
     "trace.meaning.queries": "查询长度",
     "trace.meaning.keys": "键长度",
     "trace.meaning.heads": "头数",
-    "trace.meaning.head_width": "每头宽度",
-    "trace.meaning.width": "模型宽度",
+    "trace.meaning.head_width": "每个头的维度",
+    "trace.meaning.width": "模型维度",
     "trace.meaning.key_heads": "键/值头数",
-    "trace.meaning.value_width": "值宽度",
+    "trace.meaning.value_width": "值的维度",
     "trace.meaning.groups": "每个键头对应的查询头数",
     "trace.meaning.parameter": "参数",
     # targets and the child process
