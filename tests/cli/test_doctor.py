@@ -77,7 +77,7 @@ def test_json_says_why_nothing_was_examined(headwise, file):
 def test_what_was_examined_is_told_in_words(headwise, file):
     done = headwise("doctor", f"{file(SOUND)}:Attention")
     text = " ".join(done.stdout.split())
-    assert "Examined: self-attention; the output against softmax(q·kᵀ/√d)·v of its own q, k, v;" in text
+    assert "Examined: self-attention; how the weights follow from the scores (softmax(q·kᵀ/√d)); the output" in text
     assert "a mask, decoding with a cache (it takes none)" in text
     assert not any(name in text for name in ("ideal", "state_dict", "divisibility"))
 

@@ -42,7 +42,7 @@ CHANGES: dict[str, Callable[[Tensor], Any]] = {
 
 
 def changed(t: Tensor) -> Tensor:
-    return ~t if t.dtype is torch.bool else t.flip(-1) + torch.arange(t.shape[-1]) % 2
+    return ~t if t.dtype is torch.bool else t.flip(-1)
 
 
 @pytest.mark.parametrize("backend", ["auto", "blockwise", "reference"])

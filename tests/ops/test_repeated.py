@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import headwise as hw
-from headwise.errors import ArgumentError, AttentionError, BackendError, ShapeError
+from headwise.errors import ArgumentError, BackendError, ShapeError
 from headwise.ops import repeated, sdpa
 from tests.cases import MASKS, SHAPES, Shape, tensors
 
@@ -67,33 +67,33 @@ def test_what_is_known_depends_on_the_mask_and_its_sizes() -> None:
 
 
 WRONG = {
-    "scale": ({"scale": 1.0}, {"scale": True}, ArgumentError, "scale must be a plain number, but bool"),
-    "dropout": ({}, {"dropout": False}, ArgumentError, "dropout must be a plain number, but bool"),
-    "generator": ({}, {"generator": torch.Generator()}, ArgumentError, "generator= feeds dropout"),
+    "scale": ({"scale": 1.0}, {"scale": True}, "scale must be a plain number, but bool"),
+    "dropout": ({}, {"dropout": False}, "dropout must be a plain number, but bool"),
+    "generator": ({}, {"generator": torch.Generator()}, "generator= feeds dropout"),
     "backend": ({}, {"backend": "flash"}, ArgumentError, 'got "flash"'),
-    "softcap": ({}, {"softcap": 2.0, "backend": "sdpa"}, BackendError, "torch's kernels have no softcap"),
-    "sink": ({}, {"sink": torch.zeros(5)}, ShapeError, r"sink must be \(Hq=6,\)"),
+    "softcap": ({}, {"softcap": 2.0, "backend": "sdpa"}, "torch's kernels have no softcap"),
+    "sink": ({}, {"sink": torch.zeros(5)}, r"sink must be \(Hq=6,\)"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_call_is_refused_after_a_right_one_of_its_shapes(case: str) -> None:
-    right, wrong, error, sentence = WRONG[case]
+    right, wrong, sentence = WRONG[case]
     q, k, v = tensors(EVEN)
     hw.attention(q, k, v, **right)
     assert known(q, k, v, **right)
-    with pytest.raises(error, match=sentence):
+    with pytest.raises((ArgumentError, BackendError, ShapeError), match=sentence):
         hw.attention(q, k, v, **wrong)
 
 
 def test_other_dtypes_are_refused_after_a_right_call_of_their_shapes() -> None:
     q, k, v = tensors(EVEN)
     hw.attention(q, k, v)
-    with pytest.raises(AttentionError, match="float64"):
+    with pytest.raises(ArgumentError, match="float64"):
         hw.attention(q, k.double(), v)
-    with pytest.raises(AttentionError, match="int64"):
+    with pytest.raises(ArgumentError, match="int64"):
         hw.attention(q.long(), k.long(), v.long())
-    with pytest.raises(AttentionError, match="Hk=4 must divide Hq=6"):
+    with pytest.raises(ShapeError, match="Hk=4 must divide Hq=6"):
         hw.attention(q, *(t[:, :1].expand(-1, 4, -1, -1) for t in (k, v)))
 
 

@@ -32,16 +32,17 @@ def run_parts(work: Callable[[Part], None], parts: Sequence[Part], *, most: int)
         begun.wait()
 
     with ThreadPoolExecutor(threads, thread_name_prefix="headwise", initializer=begin) as pool:
-        jobs = []
+        jobs, has_begun = [], False
         try:
             jobs += [pool.submit(work, part) for part in parts]
             begun.wait()
-        except BaseException:
-            # a thread that could not start, or an interrupt: the others need not wait for it
-            begun.abort()
-            raise
-        # what a thread sets for itself is also what torch gives to threads that start later
-        torch.set_num_threads(before)
+            has_begun = True
+        finally:
+            # after a thread that could not start, or an interrupt, the others need not wait for it
+            if not has_begun:
+                begun.abort()
+            # what a thread sets for itself is also what torch gives to threads that start later
+            torch.set_num_threads(before)
         try:
             for job in jobs:
                 job.result()

@@ -63,8 +63,9 @@ def run(call: Call) -> Tensor:
     # an open number of heads compares to a symbol, which is no bool
     is_grouped = True if call.groups > 1 else False  # noqa: SIM210
     raw = out = _attend(at, call, is_grouped)
-    is_clean = at.attn_mask is not None and _is_eager_on_cpu(call.q) and is_unharmed(out, at.k)
-    if not is_clean and call.mask is not None and _is_eager_on_cpu(call.q):
+    is_asked = at.attn_mask is not None and _is_eager_on_cpu(call.q)
+    is_clean = is_asked and is_unharmed(out, at.k)
+    if is_asked and not is_clean and call.mask is not None:
         # what is masked for every query may hold NaN or inf, which the kernel multiplies by 0
         at = _without_hidden_keys(at, call)
         raw = out = _attend(at, call, is_grouped)
