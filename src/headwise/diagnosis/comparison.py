@@ -13,7 +13,7 @@ from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import LAYERS, Seen
-from headwise.diagnosis.observation import changed_at, observed
+from headwise.diagnosis.observation import changed, observed
 from headwise.diagnosis.proving import distance, near
 from headwise.diagnosis.tried import Missed, Tried
 from headwise.ops.reference import attention as definition
@@ -90,7 +90,7 @@ def _is_read(done: Run, context: Seen, rerun: Callable[..., Run]) -> bool:
     def moved(made: Any) -> Any:
         return made + torch.arange(made.numel(), dtype=made.dtype).cos().reshape(made.shape)
 
-    then = rerun(changed_at(done, context, moved))
+    then = rerun(changed(done, [(context, moved)]))
     pairs = zip(tensors(done.record.result), tensors(then.record.result), strict=False)
     return then.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
 

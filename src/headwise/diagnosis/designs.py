@@ -29,8 +29,8 @@ __all__ = ["DEFINITION", "DESIGNS", "OWN", "TORCH_LAYER", "TORCH_STEP", "Design"
 
 @dataclass(frozen=True)
 class Design:
-    """One way from scores to weights. name: as the field calls it. source: who described it. example: the expression
-    that makes the weights of `scores`. matches: whether what was observed follows it.
+    """One way from scores to weights. name: as the field calls it. source: who described it. example: the context, made
+    of q, k, v and `scores` = q·kᵀ; a test runs it. matches: whether what was observed follows it.
     """
 
     name: str
@@ -52,27 +52,28 @@ TORCH_STEP = "torch scaled_dot_product_attention"
 TORCH_LAYER = "torch nn.MultiheadAttention"
 OWN = "headwise"
 DESIGNS = (
-    Design(DEFINITION, "", "(scores * scale).softmax(-1)", is_definition),
-    Design("softmax(c·q·kᵀ)", "", "(scores * 0.3).softmax(-1)", is_scaled_otherwise),
-    Design("additive scores", "arXiv:1409.0473", "weight @ (q + k).tanh()", is_additive),
-    Design("bias that inputs do not change", "arXiv:1910.10683, arXiv:2108.12409", "(scores + bias).softmax(-1)",
-           is_biased),
+    Design(DEFINITION, "", "(scores * scale).softmax(-1) @ v", is_definition),
+    Design("softmax(c·q·kᵀ)", "", "(scores * temperature).softmax(-1) @ v", is_scaled_otherwise),
+    Design("additive scores", "arXiv:1409.0473",
+           "((q[..., :, None, :] + k[..., None, :, :]).tanh() @ weight).softmax(-1) @ v", is_additive),
+    Design("bias that inputs do not change", "arXiv:1910.10683, arXiv:2108.12409",
+           "(scores * scale + bias).softmax(-1) @ v", is_biased),
     Design("softmax with a sink", "arXiv:2309.17453",
-           "torch.cat([scores * scale, sink], -1).softmax(-1)[..., :-1]", is_sunk),
-    Design("capped scores", "arXiv:2408.00118", "(2 * (scores * scale / 2).tanh()).softmax(-1)", is_capped),
+           "torch.cat([scores * scale, sink.expand(scores[..., :1].shape)], -1).softmax(-1)[..., :-1] @ v", is_sunk),
+    Design("capped scores", "arXiv:2408.00118", "(2 * (scores * scale / 2).tanh()).softmax(-1) @ v", is_capped),
     Design("scores with further terms", "arXiv:1803.02155, arXiv:1901.02860",
-           "(scores * scale + q @ relative.mT).softmax(-1)", has_further_terms),
-    Design("softmax normalised after the weighted sum", "arXiv:1805.02867", "(scores * scale).exp()",
-           is_normalised_late),
+           "((scores + q @ relative.mT) * scale).softmax(-1) @ v", has_further_terms),
+    Design("softmax normalised after the weighted sum", "arXiv:1805.02867",
+           "(e := (scores * scale).exp()) @ v / e.sum(-1, keepdim=True)", is_normalised_late),
     Design("queries that share keys out", "arXiv:2006.15055",
-           "torch.nn.functional.normalize((scores * scale).softmax(-2), p=1, dim=-1)", is_shared_among_queries),
+           "torch.nn.functional.normalize((scores * scale).softmax(-2), p=1, dim=-1) @ v", is_shared_among_queries),
     Design("sums of softmaxes", "arXiv:2003.02436, arXiv:2410.05258",
-           "(scores * scale).softmax(-1) - 0.3 * scores.softmax(-1)", is_mixed),
-    Design("sigmoid attention", "arXiv:2409.04431", "(scores * scale).sigmoid()", is_sigmoid),
-    Design("ReLU attention", "arXiv:2309.08586", "scores.relu() / scores.shape[-1]", is_relu),
-    Design("squared ReLU attention", "arXiv:2202.10447", "scores.relu() ** 2", lambda seen: is_relu(seen, power=2)),
-    Design("normalised ReLU attention", "arXiv:2104.07012", "scores.relu() / scores.relu().sum(-1, keepdim=True)",
-           is_shared_relu),
-    Design("q·kᵀ without a softmax", "arXiv:2102.11174", "scores * scale", is_unshared),
-    Design("retention", "arXiv:2307.08621", "scores * decay", is_decayed),
+           "((scores * scale).softmax(-1) - temperature * (q @ v.mT * scale).softmax(-1)) @ v", is_mixed),
+    Design("sigmoid attention", "arXiv:2409.04431", "(scores * scale).sigmoid() @ v", is_sigmoid),
+    Design("ReLU attention", "arXiv:2309.08586", "scores.relu() / scores.shape[-1] @ v", is_relu),
+    Design("squared ReLU attention", "arXiv:2202.10447", "scores.relu() ** 2 @ v", lambda seen: is_relu(seen, power=2)),
+    Design("normalised ReLU attention", "arXiv:2104.07012",
+           "scores.relu() / (scores.relu().sum(-1, keepdim=True) + 1e-6) @ v", is_shared_relu),
+    Design("q·kᵀ without a softmax", "arXiv:2102.11174", "scores * scale @ v", is_unshared),
+    Design("retention", "arXiv:2307.08621", "scores * decay @ v", is_decayed),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from headwise.diagnosis.following.replacing import Site, site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import Seen
 
-__all__ = ["SHARES", "Observation", "changed_at", "observed", "softmaxes_of"]
+__all__ = ["SHARES", "Observation", "changed", "observed", "softmaxes_of"]
 
 # by what the scores are multiplied besides, to see how the weights answer: evenly about 1
 SHARES = (0.5, 1.0, 1.5)
@@ -67,10 +67,10 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     if entry is None:
         return None
     products, softmaxes = [*filter(is_scores, attention.path), *_scored(attention)], softmaxes_of(attention)
-    runs = [run if share == 1 else rerun(_times_all(run, products, share)) for share in SHARES]
+    runs = [run if share == 1 else rerun(changed(run, _times(products, share))) for share in SHARES]
     seeded = rerun(seed=1)
-    doubled = rerun(_times_all(run, softmaxes, 2.0)) if softmaxes else run
-    fixed = rerun({**_times_all(run, products, SHARES[-1]), **_kept_all(run, softmaxes)}) if softmaxes else run
+    doubled = rerun(changed(run, _times(softmaxes, 2.0))) if softmaxes else run
+    fixed = rerun(changed(run, [*_times(products, SHARES[-1]), *_kept(softmaxes)])) if softmaxes else run
     measured = scales(run, seeded) if seeded.record.failure is None else []
     scale = next((each for each in measured if each.attention.context.at == attention.context.at), None)
     every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, fixed, seeded)]
@@ -78,49 +78,45 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     return _observed(run, attention, entry, others, scale) if len(others) == len(every) else None
 
 
-def changed_at(run: Run, entry: Seen, change: Callable[[Any], Any]) -> dict[Site, Callable[..., Any]]:
-    """A stand-in, good for one run, that changes what an operation gives, and not its line at another turn."""
-    return {site_of(entry.operation): _Changed(entry.function, {_turn(run, entry)}, change)}
+Changes = list[tuple[Seen, Callable[[Any], Any]]]
+
+
+def changed(run: Run, changes: Changes) -> dict[Site, Callable[..., Any]]:
+    """Stand-ins, good for one run, that change what operations give, and not what their lines give at other turns."""
+    out: dict[Site, _Changed] = {}
+    for entry, change in changes:
+        site = site_of(entry.operation)
+        turns = [each.at for each in run.seen if site_of(each.operation) == site]
+        known = out.setdefault(site, _Changed(entry.function, {}, len(turns)))
+        known.changes[turns.index(entry.at)] = change
+    return dict(out)
 
 
 @dataclass(eq=False)
 class _Changed:
-    """Calls a function, and changes what it gives at some of its turns."""
+    """Calls a function, and changes what it gives at some of its turns. count: how many turns there are in one call of
+    the target, before which another call may have come.
+    """
 
     function: Callable[..., Any]
-    turns: set[int]
-    change: Callable[[Any], Any]
-    count: int = 0
+    changes: dict[int, Callable[[Any], Any]]
+    count: int
+    calls: int = 0
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        made, turn = self.function(*args, **options), self.count
-        self.count += 1
-        return self.change(made) if turn in self.turns else made
+        made, change = self.function(*args, **options), self.changes.get(self.calls % self.count)
+        self.calls += 1
+        return made if change is None else change(made)
 
 
-def _turn(run: Run, entry: Seen) -> int:
-    """How often the line of an operation had run before it."""
-    site = site_of(entry.operation)
-    return sum(site_of(each.operation) == site for each in run.seen[: run.seen.index(entry)])
+def _times(entries: Sequence[Seen], share: float) -> Changes:
+    return [(each, lambda made: made * share) for each in entries]
 
 
-def _times_all(run: Run, entries: Sequence[Seen], share: float) -> dict[Site, Callable[..., Any]]:
-    out: dict[Site, _Changed] = {}
-    for each in entries:
-        site = site_of(each.operation)
-        known = out.setdefault(site, _Changed(each.function, set(), lambda made: made * share))
-        known.turns.add(_turn(run, each))
-    return dict(out)
-
-
-def _kept_all(run: Run, entries: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
-    """Stand-ins that give what softmaxes gave, whatever they take."""
-    out: dict[Site, Callable[..., Any]] = {}
-    for entry in entries:
-        value = entry.operation.outputs[0].value
-        if value is not None:
-            out |= changed_at(run, entry, partial(_instead, value))
-    return out
+def _kept(entries: Sequence[Seen]) -> Changes:
+    """Each gives what it gave before, whatever it takes."""
+    values = [(each, each.operation.outputs[0].value) for each in entries]
+    return [(each, partial(_instead, value)) for each, value in values if value is not None]
 
 
 def _instead(value: Tensor, made: Tensor) -> Tensor:
