@@ -31,8 +31,14 @@ def statistics() -> Cases:
     yield of_all(at, "look", _looked, target=6)
 
 
-def of_one(at: Shape, name: str, read: Callable[[AttentionMap], Tensors], *, target: float) -> Case:
-    """A reading of a map that has computed nothing yet, beside one forward of SDPA."""
+def of_one(
+    at: Shape, name: str, read: Callable[[AttentionMap], Tensors], *, target: float,
+    dense: Callable[[AttentionMap], Tensors] | None = None,
+) -> Case:  # fmt: skip
+    """A reading of a map that has computed nothing yet, beside one forward of SDPA.
+
+    dense: the reading whose definition it is held against; None: its own.
+    """
     q, k, v, _ = inputs(at, torch.float32)
 
     def ours() -> Tensors:
@@ -40,7 +46,11 @@ def of_one(at: Shape, name: str, read: Callable[[AttentionMap], Tensors], *, tar
             return read(attention_map(q, k))
 
     def check() -> None:
-        compare("ours", ours(), *(by_head(DENSE[read], q, k, dtype=dtype) for dtype in (torch.float64, torch.float32)))
+        compare(
+            "ours",
+            ours(),
+            *(by_head(DENSE[dense or read], q, k, dtype=dtype) for dtype in (torch.float64, torch.float32)),
+        )
 
     return Case(name, "SDPA forward", str(at), "float32", ours, _sdpa(q, k, v), check, TIMES, target, is_long=True)
 
