@@ -81,7 +81,7 @@ def summarize(call: Call, others: Sequence[Statistic] = ()) -> Summary:
         for whole, part in zip(summary.sums, block.sums, strict=True):
             block.of_rows(whole).copy_(part)
         add_columns(summary.received, block, block.share)
-        mass = block.powers.sum(-1).mul_(block.share)
+        mass = block.total * block.share
         if has_infinite:
             # 0·(-inf) is NaN, and such a pair adds nothing
             block.shifted.clamp_(min=torch.finfo(mass.dtype).min)
