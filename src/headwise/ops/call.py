@@ -155,8 +155,9 @@ class Call:
 def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:
     """A mask as bool, broadcastable to (B, Hq, Lq, Lk) and no larger than it must be; a small one is kept."""
     key = ("allowed", *sizes, device)
-    is_small = lambda allowed: allowed.numel() <= MOST_PAIRS_KEPT  # noqa: E731
-    return derived(mask, key, lambda: mask.allows(Grid.whole(sizes, device)), keeps=is_small)
+    return derived(
+        mask, key, lambda: mask.allows(Grid.whole(sizes, device)), keeps=lambda t: t.numel() <= MOST_PAIRS_KEPT
+    )
 
 
 def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Call:
