@@ -1,12 +1,14 @@
-"""The list of kinds in docs/doctor.md, made of what the doctor says: python -m tests.diagnosis.kinds writes it."""
+"""The lists of kinds and designs in docs/doctor.md, made of what the doctor says: python -m tests.diagnosis.kinds."""
 
 import re
 from pathlib import Path
 
+from headwise.diagnosis.designs import DESIGNS
 from headwise.diagnosis.diagnosis import KINDS
 from headwise.wording import LANGUAGES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "doctor.md"
+DESIGNS_PLACE = re.compile(r"(<!-- designs: [^\n]*-->\n).*?(<!-- end of designs -->)", re.DOTALL)
 PLACE = re.compile(r"(<!-- kinds: [^\n]*-->\n).*?(<!-- end of kinds -->)", re.DOTALL)
 
 
@@ -17,8 +19,17 @@ def listed() -> str:
     return "\n".join(["| kind | what |", "|---|---|", *lines]) + "\n"
 
 
+def designs() -> str:
+    """A row for each design: its name, its source and its formula."""
+    sources = [", ".join(f"[{one}](https://arxiv.org/abs/{one[6:]})" for one in each.source.split(", ") if one)
+               for each in DESIGNS]  # fmt: skip
+    lines = [f"| {each.name} | {source} | `{each.example}` |" for each, source in zip(DESIGNS, sources, strict=True)]
+    return "\n".join(["| design | source | context, of scores = q·kᵀ |", "|---|---|---|", *lines]) + "\n"
+
+
 def with_list(text: str) -> str:
-    """The document with the list as it should be."""
+    """The document with the lists as they should be."""
+    text = DESIGNS_PLACE.sub(lambda place: place[1] + designs() + place[2], text)
     return PLACE.sub(lambda place: place[1] + listed() + place[2], text)
 
 

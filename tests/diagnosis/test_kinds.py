@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 
 from headwise.diagnosis.diagnosis import KINDS, Diagnosis, Finding
-from tests.diagnosis.kinds import DOCUMENT, listed, with_list
+from tests.diagnosis.kinds import DOCUMENT, designs, listed, with_list
 from tests.diagnosis.mutants import HERE
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -12,6 +12,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 def test_the_list_of_kinds_is_what_the_doctor_says():
     assert listed() in TEXT
+    assert designs() in TEXT
     assert with_list(TEXT) == TEXT
 
 

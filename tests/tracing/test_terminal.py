@@ -146,6 +146,19 @@ def test_axes_that_are_mixed_up_are_red_and_told_in_words():
     assert "\x1b[1;31m(H L)" in console.file.getvalue()
 
 
+def test_weights_among_the_elements_of_a_batch_have_a_sign():
+    source = "def f(x):\n    return attn(x, x, x)\n"
+    among, within = (
+        trace(source, step(source, "attn(x, x, x)", "MultiheadAttention", "B L D", f"B L D;{weights}"))
+        for weights in ("L B B", "B L L")
+    )
+    text = as_text(among)
+    assert "⚠ [L, B, B]: these weights are among the batch elements (B)" in text
+    assert "batch_first=True" in text
+    assert "⚠ [L, B, B]" in block(among)
+    assert "⚠" not in as_text(within) + block(within)
+
+
 def test_the_line_that_fails_is_marked_with_its_reason_before_the_error():
     rows = as_text(failing(), width=100).split("\n")
     at = rows.index("✗ 3 │         x = x.view(*x.shape[:2], self.h, -1)")

@@ -39,7 +39,7 @@ class Design:
     matches: Callable[[Observation], bool]
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.source}" if self.source else self.name
+        return self.name if self.name == DEFINITION else f"{self.name}, {self.source}"
 
 
 def design_of(seen: Observation) -> Design | None:
@@ -52,8 +52,9 @@ TORCH_STEP = "torch scaled_dot_product_attention"
 TORCH_LAYER = "torch nn.MultiheadAttention"
 OWN = "headwise"
 DESIGNS = (
-    Design(DEFINITION, "", "(scores * scale).softmax(-1) @ v", is_definition),
-    Design("softmax(c·q·kᵀ)", "", "(scores * temperature).softmax(-1) @ v", is_scaled_otherwise),
+    Design(DEFINITION, "arXiv:1706.03762", "(scores * scale).softmax(-1) @ v", is_definition),
+    Design("another scale", "arXiv:2203.03466, arXiv:2010.04245", "(scores * temperature).softmax(-1) @ v",
+           is_scaled_otherwise),
     Design("additive scores", "arXiv:1409.0473",
            "((q[..., :, None, :] + k[..., None, :, :]).tanh() @ weight).softmax(-1) @ v", is_additive),
     Design("bias that inputs do not change", "arXiv:1910.10683, arXiv:2108.12409",
