@@ -31,9 +31,9 @@ class RowBlock(NamedTuple):
 
     columns: runs of columns, side by side on the last axis of the tensors. shifted (b, h, rows, n): scores less top,
     -inf where a pair may not attend. powers (b, h, rows, n): their exponentials. top (b, h, rows): the largest score,
-    -inf where there is none. total (b, h, rows): the sums of powers. sums: the log-sums of the rows. share (b, h, rows): powers times this are the weights; on
-    a row of NaN it is 1, and the powers of the pairs that may attend are NaN. Tensors are views of what the next block
-    overwrites.
+    -inf where there is none. total (b, h, rows): the sums of powers. sums: the log-sums of the rows. share (b, h,
+    rows): powers times this are the weights; on a row of NaN it is 1, and the powers of the pairs that may attend are
+    NaN. Tensors are views of what the next block overwrites.
     """
 
     samples: slice
