@@ -121,7 +121,7 @@ def test_the_embedded_model_passes():
 
 def test_without_transformers_the_case_is_one_line(monkeypatch):
     monkeypatch.setattr(maps, "is_installed", lambda name: False)
-    line = "not installed: pip install 'headwise[models]'"
+    line = "not installed: pip install '.[models]' in the folder of headwise"
     assert watched(tokens=8) == Absent("watched forward", "unwatched", "MiniLM, B=1 L=8", line)
 
 

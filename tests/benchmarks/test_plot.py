@@ -93,7 +93,7 @@ def test_without_figures_there_is_nothing_to_draw(tmp_path):
 def test_without_matplotlib_the_picture_says_what_to_install(folder, monkeypatch):
     for module in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(NothingToDrawError, match=r"pip install 'headwise\[plot\]'"):
+    with pytest.raises(NothingToDrawError, match=r"pip install '\.\[plot\]'"):
         draw(folder)
     assert not (folder / "time-and-memory.png").exists()
 

@@ -213,10 +213,9 @@ def look(
     first, pair = (text, None) if isinstance(text, str) else text
     asked = Asked(first, pair, model, query, tuple(_numbers(layer)), tuple(_numbers(head)), lang=lang)
     result = looked(asked, tell)
-    if file is None:
-        return result
-    tell("step.writing", {"file": file})
-    return write(result, file, force=force, tell=tell)
+    if file is not None:
+        tell("step.writing", {"file": file})
+    return result if file is None else write(result, file, force=force, tell=tell)
 
 
 @dataclass(frozen=True)
