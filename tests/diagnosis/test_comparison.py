@@ -89,7 +89,6 @@ def test_what_was_said_to_be_sound_is_a_fault_at_its_line(name):
 
 
 UNKNOWN = {
-    "shares squared and shared out again": "w = s.softmax(-1) ** 2\n        return w / w.sum(-1, keepdim=True)",
     "shares times what scores say": "return s.softmax(-1) * s.sigmoid()",
     "shares over their length": "w = s.softmax(-1)\n        return w / w.norm(dim=-1, keepdim=True)",
     "shares below a number left out": "w = s.softmax(-1)\n        return w.masked_fill(w < 0.2, 0.0)",

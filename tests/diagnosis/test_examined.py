@@ -195,6 +195,7 @@ def test_what_is_wrong_with_one_is_found(kind, fault):
 def test_our_own_layer_is_told_as_what_it_is():
     found = doctor(headwise.MultiHeadAttention)
     assert (found.verdict, found.examined["mask"]) == ("sound", "mask: attend")
+    assert found.examined["ideal"] is True
 
 
 class Strange(nn.Module):

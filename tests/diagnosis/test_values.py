@@ -96,9 +96,7 @@ def test_what_is_done_to_scores_and_values_on_purpose_is_no_fault(case):
     if "self.gate" in source:
         source = source.replace("self.join(y)", "self.gate * self.join(y)")
     found = diagnosis(source)
-    # a power of weights is no design that is known, so that nothing was compared
-    verdict = "not examined" if "sharpened" in case else "sound"
-    assert (found.verdict, [each.kind for each in found.findings if each.severity == "fault"]) == (verdict, [])
+    assert (found.verdict, [each.kind for each in found.findings if each.severity == "fault"]) == ("sound", [])
 
 
 CRASHES = {

@@ -29,7 +29,7 @@ from headwise.diagnosis.responses import (
 __all__ = [
     "has_further_terms", "is_additive", "is_biased", "is_capped", "is_decayed", "is_definition", "is_mixed",
     "is_normalised_late", "is_relu", "is_scaled_otherwise", "is_shared_among_queries", "is_shared_relu",
-    "is_sigmoid", "is_sunk", "is_unshared",
+    "is_sharpened", "is_sigmoid", "is_sunk", "is_unshared",
 ]  # fmt: skip
 
 DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
@@ -81,6 +81,22 @@ def _is_judged(seen: Observation, slopes: Tensor) -> bool:
         return True
     wanted = scale.total / math.prod(_before(seen))
     return not scale.bent and is_close(seen, slopes, torch.full_like(slopes, wanted))
+
+
+def is_sharpened(seen: Observation) -> bool:
+    """Whether weights are a power of what one softmax gave, shared out anew."""
+    found, softmaxes = _is_plain(seen), softmaxes_of(seen.attention)
+    if found is None or seen.scale is None or seen.scale.bent or len(softmaxes) != 1:
+        return False
+    powers = found.slopes * math.prod(_before(seen)) / seen.scale.total
+    power = float(powers.mean())
+    marks, values = softmaxes[0].made[0], seen.softmaxes[0][SHARES.index(1.0)]
+    axis = key_axis(marks, seen.attention) if marks is not None and marks.kind == "pair" else None
+    if axis is None or not is_close(seen, powers, torch.full_like(powers, power)):
+        return False
+    raised = values.movedim(axis, -1) ** power
+    shares = (raised / raised.sum(dim=-1, keepdim=True)).nan_to_num()
+    return is_close(seen, shares.flatten().sort().values, seen.plain.nan_to_num().flatten().sort().values)
 
 
 def is_additive(seen: Observation) -> bool:

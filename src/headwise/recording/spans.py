@@ -72,11 +72,15 @@ class Own:
             frame = frame.f_back
 
     def supplied(self, frame: FrameType | None, stop: FrameType) -> FrameType | None:
-        """The outermost frame of headwise's between a frame and the person's own that called it; None: none is."""
-        found = None
+        """The outermost frame of headwise's between a frame and the person's own that called it; None: none is.
+
+        Where a file of headwise's is looked at as the person's own, its neighbours are no step of their own.
+        """
+        found, folder = None, stop.f_code.co_filename.rpartition("/")[0]
         while frame is not None and frame is not stop:
             name = frame.f_code.co_filename
-            if name.startswith(HEADWISE) and not name.startswith(ONLOOKERS):
+            is_neighbour = name.rpartition("/")[0] == folder
+            if name.startswith(HEADWISE) and not name.startswith(ONLOOKERS) and not is_neighbour:
                 found = frame
             frame = frame.f_back
         return found
