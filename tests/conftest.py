@@ -1,10 +1,15 @@
 """What holds for every test: a fixed seed, one thread, no network, and a word about each part that was not run."""
 
 import os
+import tempfile
 
 # before any test imports these libraries: no test may download a model or open a window
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+if level := os.environ.get("ATEN_CPU_CAPABILITY"):
+    # torch keeps compiled code under a key that does not name the level: code of wider vectors, compiled again for
+    # narrower ones, runs past its end
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{level}")
 
 import pytest
 import torch
