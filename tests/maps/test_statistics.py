@@ -115,3 +115,44 @@ def test_a_score_of_infinity_makes_its_whole_row_nan():
     assert m.entropy().isnan().tolist() == [[[False, True, False]]]
     assert m.received().isnan().tolist() == [[[True, True, True, False]]]
     assert m.topk(3)[0].isnan().all(-1).tolist() == [[[False, True, False]]]
+
+
+def block_mask(Lq, Lk, size, seed):
+    """A mask that is all open or all closed in squares of a size, drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    squares = torch.rand(-(-Lq // size), -(-Lk // size), generator=generator) > 0.5
+    whole = squares.repeat_interleave(size, 0).repeat_interleave(size, 1)[:Lq, :Lk].clone()
+    whole[:, 0] = True
+    return whole
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [64, 128, 40])
+def test_squares_of_a_mask_hide_what_they_hide_whatever_stands_beside_them(size, seed):
+    q, k = (torch.randn(2, 3, length, 5, dtype=torch.float64) for length in (330, 270))
+    allowed = block_mask(330, 270, size, seed)
+    m = attention_map(q, k, mask=hw.allowed(allowed))
+    logits = (q @ k.mT * 5**-0.5).masked_fill(~allowed, float("-inf"))
+    weights = logits.softmax(-1)
+    found = m.statistics(topk=3)
+    torch.testing.assert_close(m.lse, logits.logsumexp(-1))
+    torch.testing.assert_close(found.received, weights.sum(2))
+    torch.testing.assert_close(found.entropy, torch.special.entr(weights).sum(-1))
+    torch.testing.assert_close(found.topk[0], weights.topk(3).values)
+
+
+@pytest.mark.parametrize("looks", ["topk", "pooled", "statistics", "weighted_rows"])
+def test_a_map_is_read_in_inference_mode_and_after_it(looks):
+    q, k = torch.randn(2, 3, 7, 5, requires_grad=True), torch.randn(2, 3, 11, 5)
+    m = attention_map(q, k, mask=hw.window(keys=6))
+    look = {
+        "topk": lambda: m.topk(2)[0], "pooled": lambda: m.pooled(3, 4),
+        "statistics": lambda: m.statistics(topk=2, pooled=(2, 5)).pooled,
+        "weighted_rows": lambda: m.weighted_rows(torch.rand(2, 7, generator=torch.Generator().manual_seed(1))),
+    }[looks]  # fmt: skip
+    with torch.inference_mode():
+        inside = look()
+    assert torch.equal(look(), inside)
+    if looks in ("topk", "pooled"):
+        look().sum().backward()
+        assert q.grad is not None

@@ -67,10 +67,11 @@ class Reductions(WeightMap):
         self._ready()
         refuse_in_torch_func("weighted_rows()")
         taken = factors.ne(0).any(0).nonzero()
-        flow = Flow(self._call, factors.detach().to(self.dtype))
-        if taken.numel():
-            self._read([flow], slice(int(taken[0]), int(taken[-1]) + 1))
-        return flow.result()[0]
+        with exact(self._call):
+            flow = Flow(self._call, factors.detach().to(self.dtype))
+            if taken.numel():
+                self._read([flow], slice(int(taken[0]), int(taken[-1]) + 1))
+            return flow.result()[0]
 
     def _summary(self) -> Summary:
         """What every pass gives, without gradients, kept."""
@@ -91,12 +92,14 @@ class Reductions(WeightMap):
         self._ready()
         refuse_in_torch_func("reduce()")
         known = {question: self._answers.get(question) for question in questions}
-        missing = {question: question[0](self._call, *question[1:]) for question, got in known.items() if got is None}
-        if missing or "summary" not in self._kept:
-            self._read(list(missing.values()))
-        for question, statistic in missing.items():
-            known[question] = statistic.result()
-            self._answers.put(question, statistic.result())
+        # what is kept must serve under any mode, as that of inference
+        with exact(self._call):
+            missing = {wanted: wanted[0](self._call, *wanted[1:]) for wanted, answer in known.items() if answer is None}
+            if missing or "summary" not in self._kept:
+                self._read(list(missing.values()))
+            for question, statistic in missing.items():
+                known[question] = statistic.result()
+                self._answers.put(question, statistic.result())
         return [answer for answer in known.values() if answer is not None]
 
     def _read(self, statistics: Sequence[Statistic], rows: slice | None = None) -> None:

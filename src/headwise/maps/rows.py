@@ -161,21 +161,21 @@ class Buffers:
 def _cuts(call: Call, kinds: Tensor | None, limits: slice) -> Iterator[Cut]:
     """The rows in runs, as long as a block has room for; those that may attend to nothing with the first column."""
     Lk = call.sizes.Lk
-    # of every block of the grid: whether a pair may attend, and whether one may not
+    # of every block of the grid: whether a pair may attend, and whether all may
     is_open = None if kinds is None else kinds.ne(EMPTY).any(0).cpu()
-    is_mixed = None if kinds is None else kinds.ne(FULL).any(0).cpu()
+    is_full = None if kinds is None else kinds.eq(FULL).all(0).cpu()
     start = limits.start
     while start < limits.stop:
         for length in _lengths(start, limits.stop):
             rows = slice(start, start + length)
-            runs = (slice(0, Lk),) if is_open is None else _runs(is_open, rows, Lk)
+            runs = (slice(0, Lk),) if is_open is None else _runs(_some(is_open, rows), Lk)
             width = sum(run.stop - run.start for run in runs)
             if length * width * call.groups <= ENTRIES:
                 break
         else:
             length = max(1, ENTRIES // (max(1, width) * call.groups))
             rows = slice(start, min(start + length, limits.stop))
-        mixed = () if is_open is None or is_mixed is None else _runs(is_mixed & is_open, rows, Lk)
+        mixed = () if is_open is None or is_full is None else _runs(_some(is_open, rows) & ~_all(is_full, rows), Lk)
         # one column where there is none, so that there is a largest score
         nothing = (slice(0, 1),)
         yield Cut(rows, runs, mixed) if runs else Cut(rows, nothing, nothing)
@@ -190,11 +190,20 @@ def _lengths(start: int, stop: int) -> Iterator[int]:
         length //= 2
 
 
-def _runs(wanted: Tensor, rows: slice, Lk: int) -> tuple[slice, ...]:
-    """The runs of columns that are wanted in some of these rows, by a grid of bool."""
-    blocks = wanted[rows.start // GRID : -(-rows.stop // GRID)].any(0).tolist()
+def _some(blocks: Tensor, rows: slice) -> Tensor:
+    """Of a grid of bool, the columns in which some block of these rows is True."""
+    return blocks[rows.start // GRID : -(-rows.stop // GRID)].any(0)
+
+
+def _all(blocks: Tensor, rows: slice) -> Tensor:
+    """Of a grid of bool, the columns in which every block of these rows is True."""
+    return blocks[rows.start // GRID : -(-rows.stop // GRID)].all(0)
+
+
+def _runs(wanted: Tensor, Lk: int) -> tuple[slice, ...]:
+    """The runs of columns that a row of the grid says are wanted."""
     runs: list[slice] = []
-    for n, is_wanted in enumerate(blocks):
+    for n, is_wanted in enumerate(wanted.tolist()):
         if is_wanted:
             start = runs.pop().start if runs and runs[-1].stop == n * GRID else n * GRID
             runs.append(slice(start, min((n + 1) * GRID, Lk)))
