@@ -58,3 +58,15 @@ def test_a_mode_sees_the_operations_of_every_part(mode):
     with mode():
         run_parts(lambda part: found.append(threading.current_thread()), range(4), most=2)
     assert found == [threading.current_thread()] * 4
+
+
+def test_where_no_thread_can_start_the_parts_run_here(monkeypatch):
+    # as while the interpreter is ending
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before, found = torch.get_num_threads(), []
+    run_parts(lambda part: found.append((part, threading.current_thread())), range(5), most=3)
+    assert found == [(part, threading.current_thread()) for part in range(5)]
+    assert torch.get_num_threads() == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -32,11 +32,17 @@ def run_parts(work: Callable[[Part], None], parts: Sequence[Part], *, most: int)
         begun.wait()
 
     with ThreadPoolExecutor(threads, thread_name_prefix="headwise", initializer=begin) as pool:
-        jobs, has_begun = [], False
+        jobs: list[Future[None]] = []
+        has_begun = False
         try:
-            jobs += [pool.submit(work, part) for part in parts]
+            for part in parts:
+                jobs.append(pool.submit(work, part))
             begun.wait()
             has_begun = True
+        except RuntimeError:
+            if jobs:
+                raise
+            # no thread can start, as when the interpreter is ending
         finally:
             # after a thread that could not start, or an interrupt, the others need not wait for it
             if not has_begun:
@@ -44,6 +50,8 @@ def run_parts(work: Callable[[Part], None], parts: Sequence[Part], *, most: int)
             # what a thread sets for itself is also what torch gives to threads that start later
             torch.set_num_threads(before)
         try:
+            for part in () if jobs else parts:
+                work(part)
             for job in jobs:
                 job.result()
         finally:
