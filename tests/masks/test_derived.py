@@ -1,6 +1,7 @@
 """What is derived from a mask is kept with it, and made anew when a tensor of the mask changes."""
 
 import copy
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import headwise as hw
-from headwise.masks.derived import MOST_COMPARED, MOST_RESULTS, derived, table
+from headwise.errors import MaskError
+from headwise.masks.derived import MOST_BYTES, MOST_COMPARED, MOST_RESULTS, derived, room, table
 from tests.cases import MASKS, Shape, tensors
 
 EVEN = Shape(Lq=7, D=8, Dv=8)
@@ -147,3 +149,32 @@ def test_compiled_calls_do_not_see_what_is_kept(kind: str) -> None:
     assert torch.allclose(compiled(q, k, v), first)
     assert torch.allclose(first, want, atol=1e-5)
     assert count == 1
+
+
+def test_all_masks_together_keep_so_many_bytes_and_no_more():
+    begun = room.used
+    masks = [keep_mask() for _ in range(5)]
+    for mask in masks:
+        for number in range(3):
+            derived(mask, number, lambda: torch.zeros(MOST_BYTES // 8, dtype=torch.uint8))
+    assert MOST_BYTES * 3 / 4 <= room.used <= MOST_BYTES
+    # the oldest are gone
+    assert [len(table(mask).results) for mask in masks] == [0, 0, 2, 3, 3]
+    del masks, mask
+    gc.collect()
+    assert room.used <= begun
+    derived(keep_mask(), "too large", lambda: torch.zeros(MOST_BYTES + 1, dtype=torch.uint8))
+    assert room.used <= begun
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "blockwise"])
+def test_a_mask_that_changes_before_a_backward_that_reads_it_is_refused(backend: str) -> None:
+    q, k, v = (t.requires_grad_() for t in tensors(EVEN))
+    keep = torch.arange(7)[None].expand(2, 7) < torch.tensor([[7], [4]])
+    keep = keep.clone()
+    out = hw.attention(q, k, v, mask=hw.keys(keep), backend=backend)
+    torch.autograd.grad(out.sum(), q, create_graph=True)
+    keep.fill_(True)
+    said = r"a mask must stay as it was .* torch\.bool tensor \(2, 7\) was changed in place 1 times"
+    with pytest.raises(MaskError, match=said):
+        torch.autograd.grad(out.sum(), q, create_graph=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError, ShapeError
@@ -182,3 +183,45 @@ def test_a_hook_is_put_on_the_kernels_own_node() -> None:
         out = hw.attention(*given)
         assert hasattr(out.grad_fn, "_saved_query")
     assert not sdpa.twice_differentiable(out * 2, {})
+
+
+@pytest.mark.parametrize("case", ["left padding", "a feature of zeros", "NaN in padding"])
+def test_a_checkpoint_has_the_gradients_of_the_call_known_or_not(case: str) -> None:
+    q, k, v = tensors(Shape(Lq=20, Lk=20, D=8, Dv=8))
+    keep = torch.arange(20) >= torch.tensor([[5], [0]])
+    mask: Any = hw.causal() & hw.keys(keep)
+    if case == "a feature of zeros":
+        v[..., 0], mask = 0.0, None
+    if case == "NaN in padding":
+        mask = hw.keys(keep)
+        k[0, :, :5] = math.nan
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+
+    def twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return hw.attention(hw.attention(q, k, v, mask=mask).sin(), k, v, mask=mask).square().sum()
+
+    for _ in range(2):
+        # in the first turn the call becomes known between the forward pass and its repetition
+        found = torch.autograd.grad(checkpoint(twice, *leaves, use_reentrant=False), leaves)
+        wanted = torch.autograd.grad(twice(*leaves), leaves)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, equal_nan=True)
+            assert bool(b.isfinite().any())
+
+
+def test_dropout_as_a_tensor_is_refused_of_a_known_call_too() -> None:
+    q, k, v = tensors(EVEN)
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="dropout must be a plain number, but Tensor came"):
+            hw.attention(q, k, v, dropout=torch.tensor(0.0))  # type: ignore[arg-type]  # what is refused
+        hw.attention(q, k, v)
+
+
+@pytest.mark.parametrize("query", [math.inf, -math.inf, math.nan])
+def test_a_query_that_may_attend_to_nothing_gets_zeros_whatever_it_holds(query: float) -> None:
+    q, k, v = tensors(EVEN)
+    allowed = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    allowed[0] = False
+    q[:, :, 0] = query
+    for _ in range(2):
+        assert torch.equal(hw.attention(q, k, v, mask=hw.allowed(allowed))[:, :, 0], torch.zeros_like(q[:, :, 0]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from headwise.errors import MaskError
 from headwise.masks.leaves import Ruled
 from headwise.masks.mask import Mask
 
@@ -22,9 +25,13 @@ MOST_COMPARED = 1 << 18
 MOST_RESULTS = 64
 # masks without tensors are equal by their numbers, and share one table
 MOST_TABLES = 64
+# the results of all masks together; the oldest are forgotten first
+MOST_BYTES = 1 << 26
+
+MISSING: Any = object()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Table:
     """Results derived from a mask by a key that names what they are and for which sizes, dtype and device.
 
@@ -39,12 +46,59 @@ class Table:
         """Whether the tensors of the mask still hold what the results were derived from."""
         return all(torch.equal(t, copy) for t, copy in zip(self.tensors, self.copies, strict=True))
 
-    def add(self, key: Hashable, result: Any) -> None:
-        if len(self.results) >= MOST_RESULTS:
-            self.results.pop(next(iter(self.results)), None)
-        self.results[key] = result
+    def add(self, key: Hashable, result: Any, size: int) -> None:
+        """Keep a result of so many bytes, if there is room for it; threads may add at the same time."""
+        if size > MOST_BYTES:
+            return
+        with room.lock:
+            if len(self.results) >= MOST_RESULTS:
+                self.forget(next(iter(self.results)))
+            self.forget(key)
+            room.take(self, key, size)
+            self.results[key] = result
+
+    def forget(self, key: Hashable) -> None:
+        if self.results.pop(key, MISSING) is not MISSING:
+            room.free(id(self), key)
 
 
+class Room:
+    """The bytes that the results of all tables take, the oldest first; a table that is gone takes none."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        # a table may go, and free its room, while another is being added to
+        self.lock = threading.RLock()
+        self._sizes: dict[tuple[int, Hashable], int] = {}
+        self._tables: dict[int, weakref.ref[Table]] = {}
+
+    def take(self, owner: Table, key: Hashable, size: int) -> None:
+        """Room for a result, from which the oldest ones go where it is needed."""
+        while self._sizes and self.used + size > MOST_BYTES:
+            place = next(iter(self._sizes))
+            table = self._tables[place[0]]()
+            if table is None:
+                self._close(place[0])
+            else:
+                table.forget(place[1])
+        number = id(owner)
+        if number not in self._tables:
+            self._tables[number] = weakref.ref(owner, lambda _: self._close(number))
+        self._sizes[number, key] = size
+        self.used += size
+
+    def free(self, number: int, key: Hashable) -> None:
+        """Give back what a result took."""
+        self.used -= self._sizes.pop((number, key), 0)
+
+    def _close(self, number: int) -> None:
+        with self.lock:
+            self._tables.pop(number, None)
+            for place in [place for place in self._sizes if place[0] == number]:
+                self.free(*place)
+
+
+room = Room()
 # of a mask that was not used yet
 STALE = Table((), ())
 
@@ -77,15 +131,41 @@ def derived(mask: Mask, key: Hashable, make: Callable[[], T], *, keeps: Callable
     kept = table(mask)
     if kept is None:
         return make()
-    if key in kept.results:
-        result: T = kept.results[key]
+    result: T = kept.results.get(key, MISSING)
+    if result is not MISSING:
         return result
     # a tensor made in inference mode could not be saved for a backward pass later
     with torch.inference_mode(False), torch.no_grad():
         result = make()
     if keeps(result):
-        kept.add(key, result)
+        kept.add(key, result, size_of(result))
     return result
+
+
+def size_of(result: object) -> int:
+    """The bytes of the tensors that a result is, or holds."""
+    if isinstance(result, Tensor):
+        return result.nbytes
+    return sum(map(size_of, result)) if isinstance(result, tuple) else 0
+
+
+def versions(mask: Mask | None) -> tuple[tuple[Tensor, int], ...]:
+    """The tensors of a mask, each with the number of its changes in place, by which `check_unchanged` compares it."""
+    if mask is None:
+        return ()
+    known: Table | None = mask.__dict__.get("_table")
+    leaves = pytree.tree_leaves(mask) if known is None else known.tensors
+    return tuple((t, t._version) for t in leaves if isinstance(t, Tensor) and not t.is_inference())
+
+
+def check_unchanged(before: tuple[tuple[Tensor, int], ...]) -> None:
+    """Raise MaskError where a tensor was changed in place since `versions` was asked."""
+    for t, version in before:
+        if t._version != version:
+            raise MaskError(
+                f"a mask must stay as it was between forward and backward, but its {t.dtype} tensor {tuple(t.shape)} "
+                f"was changed in place {t._version - version} times: give forward a copy, mask tensor .clone()"
+            )
 
 
 def _table_of(mask: Mask) -> Table | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
-from headwise.ops import repeated
+from headwise.ops import repeated, sdpa
 from headwise.ops.backends import Choice, choose, report
 from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
 from headwise.ops.words import BY_PLACE, CALLING
@@ -63,8 +63,10 @@ def attention(
     key = repeated.key_of(q, k, v, rules, backend)
     if key is not None:
         known = repeated.find(mask, key)
-        out = None if known is None else known.run(q, k, v, mask)  # type: ignore[arg-type]  # a tensor has no known
-        return _run(q, k, v, backend, rules, key) if out is None else out
+        if known is None:
+            return _run(q, k, v, backend, rules, key)
+        out, is_result = known.run(q, k, v, mask)  # type: ignore[arg-type]  # a tensor has no known
+        return out if is_result else sdpa.run(checked(q, k, v, **rules), made=out)
     if not autocasts(q):
         return _run(q, k, v, backend, rules)
     # cast once here, and keep the bias in its own precision

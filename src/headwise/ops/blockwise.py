@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.masks.derived import check_unchanged, versions
 from headwise.masks.leaves import Allowed, Causal
 from headwise.ops import kernel, reference
 from headwise.ops.call import Call, transformed
@@ -85,15 +86,15 @@ def outputs(call: Call, drops: Drops | None) -> Tensor:
 def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple[Tensor, Tensor | None]:
     """Outputs (B, Hq, Lq, Dv) and, where it is wanted, lse (B, Hq, Lq), without their graph."""
     with torch.no_grad():
-        room = Workspace.of(call, _strips(call), is_dropped=drops is not None)
+        room = Workspace.of(call, strips_of(call), is_dropped=drops is not None)
         B, Hq, Lq, _ = call.q.shape
         # rows in no strip see nothing
-        is_covered = sum(math.prod(strip.shape[:2]) for strip in _strips(call)) == B * Hq * Lq
+        is_covered = sum(math.prod(strip.shape[:2]) for strip in strips_of(call)) == B * Hq * Lq
         out = (call.q.new_empty if is_covered else call.q.new_zeros)(B, Hq, Lq, call.v.shape[-1])
         lse = _lse_of_nothing(call) if with_lse else None
         grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
         grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
-        for number, strip in enumerate(_strips(call)):
+        for number, strip in enumerate(strips_of(call)):
             kernel.forward(room, drops, number, strip, grouped, grouped_lse)
     return out, lse
 
@@ -113,12 +114,12 @@ def backward(
                 views[name] = t.unflatten(1, (-1, call.groups))
             if name == "attn_bias" and t.ndim == 2:
                 views[name] = t[None, None]
-        room = Workspace.of(call, _strips(call), is_dropped=drops is not None)
+        room = Workspace.of(call, strips_of(call), is_dropped=drops is not None)
         kept = None
         if made is not None and gradient.numel():
             kept = kernel.Made(*(t.unflatten(1, (-1, call.groups)) for t in made))
         grouped = gradient.unflatten(1, (-1, call.groups)) if gradient.numel() else gradient
-        for number, strip in enumerate(_strips(call)):
+        for number, strip in enumerate(strips_of(call)):
             kernel.backward(room, drops, number, strip, grouped, Gradients(**views), kept)
         return {name: t.to(getattr(call, name).dtype) for name, t in into.items()}
 
@@ -135,9 +136,9 @@ def definition(call: Call, drops: Drops | None) -> Tensor:
 def kept(call: Call, drops: Drops) -> Tensor:
     """What the drops of a call keep, 1 or 0 for each pair that may attend: (B, Hq, Lq, Lk) in float32."""
     with torch.no_grad():
-        room = Workspace.of(call, _strips(call))
+        room = Workspace.of(call, strips_of(call))
     whole = torch.zeros(*call.sizes)
-    for number, strip in enumerate(_strips(call)):
+    for number, strip in enumerate(strips_of(call)):
         block = whole[strip.samples, strip.heads(call.groups), strip.rows]
         drawn = drops.kept(number, strip.shape, room, torch.float32).view(*block.shape[:3], strip.width)
         for run, part in zip(
@@ -153,14 +154,15 @@ class Tiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, drops: Drops | None, *tensors: Tensor | None) -> Tensor:
         ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
-        ctx.rules["prepared"] = {"strips": _strips(call)}
-        ctx.drops = drops
+        ctx.rules["prepared"] = {"strips": strips_of(call)}
+        ctx.drops, ctx.versions = drops, versions(call.mask)
         out, lse = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
         ctx.save_for_backward(*tensors, *(() if lse is None else (out, lse)))
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        check_unchanged(ctx.versions)
         given, made = dict(zip(TENSORS, ctx.saved_tensors, strict=False)), ctx.saved_tensors[len(TENSORS) :]
         wanted = [name for name, needed in zip(TENSORS, ctx.needs_input_grad[2:], strict=True) if needed]
         with torch.autocast("cpu", enabled=False):
@@ -204,11 +206,11 @@ def _why_not_skip(call: Call) -> str:
         return "torch's kernel skips what is not causal as well"
     if type(call.mask) is Allowed and 4 * call.mask.t.numel() > math.prod(call.sizes):
         return "to look for empty tiles in so large a mask would cost what it gains"
-    left = share_left(_strips(call), call.sizes)
+    left = share_left(strips_of(call), call.sizes)
     return "" if left < MOST_LEFT else f"the mask leaves {left:.0%} of the scores to compute"
 
 
-def _strips(call: Call) -> tuple[Strip, ...]:
+def strips_of(call: Call) -> tuple[Strip, ...]:
     """The strips of a call, found once."""
     if "strips" not in call.prepared:
         most, rows = SCORES if call.weight is None else ADDITIVE_SCORES, None

@@ -39,20 +39,22 @@ class RepeatedCall:
     is_grouped: bool
     has_tail: bool
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor | None:
-        """The outputs (B, Hq, Lq, Dv); None where NaN or inf may have come in, which only the checked way handles."""
+    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> tuple[Tensor, bool]:
+        """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
+
+        It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
+        """
         out = F.scaled_dot_product_attention(
             q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
         )
         if self.attn_mask is not None and not sdpa.is_unharmed(out, k):
-            return None
+            return out, False
         if self.has_tail and not sdpa.has_no_zero(out):
-            return None
+            return out, False
         if out.requires_grad:
             rules = {"mask": mask, "attn_bias": None, "scale": self.scale, "dropout": 0.0}
-            if not sdpa.twice_differentiable(out, rules):
-                return None
-        return out
+            return out, sdpa.twice_differentiable(out, rules)
+        return out, True
 
 
 def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hashable | None:
@@ -68,12 +70,13 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
         or rules["softcap"] is not None
         or rules["sink"] is not None
         or rules["generator"] is not None
-        or rules["dropout"] != 0.0
+        or type(rules["dropout"]) not in (float, int)
+        or rules["dropout"] != 0
     ):
         return None
     scale = rules["scale"]
     # 1.0, 1 and True are one key, and True is refused
-    if (scale is not None and type(scale) is not float) or type(rules["dropout"]) is bool:
+    if scale is not None and type(scale) is not float:
         return None
     for t in (q, k, v):
         if type(t) not in PLAIN or not t.is_cpu or t.layout is not torch.strided or t.stride()[-1:] != (1,):
@@ -116,7 +119,7 @@ def remember(call: Call, key: Hashable) -> None:
             _without_mask.pop(next(iter(_without_mask)), None)
         _without_mask[key] = repeated
     elif (kept := table(call.mask)) is not None:
-        kept.add(key, repeated)
+        kept.add(key, repeated, 0 if scores is None else scores.nbytes)
 
 
 def _known(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall] | None:

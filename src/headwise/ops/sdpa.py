@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend
 
 from headwise.errors import BackendError
+from headwise.masks.derived import check_unchanged, versions
 from headwise.masks.leaves import Causal
 from headwise.ops import reference
 from headwise.ops.call import Call, transformed
@@ -57,12 +58,16 @@ def why_not(call: Call) -> str:
     return ""
 
 
-def run(call: Call) -> Tensor:
-    """One call of torch's kernel; zero rows where a query may attend to nothing."""
+def run(call: Call, made: Tensor | None = None) -> Tensor:
+    """One call of torch's kernel; zero rows where a query may attend to nothing.
+
+    made: what the kernel has given for the same arguments, None: nothing yet. It must not run again: checkpoints count
+    what it saves for backward.
+    """
     at = arguments(call)
     # an open number of heads compares to a symbol, which is no bool
     is_grouped = True if call.groups > 1 else False  # noqa: SIM210
-    raw = out = _attend(at, call, is_grouped)
+    raw = out = _attend(at, call, is_grouped) if made is None else made
     is_asked = at.attn_mask is not None and _is_eager_on_cpu(call.q)
     is_clean = is_asked and is_unharmed(out, at.k)
     if is_asked and not is_clean and call.mask is not None:
@@ -113,10 +118,12 @@ def twice_differentiable(out: Tensor, rules: dict[str, Any]) -> bool:
     node = out.grad_fn
     if node is None or not hasattr(node, "_saved_query"):
         return False
+    before = versions(rules["mask"])
 
     def recompute(inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor, ...]) -> tuple[Tensor | None, ...] | None:
         if not torch.is_grad_enabled():
             return None
+        check_unchanged(before)
         at: Any = torch._C._current_autograd_node()
         needed = [gradient is not None for gradient in inputs[:3]]
         saved = at._saved_query, at._saved_key, at._saved_value
@@ -150,13 +157,14 @@ class TwiceDifferentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, rules: dict[str, Any]) -> Tensor:
         ctx.save_for_backward(q, k, v)
-        ctx.rules = rules
+        ctx.rules, ctx.versions = rules, versions(rules["mask"])
         return out.view_as(out)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if not torch.is_grad_enabled():
             return gradients[0], None, None, None, None
+        check_unchanged(ctx.versions)
         needed = [t.requires_grad for t in ctx.saved_tensors]
         return None, *_by_definition(ctx.saved_tensors, needed, ctx.rules, gradients[0]), None
 
@@ -222,8 +230,8 @@ def _with_empty_rows_zero(out: Tensor, call: Call, at: Kernel) -> Tensor:
     """Zeros where a query may attend to nothing, whatever the kernel makes of such a row."""
     if at.attn_mask is None:
         return out
-    # torch's CPU kernel gives zeros itself, but to a query of NaN; a program that is exported will meet other kernels
-    if _is_eager_on_cpu(out) and not call.q.isnan().any():
+    # torch's CPU kernel gives zeros itself, but to a query of NaN or inf; an exported program will meet other kernels
+    if _is_eager_on_cpu(out) and call.q.isfinite().all():
         return out
     allowed = at.attn_mask if at.attn_mask.dtype is torch.bool else ~at.attn_mask.isneginf()
     return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
