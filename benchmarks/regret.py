@@ -12,10 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -25,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import headwise as hw
+from benchmarks.levels import at_level
 from benchmarks.machine import Machine, versions
 from benchmarks.report import RESULTS
 from headwise.errors import BackendError
@@ -200,7 +198,7 @@ def timed_in_turn(calls: dict[str, Run], seconds: float) -> dict[str, float]:
     counts = {name: max(1, int(ROUND_SECONDS / once[name])) for name in left}
     rounds: dict[str, list[float]] = {name: [] for name in left}
     start = time.perf_counter()
-    while time.perf_counter() - start < seconds * len(left) or len(rounds["auto"]) < 5:
+    while time.perf_counter() - start < seconds * len(left) or min(map(len, rounds.values())) < 3:
         for name, call in left.items():
             rounds[name].append(_block(call, counts[name]))
     kept = {name: statistics.quantiles(found, n=4, method="inclusive")[0] for name, found in rounds.items()}
@@ -249,10 +247,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="calls whose line has this text; nothing is written")
     parser.add_argument("--level", choices=("default", "avx2", "avx512"), help="the highest level that is used")
     options = parser.parse_args()
-    if options.level and os.environ.get("ATEN_CPU_CAPABILITY") != options.level:
-        onednn = {"default": "SSE41", "avx2": "AVX2", "avx512": "ALL"}[options.level]
-        levels = {"ATEN_CPU_CAPABILITY": options.level, "ONEDNN_MAX_CPU_ISA": onednn}
-        sys.exit(subprocess.call([sys.executable, "-m", "benchmarks.regret", *sys.argv[1:]], env=os.environ | levels))
+    if options.level:
+        at_level(options.level, "benchmarks.regret")
     machine, found = Machine.here(), []
     print(f"machine   {machine}\n", flush=True)
     for place in grid():
