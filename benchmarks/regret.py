@@ -133,7 +133,7 @@ def mask_of(place: Place) -> tuple[hw.Mask | None, Tensor | None, bool]:
         mask = hw.keys(torch.arange(Lk) < torch.linspace(Lk // 2, Lk // 2 + Lk // 4, B).long()[:, None])
     else:
         ids = torch.arange(Lk) // max(2, Lk // 8)
-        mask = hw.documents(ids.expand(B, -1).contiguous(), ids[Lk - Lq :].expand(B, -1).contiguous())
+        mask = hw.documents(ids[Lk - Lq :].expand(B, -1).contiguous(), ids.expand(B, -1).contiguous())
     return mask, mask.allowed(Lq, Lk).expand(B, 1, Lq, Lk), False
 
 
