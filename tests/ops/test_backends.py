@@ -1,5 +1,6 @@
 """The laws of attention for each backend and for the automatic choice, and what the table says of them."""
 
+import inspect
 from typing import Any, ClassVar
 
 import pytest
@@ -132,3 +133,18 @@ def test_dropout_repeats_with_its_generator_and_passes_its_own_gradient() -> Non
     (gradient,) = torch.autograd.grad(drawn(1).sum(), v)
     expected = seen.unflatten(1, (3, 2)).sum(dim=(2, 3))[..., None].expand_as(v)
     assert torch.allclose(gradient, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["foo", "prepared", "weight"])
+def test_what_is_no_rule_is_refused_by_its_name(name: str) -> None:
+    q, k, v = tensors()
+    for function in (hw.attention, hw.backends):
+        with pytest.raises(TypeError, match=rf"{function.__name__}\(\) got an unexpected keyword argument '{name}'"):
+            function(q, k, v, **{name: None})
+
+
+def test_backends_takes_what_attention_takes() -> None:
+    ours, theirs = (inspect.signature(function).parameters for function in (hw.attention, hw.backends))
+    assert {name: (each.kind, each.default) for name, each in ours.items()} == {
+        name: (each.kind, each.default) for name, each in theirs.items()
+    }

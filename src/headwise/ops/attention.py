@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -76,7 +75,20 @@ def attention(
 
 
 @hinted(CALLING, by_name=BY_PLACE)
-def backends(q: Tensor, k: Tensor, v: Tensor, *, backend: str = "auto", **rules: Unpack[Rules]) -> Choice:
+def backends(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Mask | Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+    backend: str = "auto",
+) -> Choice:
     """Which backend would run this call of `attention`, and for each of the others one sentence on why not.
 
     Takes what `attention` takes; computes nothing.
@@ -89,7 +101,11 @@ def backends(q: Tensor, k: Tensor, v: Tensor, *, backend: str = "auto", **rules:
     reference  runs
     """
     q, k, v = cast_by_autocast(q, k, v)
-    return report(checked(q, k, v, **rules), backend)
+    call = checked(
+        q, k, v, mask=mask, attn_bias=attn_bias, scale=scale, softcap=softcap, sink=sink, dropout=dropout,
+        generator=generator,
+    )  # fmt: skip
+    return report(call, backend)
 
 
 def _run(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules, key: Hashable | None = None) -> Tensor:
