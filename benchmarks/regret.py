@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -197,10 +198,13 @@ def timed_in_turn(calls: dict[str, Run], seconds: float) -> dict[str, float]:
     left = {name: call for name, call in calls.items() if once[name] <= SLOW * least or name == "auto"}
     counts = {name: max(1, int(ROUND_SECONDS / once[name])) for name in left}
     rounds: dict[str, list[float]] = {name: [] for name in left}
+    order, shuffle = list(left), random.Random(0).shuffle
     start = time.perf_counter()
     while time.perf_counter() - start < seconds * len(left) or min(map(len, rounds.values())) < 3:
-        for name, call in left.items():
-            rounds[name].append(_block(call, counts[name]))
+        for name in order:
+            rounds[name].append(_block(left[name], counts[name]))
+        # what ran before leaves its tensors in the caches, so that no side always follows the same one
+        shuffle(order)
     kept = {name: statistics.quantiles(found, n=4, method="inclusive")[0] for name, found in rounds.items()}
     return {name: kept.get(name, once[name]) for name in calls}
 
