@@ -8,9 +8,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
-__all__ = ["Followed", "Ran", "tensors_of"]
+__all__ = ["ASSIGNMENTS", "Followed", "Ran", "tensors_of"]
 
 T = TypeVar("T")
+
+# functions that write to their first argument and give nothing
+ASSIGNMENTS: frozenset[Any] = frozenset({Tensor.__setitem__, Tensor.data.__set__})  # type: ignore[attr-defined]
 
 
 class Followed(Generic[T]):
@@ -65,7 +68,14 @@ class Ran(NamedTuple):
     def is_in_place(self) -> bool:
         """Whether it writes to its first argument."""
         name = self.full_name
-        return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if name.endswith("_") and not name.endswith("__"):
+            return True
+        return self.function in ASSIGNMENTS or self.options.get("inplace") is True
+
+    @property
+    def written(self) -> Iterator[Tensor]:
+        """The tensors that it wrote to."""
+        return tensors_of((*self.args[: int(self.is_in_place)], self.options.get("out")))
 
     @property
     def inputs(self) -> Iterator[Tensor]:
