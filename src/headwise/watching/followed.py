@@ -20,29 +20,30 @@ class Followed(Generic[T]):
     """What is known of some tensors, for as long as they live."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], T]] = {}
+        # by id
+        self.known: dict[int, tuple[weakref.ref[Tensor], T]] = {}
 
     def at(self, tensor: Any) -> T | None:
         """What is known of a tensor."""
-        found = self._known.get(id(tensor))
+        found = self.known.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
 
     def put(self, tensor: Tensor, known: T) -> None:
         """Take in what is known of a tensor."""
         number = id(tensor)
-        self._known[number] = (weakref.ref(tensor, lambda _: self._known.pop(number, None)), known)
+        self.known[number] = (weakref.ref(tensor, lambda _: self.known.pop(number, None)), known)
 
     def items(self) -> list[tuple[Tensor, T]]:
         """The tensors that live, and what is known of them."""
-        found = ((ref(), known) for ref, known in list(self._known.values()))
+        found = ((ref(), known) for ref, known in list(self.known.values()))
         return [(tensor, known) for tensor, known in found if tensor is not None]
 
     def clear(self) -> None:
         """Forget everything."""
-        self._known.clear()
+        self.known.clear()
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self.known)
 
 
 class Ran(NamedTuple):

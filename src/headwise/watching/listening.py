@@ -86,7 +86,7 @@ class Listening(TorchFunctionMode):
     def _follow(self, func: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
         """Follow a softmax, outside of all that is known, to a product that it may enter."""
         ears = self._ears
-        if ears.asked is not None:
+        if ears.asked is not None or not ears.softmaxes.concerns(func):
             return
         # what an assignment gives is what it wrote to
         ran = Ran(func, args, options, args[0] if func in ASSIGNMENTS else result)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.watching.axes import Axes
-from headwise.watching.contraction import PRODUCTS, Contraction, contraction
+from headwise.watching.contraction import OTHERS, PRODUCTS, Contraction, contraction
 from headwise.watching.followed import Followed, Ran
 from headwise.watching.handwritten import OVERWRITTEN, Softmax, Weights
 from headwise.watching.moves import is_still, moved_axes
@@ -35,6 +35,8 @@ SOFTMAXES: frozenset[Any] = NO_WEIGHTS | {
 # by which queries and keys meet, beside products
 MEETINGS = frozenset({"add", "sub", "subtract", "cdist"})
 FOLDS = frozenset({"reshape", "view", "flatten"})
+# what scores and weights come of; other products only end their way
+BEGINNINGS = SOFTMAXES | (PRODUCTS - OTHERS)
 # from a softmax to its product there lie a cast, dropout, axes moved, a band laid out, and the like
 LONGEST_WAY = 16
 
@@ -63,6 +65,8 @@ class Softmaxes:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
+        # whether a function may begin what is followed
+        self._begins: dict[Any, bool] = {}
         self._learned: frozenset[int] | None = None
         self._scores: Followed[Tracked] = Followed()
         self._weights: Followed[Weights] = Followed()
@@ -78,6 +82,17 @@ class Softmaxes:
             if not softmax.is_seen:
                 reasons.setdefault(softmax.name, f"computes a softmax of its own over {softmax.shape}, but {why}")
         return reasons
+
+    def concerns(self, function: Any) -> bool:
+        """Whether a call of a function can matter now: while nothing is followed, few can."""
+        if self._scores.known or self._weights.known or self._folds.known:
+            return True
+        begins = self._begins.get(function)
+        if begins is None:
+            name = str(getattr(function, "__name__", "")).rstrip("_")
+            begins = function in BEGINNINGS or name in MEETINGS or name in FOLDS
+            self._begins[function] = begins
+        return begins
 
     def begin(self, name: str, ran: Ran) -> None:
         """A softmax has run."""
@@ -199,6 +214,8 @@ class Softmaxes:
         if len(ran.args) != 2 or not all(isinstance(t, Tensor) for t in ran.args) or not isinstance(result, Tensor):
             return
         if not result.is_floating_point() or self._scores.at(result) is not None or result.ndim < 2:
+            return
+        if ran.args[0].shape == ran.args[1].shape and ran.name != "cdist":
             return
         first, second = ((1,) * (result.ndim - t.ndim) + tuple(t.shape) for t in ran.args)
         pairs = list(zip(first, second, strict=True))
