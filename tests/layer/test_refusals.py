@@ -123,6 +123,31 @@ def failing(*_: object) -> None:
     raise RuntimeError("of its own")
 
 
+def exhausted(*_: object) -> None:
+    raise torch.OutOfMemoryError("of 80 GiB")
+
+
+def test_what_fails_in_a_projection_for_another_reason_is_raised_as_it_came() -> None:
+    layer, x = hw.MultiHeadAttention(E, HEADS), torch.randn(B, L, E)
+    hook = layer.k_proj.register_forward_pre_hook(failing)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(RuntimeError, match=r"^of its own$"):
+        layer(x.bfloat16())
+    hook.remove()
+    layer.k_proj.register_forward_pre_hook(exhausted)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(torch.OutOfMemoryError, match=r"^of 80 GiB$"):
+        layer(x.bfloat16())
+    with pytest.raises(torch.OutOfMemoryError, match=r"^of 80 GiB$"):
+        layer(x, x.half(), x)
+
+
+def test_autocast_refuses_float64_by_its_name() -> None:
+    # which it leaves as it is
+    layer, x = hw.MultiHeadAttention(E, HEADS), torch.randn(B, L, E)
+    said = "query must be of the layer's dtype .*, torch.float32 on cpu, but torch.float64 on cpu came"
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ArgumentError, match=said):
+        layer(x.double())
+
+
 CALLS: dict[str, tuple[dict[str, Any], type[AttentionError], str]] = {
     "cache flag": (
         {"cache": True},

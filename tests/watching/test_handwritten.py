@@ -175,18 +175,161 @@ def test_what_is_written_on_the_way_is_in_the_map_as_the_model_had_it(name, mode
     assert torch.equal(m.dense(), model.weights)
 
 
-def test_scores_that_are_written_after_the_softmax_are_no_map():
-    class Reused(nn.Module):
-        def forward(self, x):
-            scores = (split(x) @ split(x).mT).clamp(max=1.0)
-            weights = scores.softmax(-1)
-            scores.zero_()
-            return weights @ split(x)
+class Late(nn.Module):
+    """Attention in which something is written between the softmax and the product with the values."""
+
+    def __init__(self, scores, change):
+        super().__init__()
+        self.scores, self.change, self.weights = scores, change, None
+
+    def forward(self, x):
+        q, k, v = split(x).clone(), split(x).clone(), split(x)
+        scores = self.scores(q, k)
+        weights = scores.softmax(-1)
+        self.change(k, scores, weights)
+        self.weights = weights.clone()
+        return weights @ v
+
+
+def product(q, k):
+    return q @ k.mT / 2
+
+
+def clamped_product(q, k):
+    return product(q, k).clamp(max=1.0)
+
+
+# what is written to weights, and the name that the reason gives it
+WRITES = {
+    "one head": (lambda _k, _s, w: w[:, 0].zero_(), "zero"),
+    "an assignment to one head": (lambda _k, _s, w: w[:, 0].fill_(0.5), "fill"),
+    "the diagonal": (lambda _k, _s, w: torch.diagonal(w, dim1=-2, dim2=-1).fill_(0.0), "fill"),
+    "a view of a view": (lambda _k, _s, w: w[0, 1][2].mul_(0.5), "mul"),
+    "weights without their graph": (lambda _k, _s, w: w.detach()[..., 0].zero_(), "zero"),
+    "the data": (lambda _k, _s, w: w.data[:, 1].__setitem__(0, 0.25), "setitem"),
+    "other data": (lambda _k, _s, w: setattr(w, "data", w.data * 0.5), "set"),
+    "a result given as out": (lambda _k, _s, w: torch.mul(w[:, 1], 0.5, out=w[:, 1]), "mul"),
+    "a product given as out": (lambda k, _s, w: torch.matmul(k, k.mT, out=w), "matmul"),
+    "by an activation": (lambda _k, _s, w: nn.Threshold(0.2, 0.0, inplace=True)(w[:, 0]), "threshold"),
+    "by several at once": (lambda _k, _s, w: torch._foreach_mul_([w[:, 0], w[:, 1]], 0.5), "foreach_mul"),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", WRITES)
+def test_weights_that_are_written_through_a_view_are_no_map(name, mode):
+    change, function = WRITES[name]
+    with mode():
+        seen = watched(Late(product, change), inputs()[0])
+    assert list(seen) == []
+    assert f"but {function} changes its weights before they meet the values" in seen.unseen[""]
+
+
+def test_weights_that_are_written_where_no_function_is_heard_are_no_map():
+    def change(_k, _s, weights):
+        with torch._C.DisableTorchFunction():
+            weights[:, 0].zero_()
 
     with torch.no_grad():
-        seen = watched(Reused(), inputs()[0])
+        seen = watched(Late(product, change), inputs()[0])
+    assert list(seen) == []
+    assert "but a write in place changes its weights before they meet the values" in seen.unseen[""]
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_dropout_in_place_leaves_the_map_as_it_was(mode, is_training):
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.weights = nn.Dropout(0.4, inplace=True), None
+
+        def forward(self, x):
+            weights = product(split(x), split(x)).softmax(-1)
+            self.weights = weights.detach().clone()
+            return self.drop(weights) @ split(x)
+
+    model = Dropped().train(is_training)
+    with mode():
+        seen = watched(model, inputs()[0])
+    assert torch.equal(seen[""].dense(), model.weights)
+
+
+# what is written after the softmax, and how the map comes about
+LATE = {
+    "keys": (product, lambda k, _s, _w: k.zero_()),
+    "a view of the keys": (product, lambda k, _s, _w: k[:, 0, 1].fill_(3.0)),
+    "data of the keys": (product, lambda k, _s, _w: k.data.mul_(3.0)),
+    "keys given as out": (product, lambda k, _s, _w: torch.mul(k, 3.0, out=k)),
+    "scores of queries and keys": (product, lambda _k, s, _w: s.zero_()),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", LATE)
+def test_what_is_written_after_the_softmax_leaves_the_map_as_the_model_had_it(name, mode):
+    model = Late(*LATE[name])
+    with mode():
+        seen = watched(model, inputs()[0])
+    assert dict(seen.unseen) == {}
+    assert torch.allclose(seen[""].dense(), model.weights, rtol=0, atol=torch.finfo(torch.float32).eps)
+
+
+# where neither queries and keys nor scores are left as the softmax had them
+LOST = {
+    "scores": (clamped_product, lambda _k, s, _w: s.zero_()),
+    "a view of the scores": (clamped_product, lambda _k, s, _w: s[:, 1].zero_()),
+    "data of the scores": (clamped_product, lambda _k, s, _w: s.data.zero_()),
+    "scores and keys": (product, lambda k, s, _w: (k.zero_(), s.zero_())),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", LOST)
+def test_scores_that_are_written_after_the_softmax_are_no_map(name, mode):
+    with mode():
+        seen = watched(Late(*LOST[name]), inputs()[0])
     assert list(seen) == []
     assert "changed in place before their product" in seen.unseen[""]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("scores", [product, clamped_product])
+def test_a_softmax_in_the_place_of_its_scores_is_seen_as_it_was(scores, mode):
+    class Replaced(nn.Module):
+        weights = None
+
+        def forward(self, x):
+            made = scores(split(x), split(x)).masked_fill(torch.arange(L) > 3, float("-inf"))
+            torch.softmax(made, -1, out=made)
+            self.weights = made.clone()
+            return made @ split(x)
+
+    model = Replaced()
+    with mode():
+        m = watched(model, inputs()[0])[""]
+    assert torch.allclose(m.dense(), model.weights, rtol=0, atol=torch.finfo(torch.float32).eps)
+    assert ("scores held" in repr(m)) == (scores is clamped_product)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_of_one_buffer_for_the_scores_of_all_heads_what_has_been_overwritten_is_listed(mode):
+    class Buffered(nn.Module):
+        weights = None
+
+        def forward(self, x):
+            q, buffer, made = split(x), torch.empty(B, L, L), []
+            for h in range(H):
+                torch.bmm(q[:, h], q[:, h].mT, out=buffer).clamp_(max=1.0)
+                made.append(buffer.softmax(-1))
+            self.weights = made
+            return torch.stack([made[h] @ q[:, h] for h in range(H)])
+
+    model = Buffered()
+    with mode():
+        seen = watched(model, inputs()[0])
+    assert torch.equal(seen[""].dense()[:, 0], model.weights[-1])
+    assert f"computes a softmax of its own over ({B}, {L}, {L}), but its scores have been changed" in seen.unseen[""]
 
 
 def test_scores_that_are_written_after_the_call_are_refused_when_they_are_read():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError
@@ -188,3 +189,29 @@ def test_one_call_joins_to_itself():
     with watch(model) as seen:
         model(x())
     assert torch.equal(seen.joined("").dense(), seen[""].dense())
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_look_without_gradients_leaves_them_to_the_next(mode):
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(8, 8)
+
+        def forward(self, x):
+            q = self.project(x).unflatten(-1, (2, 4)).transpose(1, 2)
+            for n in range(3, 6):
+                F.scaled_dot_product_attention(q[:, :, n - 1 : n] if n > 3 else q[:, :, :3], q[:, :, :n], q[:, :, :n])
+
+    torch.manual_seed(1)
+    model, x = Steps(), torch.randn(2, 5, 8)
+    grads = []
+    for looks in (False, True):
+        with watch(model, grad=True) as seen:
+            model(x)
+        if looks:
+            with mode():
+                seen.joined("").entropy()
+        grads.append(torch.autograd.grad(seen.joined("").entropy().square().sum(), model.project.weight)[0])
+    assert bool(grads[0].any())
+    assert torch.equal(*grads)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, ConversionError, ShapeError
+from headwise.ops.call import autocasts
 from headwise.shapes import check_count, check_flag, check_number
 
 
@@ -117,16 +118,26 @@ def check_width(name: str, t: Tensor, width: int, argument: str) -> None:
 def projected(projection: nn.Module, name: str, t: Tensor) -> Tensor:
     """What a projection makes of t; ArgumentError where torch refuses t for its dtype or its device.
 
-    Asked after torch has refused it, since a replaced, wrapped or hooked projection may well take another dtype.
+    Asked after torch has refused it, since a replaced, wrapped or hooked projection may well take another dtype. What
+    failed for another reason is raised as it came: memory that ran out, and what a hook raised under autocast.
     """
     try:
         out: Tensor = projection(t)
     except RuntimeError as error:
         weight = getattr(projection, "weight", None)
-        if not isinstance(weight, Tensor) or (weight.dtype, weight.device) == (t.dtype, t.device):
+        # torch refuses by no class of its own; an error of a class says itself what it is
+        if type(error) is not RuntimeError or not isinstance(weight, Tensor) or not _clash(weight, t):
             raise
         raise ArgumentError(
             f"{name} must be of the layer's dtype and on its device, {weight.dtype} on {weight.device}, but "
             f"{t.dtype} on {t.device} came: move one of them with .to()"
         ) from error
     return out
+
+
+def _clash(weight: Tensor, t: Tensor) -> bool:
+    """Whether torch refuses t for its dtype or device; autocast casts all but float64."""
+    if weight.device != t.device:
+        return True
+    is_cast = autocasts(t) and torch.float64 not in (weight.dtype, t.dtype)
+    return weight.dtype is not t.dtype and not is_cast

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["PRODUCTS", "Contraction", "contraction"]
+__all__ = ["OTHERS", "PRODUCTS", "Contraction", "contraction"]
 
 aten = torch.ops.aten
 

@@ -8,38 +8,42 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
-__all__ = ["Followed", "Ran", "tensors_of"]
+__all__ = ["ASSIGNMENTS", "Followed", "Ran", "tensors_of"]
 
 T = TypeVar("T")
+
+# functions that write to their first argument and give nothing
+ASSIGNMENTS: frozenset[Any] = frozenset({Tensor.__setitem__, Tensor.data.__set__})  # type: ignore[attr-defined]
 
 
 class Followed(Generic[T]):
     """What is known of some tensors, for as long as they live."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], T]] = {}
+        # by id
+        self.known: dict[int, tuple[weakref.ref[Tensor], T]] = {}
 
     def at(self, tensor: Any) -> T | None:
         """What is known of a tensor."""
-        found = self._known.get(id(tensor))
+        found = self.known.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
 
     def put(self, tensor: Tensor, known: T) -> None:
         """Take in what is known of a tensor."""
         number = id(tensor)
-        self._known[number] = (weakref.ref(tensor, lambda _: self._known.pop(number, None)), known)
+        self.known[number] = (weakref.ref(tensor, lambda _: self.known.pop(number, None)), known)
 
     def items(self) -> list[tuple[Tensor, T]]:
         """The tensors that live, and what is known of them."""
-        found = ((ref(), known) for ref, known in list(self._known.values()))
+        found = ((ref(), known) for ref, known in list(self.known.values()))
         return [(tensor, known) for tensor, known in found if tensor is not None]
 
     def clear(self) -> None:
         """Forget everything."""
-        self._known.clear()
+        self.known.clear()
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self.known)
 
 
 class Ran(NamedTuple):
@@ -65,7 +69,14 @@ class Ran(NamedTuple):
     def is_in_place(self) -> bool:
         """Whether it writes to its first argument."""
         name = self.full_name
-        return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if name.endswith("_") and not name.endswith("__"):
+            return True
+        return self.function in ASSIGNMENTS or self.options.get("inplace") is True
+
+    @property
+    def written(self) -> Iterator[Tensor]:
+        """The tensors that it wrote to."""
+        return tensors_of((*self.args[: int(self.is_in_place)], self.options.get("out")))
 
     @property
     def inputs(self) -> Iterator[Tensor]:

@@ -7,21 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from headwise.maps.own_scores import terms_of
 from headwise.watching.axes import Axes, Axis, arranged, merged
 from headwise.watching.contraction import Contraction
+from headwise.watching.followed import Ran
 from headwise.watching.hugging_face import deviation
+from headwise.watching.moves import PARTS, moved_axes, taken_axes
 from headwise.watching.record import Record
-from headwise.watching.scores import Groups, Scores, version_of
+from headwise.watching.scores import Groups, Scores, storage_of, version_of
 
-__all__ = ["Softmax", "Weights"]
+__all__ = ["OVERWRITTEN", "Softmax", "Weights"]
 
 NO_PRODUCT = (
     "its scores are no product of queries and keys that could be followed: a router, a pooling or a softmax over "
     "features is no attention map"
 )
+# what leaves weights as they are, but for dropout, rounding, and rows that are NaN
+FAITHFUL = frozenset(
+    {
+        "dropout", "to", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "clone", "detach",
+        "nan_to_num", "requires_grad",
+    }
+)  # fmt: skip
+OVERWRITTEN = "its scores have been changed in place before their product with the values"
 
 
 @dataclass(eq=False)
@@ -30,7 +41,8 @@ class Softmax:
 
     axes: of its result. key: which of them it runs over, None: not known. source: what it was given, None: not the
     scores of queries and keys. scores: how these were computed, None: not known, or not proved. has_nan: whether rows
-    are NaN. reason: why it can be no map, "" where nothing speaks against it.
+    are NaN. reason: why it can be no map, "" where nothing speaks against it. versions: of the source. is_overwritten:
+    whether a function has written to the storage of the source.
     """
 
     name: str
@@ -43,6 +55,7 @@ class Softmax:
     reason: str = ""
     is_seen: bool = False
     versions: tuple[tuple[Tensor, int], ...] = ()
+    is_overwritten: bool = False
 
     def hold(self, source: Tensor, scores: Scores | None, result: Tensor) -> None:
         """Keep what the softmax was given until it meets values; scores are kept where rows of `result` prove them."""
@@ -69,6 +82,18 @@ class Softmax:
             if record is not None and not deviation(record, weights, dropout=0.0):
                 self.scores = scores
 
+    def disturb(self, storage: int) -> None:
+        """A function has written to this storage: what was read from it is known no more."""
+        if self.scores is not None and self.scores.reads(storage):
+            self.scores = None
+        if self.source is not None and storage_of(self.source) == storage:
+            self.is_overwritten = True
+
+    @property
+    def is_source_intact(self) -> bool:
+        """Whether the source is as the softmax was given it."""
+        return not self.is_overwritten and all(tensor._version == version for tensor, version in self.versions)
+
     def let_go(self) -> None:
         """Its map has been made, or there will be none."""
         self.is_seen, self.source, self.scores = True, None, None
@@ -78,7 +103,8 @@ class Weights(NamedTuple):
     """What has become of the result of a softmax, or of a part of it.
 
     axes: None: not known. changed: the function that made other numbers of it, "": none has but dropout. is_zeroed:
-    whether zeros stand where it was NaN. way: over how many functions it came.
+    whether zeros stand where it was NaN. way: over how many functions it came. version: of the tensor, None in
+    inference mode.
     """
 
     softmax: Softmax
@@ -86,6 +112,31 @@ class Weights(NamedTuple):
     changed: str = ""
     is_zeroed: bool = False
     way: int = 0
+    version: int | None = None
+
+    def at(self, tensor: Tensor, *, writes: int = 0) -> Weights:
+        """The same, changed where its tensor has been written more often than `writes` since."""
+        if self.changed or self.version is None or tensor._version - self.version in (0, writes):
+            return self
+        return self._replace(changed="a write in place")
+
+    def after(self, came: Tensor, made: Tensor, ran: Ran) -> Weights:
+        """What is known of `made`, by a function of `came`, which has these weights."""
+        version = None if made.is_inference() else made._version
+        after = self._replace(way=self.way + 1, version=version)
+        is_first = ran.position(came) == 0
+        axes = None
+        if self.axes is not None and is_first:
+            axes = moved_axes(ran, self.axes, made) or taken_axes(ran, self.axes)
+        if axes is not None:
+            return after._replace(axes=axes)
+        if ran.name in FAITHFUL and is_first and made.shape == came.shape:
+            return after._replace(is_zeroed=self.is_zeroed or ran.name == "nan_to_num")
+        if ran.name in PARTS:
+            return after._replace(axes=None)
+        if after.changed or _is_equal(came, made):
+            return after
+        return after._replace(changed=ran.name.strip("_"))
 
     def why_not(self, product: Contraction | None, side: int) -> str:
         """Why its product is no attention; "" where it is; side: which factor it is."""
@@ -106,12 +157,10 @@ class Weights(NamedTuple):
         free = product.rows[side]
         if len(free) != 1 or self.axes.alone(letters.index(free)) is None:
             return f"{len(free)} of its axes are of queries alone, where a map has 1, as a router's or a pooling's are"
-        if any(tensor._version != version for tensor, version in softmax.versions):
-            return "its scores have been changed in place before their product with the values"
         return ""
 
-    def record(self, product: Contraction, side: int) -> Record:
-        """The call of attention that this product ends."""
+    def record(self, product: Contraction, side: int) -> Record | None:
+        """The call of attention that this product ends; None: its scores have been written since the softmax."""
         softmax, axes, letters = self.softmax, self.axes, product.letters[side]
         if axes is None or softmax.key is None or softmax.source is None:
             raise ValueError("weights whose product is no attention have no record")
@@ -128,7 +177,9 @@ class Weights(NamedTuple):
         lead = batch_and_heads(groups)
         is_lazy = softmax.scores is not None and (self.is_zeroed or not softmax.has_nan)
         record = softmax.scores.record(queries, softmax.key, lead) if is_lazy and softmax.scores is not None else None
-        return self._held(queries, lead) if record is None else record
+        if record is None and softmax.is_source_intact:
+            return self._held(queries, lead)
+        return record
 
     def _held(self, queries: Axis, lead: Groups) -> Record:
         """The call that has these very scores as a bias, in O(L²) memory: its queries and keys are zeros."""
@@ -157,6 +208,11 @@ def batch_and_heads(groups: Sequence[Sequence[Axis]]) -> tuple[list[Axis], list[
     if len(leaves) < 2:
         return leaves, []
     return leaves[:-1], leaves[-1:]
+
+
+def _is_equal(weights: Tensor, made: Tensor) -> bool:
+    """Whether a function left every number as it was, as one that hides again what is hidden."""
+    return made is not weights and made.shape == weights.shape and torch.equal(made.detach(), weights.detach())
 
 
 def _four(tensor: Tensor, axes: Axes, groups: Groups) -> Tensor:

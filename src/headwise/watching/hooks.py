@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -29,12 +29,13 @@ def attached(model: nn.Module, ears: Ears) -> Iterator[Hooks]:
         if any(inner in ears.taken for inner in module.modules()):
             ears.seen._miss(ears.names[module], why)
     made: list[Hook] = []
-    with ExitStack() as stack:
+    try:
         for module in hookable(model, ears.taken, closed):
-            for kind in (Entering, Leaving):
-                made.append(kind(module, ears))
-                stack.callback(made[-1].remove)
+            made += (Entering(module, ears), Leaving(module, ears))
         yield Hooks(made)
+    finally:
+        for hook in reversed(made):
+            hook.remove()
 
 
 class Hooks:

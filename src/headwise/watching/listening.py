@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from headwise.masks import as_mask
@@ -17,7 +16,7 @@ from headwise.ops.attention import attention
 from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
 from headwise.watching.ears import UNREAD, Ears, no_map
-from headwise.watching.followed import Ran
+from headwise.watching.followed import ASSIGNMENTS, Ran
 from headwise.watching.hugging_face import unpacked
 from headwise.watching.kernels import FUSED, Kernels, of_fused, of_sdpa, sdpa_is_fused, with_lse
 from headwise.watching.record import Record, unreadable
@@ -87,10 +86,10 @@ class Listening(TorchFunctionMode):
     def _follow(self, func: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
         """Follow a softmax, outside of all that is known, to a product that it may enter."""
         ears = self._ears
-        if ears.asked is not None:
+        if ears.asked is not None or not ears.softmaxes.concerns(func):
             return
         # what an assignment gives is what it wrote to
-        ran = Ran(func, args, options, args[0] if func is Tensor.__setitem__ else result)
+        ran = Ran(func, args, options, args[0] if func in ASSIGNMENTS else result)
         try:
             if func not in SOFTMAXES:
                 ears.softmaxes.go_on(ran)

@@ -10,7 +10,7 @@ from torch import Tensor
 from headwise.watching.axes import Axes
 from headwise.watching.followed import Ran
 
-__all__ = ["moved_axes", "taken_axes"]
+__all__ = ["PARTS", "is_still", "moved_axes", "taken_axes"]
 
 PERMUTES = frozenset(
     {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "adjoint", "matrix_transpose"}
@@ -20,6 +20,20 @@ PROPERTIES = frozenset({Tensor.T.__get__, Tensor.mT.__get__, Tensor.H.__get__, T
 RESHAPES = frozenset(
     {"view", "reshape", "flatten", "unflatten", "ravel", "view_as", "reshape_as", "unsqueeze", "squeeze"}
 )
+# what takes a part of the weights, such as one head or one block of rows
+PARTS = frozenset({"__getitem__", "select", "narrow", "unbind", "split", "chunk"})
+# what puts weights beside others, or beside zeros, as of a band
+WHOLES = frozenset(
+    {"pad", "cat", "stack", "expand", "repeat", "as_strided", "repeat_interleave", "concat", "concatenate"}
+)
+
+
+def is_still(weights: Tensor, made: Tensor, name: str) -> bool:
+    """Whether a function of weights or scores gave such again: not a sum of them, and nothing that they scale."""
+    if not made.is_floating_point() or made.is_nested or weights.is_nested:
+        return False
+    size, before = made.numel(), weights.numel()
+    return size > 0 and (size <= before or name in WHOLES) and (2 * size > before or name in PARTS)
 
 
 def moved_axes(ran: Ran, axes: Axes, made: Tensor) -> Axes | None:

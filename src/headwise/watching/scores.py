@@ -282,5 +282,8 @@ def version_of(tensor: Tensor) -> list[tuple[Tensor, int]]:
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Where the numbers of a tensor and of its views lie."""
-    return tensor.untyped_storage().data_ptr()
+    """Where the numbers of a tensor and of its views lie; 0: not in memory, as of sparse tensors and of transforms."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        return 0

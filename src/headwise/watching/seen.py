@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
@@ -112,7 +113,9 @@ class Seen(Mapping[str, Any]):
         calls = self._named[name]
         count, whole = self._joined.get(name, (0, None))
         if whole is None or count != len(calls):
-            whole = joined(name, [call.record for call in calls if call.record is not None]).map()
+            # kept for all who ask, also for one who wants gradients after one who did not
+            with torch.inference_mode(False), torch.enable_grad():
+                whole = joined(name, [call.record for call in calls if call.record is not None]).map()
             self._joined[name] = len(calls), whole
         return whole
 

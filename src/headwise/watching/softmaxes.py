@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.watching.axes import Axes
-from headwise.watching.contraction import PRODUCTS, Contraction, contraction
+from headwise.watching.contraction import OTHERS, PRODUCTS, Contraction, contraction
 from headwise.watching.followed import Followed, Ran
-from headwise.watching.handwritten import Softmax, Weights
-from headwise.watching.moves import moved_axes, taken_axes
+from headwise.watching.handwritten import OVERWRITTEN, Softmax, Weights
+from headwise.watching.moves import is_still, moved_axes
 from headwise.watching.record import Record, unreadable
 from headwise.watching.scores import Scores, scores_after, scores_of, storage_of
 
@@ -32,22 +32,11 @@ SOFTMAXES: frozenset[Any] = NO_WEIGHTS | {
     F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax, aten.softmax.int, aten._softmax.default,
     aten._safe_softmax.default,
 }  # fmt: skip
-# what leaves weights as they are, but for dropout, rounding, and rows that are NaN
-FAITHFUL = frozenset(
-    {
-        "dropout", "to", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "clone", "detach",
-        "nan_to_num", "requires_grad",
-    }
-)  # fmt: skip
-# what takes a part of the weights, such as one head or one block of rows
-PARTS = frozenset({"__getitem__", "select", "narrow", "unbind", "split", "chunk"})
-# what puts weights beside others, or beside zeros, as of a band
-WHOLES = frozenset(
-    {"pad", "cat", "stack", "expand", "repeat", "as_strided", "repeat_interleave", "concat", "concatenate"}
-)
 # by which queries and keys meet, beside products
 MEETINGS = frozenset({"add", "sub", "subtract", "cdist"})
 FOLDS = frozenset({"reshape", "view", "flatten"})
+# what scores and weights come of; other products only end their way
+BEGINNINGS = SOFTMAXES | (PRODUCTS - OTHERS)
 # from a softmax to its product there lie a cast, dropout, axes moved, a band laid out, and the like
 LONGEST_WAY = 16
 
@@ -76,6 +65,8 @@ class Softmaxes:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
+        # whether a function may begin what is followed
+        self._begins: dict[Any, bool] = {}
         self._learned: frozenset[int] | None = None
         self._scores: Followed[Tracked] = Followed()
         self._weights: Followed[Weights] = Followed()
@@ -92,6 +83,17 @@ class Softmaxes:
                 reasons.setdefault(softmax.name, f"computes a softmax of its own over {softmax.shape}, but {why}")
         return reasons
 
+    def concerns(self, function: Any) -> bool:
+        """Whether a call of a function can matter now: while nothing is followed, few can."""
+        if self._scores.known or self._weights.known or self._folds.known:
+            return True
+        begins = self._begins.get(function)
+        if begins is None:
+            name = str(getattr(function, "__name__", "")).rstrip("_")
+            begins = function in BEGINNINGS or name in MEETINGS or name in FOLDS
+            self._begins[function] = begins
+        return begins
+
     def begin(self, name: str, ran: Ran) -> None:
         """A softmax has run."""
         args, options, result = ran.args, ran.options, ran.result
@@ -99,19 +101,27 @@ class Softmaxes:
         if not isinstance(result, Tensor) or not isinstance(source, Tensor) or source.shape != result.shape:
             return
         tracked = self._scores.at(source)
+        self._disturb(ran)
         dim = options.get("dim", args[1] if len(args) > 1 else None)
         axes = tracked.axes if tracked is not None and tracked.axes is not None else Axes.of(source.shape)
         key = axes.alone(dim) if isinstance(dim, int) and -source.ndim <= dim < source.ndim else None
         softmax = Softmax(name, tuple(result.shape), axes, key, reason=unreadable(source))
-        self._weights.put(result, Weights(softmax, axes))
+        self._weights.put(result, Weights(softmax, axes, version=_version(result)))
         if ran.function in NO_WEIGHTS or softmax.reason or tracked is None or tracked.is_outer:
             return
-        scores = tracked.scores if _version(source) == tracked.version else None
+        storage = storage_of(result)
+        # softmax(scores, out=scores) has replaced what it was given
+        is_replaced = storage == storage_of(source) != 0
+        before = tracked.version + 1 if is_replaced and tracked.version is not None else tracked.version
+        scores = tracked.scores if _version(source) == before else None
+        if scores is not None and "out" in options and scores.reads(storage):
+            scores = None
         with torch.no_grad():
-            softmax.hold(source, scores, result)
+            softmax.hold(result.log() if is_replaced else source, scores, result)
 
     def go_on(self, ran: Ran) -> None:
         """Another function has run."""
+        self._disturb(ran)
         if ran.function in PRODUCTS:
             self._multiply(ran)
             return
@@ -124,8 +134,6 @@ class Softmaxes:
                 else:
                     continue
                 break
-            if ran.is_in_place and isinstance(ran.args[0], Tensor) and ran.args[0].is_inference():
-                self._disturb(ran.args[0])
         self._fold(ran)
         if ran.name in MEETINGS:
             self._combine(ran)
@@ -136,7 +144,7 @@ class Softmaxes:
         factors = tuple(ran.inputs) if product is None else product.factors
         for side, factor in enumerate(factors):
             if (weights := self._weights.at(factor)) is not None:
-                self._end(weights, product, side)
+                self._end(weights, factor, product, side)
                 return
         for factor in factors:
             if (tracked := self._scores.at(factor)) is not None and tracked.is_outer:
@@ -154,17 +162,20 @@ class Softmaxes:
             axes.reshaped((*folds.pop(), *result.shape[1:]))
         self._scores.put(result, Tracked(axes, scores, False, _version(result), 0))
 
-    def _end(self, weights: Weights, product: Contraction | None, side: int) -> None:
-        """Weights have entered a product."""
+    def _end(self, weights: Weights, factor: Tensor, product: Contraction | None, side: int) -> None:
+        """Weights have entered a product as this factor."""
         softmax = weights.softmax
         if softmax.is_seen:
             return
-        if why := weights.why_not(product, side):
-            self._unread.setdefault(softmax, why)
-        elif product is not None:
+        weights = weights.at(factor)
+        why, record = weights.why_not(product, side), None
+        if not why and product is not None:
             record = weights.record(product, side)
-            softmax.let_go()
-            self._add(softmax.name, record)
+        if record is None:
+            self._unread.setdefault(softmax, why or OVERWRITTEN)
+            return
+        softmax.let_go()
+        self._add(softmax.name, record)
 
     def _advance(self, tracked: Tracked, came: Tensor, ran: Ran) -> None:
         """A function of scores has run."""
@@ -176,7 +187,7 @@ class Softmaxes:
         for made in ran.results:
             if tracked.is_outer and made.shape in (came.shape[:-1], (*came.shape[:-1], 1)):
                 self._sum_features(tracked, came, made)
-            if tracked.way >= LONGEST_WAY or not _is_still(came, made, ran.name):
+            if tracked.way >= LONGEST_WAY or not is_still(came, made, ran.name):
                 continue
             axes, after = None, None
             if tracked.axes is not None:
@@ -190,23 +201,12 @@ class Softmaxes:
 
     def _carry(self, weights: Weights, came: Tensor, ran: Ran) -> None:
         """A function of weights has run."""
-        for made in ran.results:
-            if weights.way >= LONGEST_WAY or not _is_still(came, made, ran.name):
-                continue
-            after = weights._replace(way=weights.way + 1)
-            is_first = ran.position(came) == 0
-            axes = None
-            if weights.axes is not None and is_first:
-                axes = moved_axes(ran, weights.axes, made) or taken_axes(ran, weights.axes)
-            if axes is not None:
-                after = after._replace(axes=axes)
-            elif ran.name in FAITHFUL and is_first and made.shape == came.shape:
-                after = after._replace(is_zeroed=weights.is_zeroed or ran.name == "nan_to_num")
-            elif ran.name in PARTS:
-                after = after._replace(axes=None)
-            elif not after.changed and not _is_equal(came, made):
-                after = after._replace(changed=ran.name.strip("_"))
-            self._weights.put(made, after)
+        results = list(ran.results)
+        # what gives its argument again may have written to it once
+        weights = weights.at(came, writes=int(any(made is came for made in results)))
+        for made in results:
+            if weights.way < LONGEST_WAY and is_still(came, made, ran.name):
+                self._weights.put(made, weights.after(came, made, ran))
 
     def _combine(self, ran: Ran) -> None:
         """Queries and keys that meet in a sum, (.., Lq, 1, D) and (.., 1, Lk, D), or by their distance."""
@@ -214,6 +214,8 @@ class Softmaxes:
         if len(ran.args) != 2 or not all(isinstance(t, Tensor) for t in ran.args) or not isinstance(result, Tensor):
             return
         if not result.is_floating_point() or self._scores.at(result) is not None or result.ndim < 2:
+            return
+        if ran.args[0].shape == ran.args[1].shape and ran.name != "cdist":
             return
         first, second = ((1,) * (result.ndim - t.ndim) + tuple(t.shape) for t in ran.args)
         pairs = list(zip(first, second, strict=True))
@@ -239,13 +241,26 @@ class Softmaxes:
         elif ran.name in FOLDS and came.ndim == 4 and came.shape[2:] == result.shape[1:]:
             self._folds.put(result, (came.shape[0], came.shape[1]))
 
-    def _disturb(self, written: Tensor) -> None:
-        """A tensor without versions has been written: what was read from its storage is known no more."""
-        storage = storage_of(written)
-        for tensor, tracked in self._scores.items():
-            is_view = tensor is not written and storage_of(tensor) == storage
-            if tracked.scores is not None and (is_view or tracked.scores.reads(storage)):
-                self._scores.put(tensor, tracked._replace(scores=None))
+    def _disturb(self, ran: Ran) -> None:
+        """A function has run: what was read from the storage that it wrote to is known no more.
+
+        Versions tell less: inference tensors have none, and `tensor.data` has one of its own.
+        """
+        if not self._scores and not self._weights:
+            return
+        for written in ran.written:
+            storage = storage_of(written)
+            # what is written in place is followed by itself
+            followed = None if written is ran.options.get("out") else written
+            for tensor, tracked in self._scores.items() if storage else ():
+                is_there = tensor is not followed and storage_of(tensor) == storage
+                if tracked.scores is not None and (is_there or tracked.scores.reads(storage)):
+                    self._scores.put(tensor, tracked._replace(scores=None))
+            for tensor, weights in self._weights.items() if storage else ():
+                weights.softmax.disturb(storage)
+                is_there = tensor is not followed and storage_of(tensor) == storage
+                if is_there and not weights.changed and ran.name != "dropout":
+                    self._weights.put(tensor, weights._replace(changed=ran.name.strip("_")))
 
     def _is_learned(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter of the model, or a view of one."""
@@ -259,16 +274,3 @@ class Softmaxes:
 
 def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
-
-
-def _is_still(weights: Tensor, made: Tensor, name: str) -> bool:
-    """Whether a function of weights or scores gave such again: not a sum of them, and nothing that they scale."""
-    if not made.is_floating_point() or made.is_nested or weights.is_nested:
-        return False
-    size, before = made.numel(), weights.numel()
-    return size > 0 and (size <= before or name in WHOLES) and (2 * size > before or name in PARTS)
-
-
-def _is_equal(weights: Tensor, made: Tensor) -> bool:
-    """Whether a function left every number as it was, as one that hides again what is hidden."""
-    return made is not weights and made.shape == weights.shape and torch.equal(made.detach(), weights.detach())
