@@ -1,0 +1,134 @@
+"""What every Triton kernel must hold to, interpreted on the CPU and compiled on a device alike."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+import headwise as hw
+from headwise.maps import AttentionMap, attention_map
+from headwise.maps.device_summary import keep_summary
+from headwise.ops.call import Call, checked
+from headwise.testing import assert_within_budget
+from tests.cases import MASKS, RULES, Shape, rules
+from tests.maps.oracle import Dense, doubled, entropy, inputs, shown
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# three tiles by two of 16, none of them whole at the end; the head of keys serves three
+UNEVEN = Shape(B=2, Hq=3, Hk=1, Lq=21, Lk=37, D=11, Dv=13)
+SHORT = Shape(B=2, Hq=3, Hk=1, Lq=5, Lk=18, D=11, Dv=13)
+GROUPED = Shape(B=1, Hq=4, Hk=2, Lq=19, Lk=9, D=3, Dv=5)
+# what the kernels compute of a map, by the numbers of the definition
+STATISTICS: dict[str, tuple[Callable[[AttentionMap], Tensor], Callable[[Dense, Tensor], Tensor]]] = {
+    "lse": (lambda m: shown(m.lse), lambda d, p: shown(d.lse)),
+    "entropy": (lambda m: m.entropy(), lambda d, p: entropy(p)),
+    "received": (lambda m: m.received(), lambda d, p: p.sum(-2)),
+    "mass": (lambda m: m.mass(), lambda d, p: p.sum(-1)),
+    "max_logit": (lambda m: shown(m.max_logit()), lambda d, p: shown(d.logits.flatten(2).amax(-1))),
+}
+
+
+def moved(given: dict[str, Any], device: str) -> dict[str, Any]:
+    """The same keywords on a device."""
+    return {name: x.to(device) if isinstance(x, Tensor | hw.Mask) else x for name, x in given.items()}
+
+
+def summarized(given: dict[str, Any], device: str) -> AttentionMap:
+    """The map of these keywords with the summary of the kernels."""
+    m = AttentionMap(call_of(given, device))
+    keep_summary(m)
+    return m
+
+
+def call_of(given: dict[str, Any], device: str) -> Call:
+    """The checked call of these keywords; without v, k is in its place."""
+    on_device = moved(given, device)
+    return checked(on_device.pop("q"), k := on_device.pop("k"), on_device.pop("v", k), **on_device)
+
+
+class StatisticsLaws:
+    """Laws of the statistics of a map."""
+
+    device: ClassVar[str]
+
+    def assert_exact(self, given: dict[str, Any], *, by_lse: bool = True) -> None:
+        """Every statistic is within the budget of plain torch, which normalises by an lse, or as softmax does."""
+        m, exact, plain = summarized(given, self.device), Dense(**doubled(given)), Dense(**given)
+        yardstick = plain.weights_by_lse if by_lse else plain.weights
+        for of_map, of_dense in STATISTICS.values():
+            assert_within_budget(of_map(m).cpu(), of_dense(exact, exact.weights), of_dense(plain, yardstick))
+
+    def assert_not_numbers(self, given: dict[str, Any]) -> None:
+        """NaN stands where torch's operations have it, and nowhere else."""
+        m, torchs = summarized(given, self.device), attention_map(**given)
+        for name, (of_map, _) in STATISTICS.items():
+            assert torch.equal(of_map(m).isnan().cpu(), of_map(torchs).isnan()), name
+
+    @pytest.mark.parametrize("mask", MASKS)
+    def test_every_mask_in_every_dtype(self, mask):
+        self.assert_exact(inputs(UNEVEN, **rules(mask, "no rule", UNEVEN)))
+        for dtype in (torch.bfloat16, torch.float16):
+            self.assert_exact(inputs(SHORT, dtype, **rules(mask, "no rule", SHORT)))
+
+    @pytest.mark.parametrize("rule", RULES)
+    def test_every_rule(self, rule):
+        self.assert_exact(inputs(UNEVEN, **rules("an empty row", rule, UNEVEN)))
+        self.assert_exact(inputs(GROUPED, torch.bfloat16, **rules("dense, a head each", rule, GROUPED)))
+
+    def test_additive_scores(self):
+        for weight in (torch.linspace(-1, 2, 12).view(4, 3), torch.full((4, 3), 1e-3)):
+            self.assert_exact(inputs(GROUPED, weight=weight, mask=hw.causal()))
+
+    def test_more_features_than_a_program_holds(self):
+        self.assert_exact(inputs(SHORT._replace(D=300), mask=hw.causal()))
+
+    def test_strided_queries_and_keys(self):
+        given = inputs(GROUPED)
+        given |= {name: given[name].transpose(1, 2).contiguous().transpose(1, 2) for name in "qk"}
+        given["k"] = given["k"].mT.contiguous().mT
+        self.assert_exact(given)
+
+    def test_a_row_that_may_attend_to_nothing(self):
+        given = inputs(UNEVEN, **rules("an empty row", "no rule", UNEVEN))
+        m, row = summarized(given, self.device), UNEVEN.Lq // 2
+        assert bool(m.lse[:, :, row].isneginf().all())
+        assert int(m.lse.isneginf().sum()) == UNEVEN.B * UNEVEN.Hq
+        assert not m.entropy()[:, :, row].any()
+        assert not m.mass()[:, :, row].any()
+        nothing = summarized({**given, "mask": torch.zeros(UNEVEN.Lq, UNEVEN.Lk, dtype=torch.bool)}, self.device)
+        assert not nothing.received().any()
+        assert bool(nothing.max_logit().isneginf().all())
+
+    def test_biases_as_low_as_float32_goes(self):
+        # tiles come in another order than columns, so that the largest score may come first or last
+        bias = torch.full((UNEVEN.Lq, UNEVEN.Lk), torch.finfo(torch.float32).min)
+        bias[:, 20:] = 0.0
+        for added in (bias, bias.flip(1), torch.full_like(bias, -1e9), torch.full_like(bias, -1e38)):
+            given = inputs(UNEVEN, attn_bias=added)
+            self.assert_exact(given, by_lse=False)
+            self.assert_not_numbers({**given, "sink": torch.tensor([0.0, 1.0, -1e38])})
+
+    def test_hidden_keys_of_nan_change_nothing(self):
+        given = inputs(UNEVEN, **rules("padding", "no rule", UNEVEN))
+        k = given["k"].clone()
+        k[-1, :, UNEVEN.Lk // 2 + 1 :] = float("nan")
+        before, after = (summarized(given | {"k": keys}, self.device) for keys in (given["k"], k))
+        for of_map, _ in STATISTICS.values():
+            assert torch.equal(of_map(before), of_map(after))
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_what_is_not_a_number_is_shown_where_it_may_be_attended_to(self, value):
+        given = inputs(UNEVEN, **rules("padding and causal", "no rule", UNEVEN))
+        given["k"][0, :, 20] = value
+        given["q"][1, :, 7] = value
+        self.assert_not_numbers(given)
+
+    @pytest.mark.parametrize("shape", [Shape(B=0), Shape(Lq=0), Shape(Lk=0)])
+    @pytest.mark.parametrize("rule", ["no rule", "sink"])
+    def test_maps_without_pairs(self, shape, rule):
+        given = inputs(shape, **rules("causal", rule, shape))
+        m, torchs = summarized(given, self.device), attention_map(**given)
+        for of_map in (lambda m: m.lse, lambda m: m.entropy(), lambda m: m.received(), lambda m: m.max_logit()):
+            assert torch.equal(of_map(m).cpu(), of_map(torchs))
