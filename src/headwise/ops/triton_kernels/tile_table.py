@@ -49,16 +49,19 @@ def tile_table(call: Call, block: int) -> TileTable:
     O(L) memory where the mask has O(L) mixed tiles. How many there are is read from the device, once for a mask whose
     results are kept (`headwise.masks.derived`), and with each call for one whose tensors are on a GPU.
     """
-    mask, sizes = call.mask, call.sizes
-    device = call.q.device
+    mask, sizes, device = call.mask, call.sizes, call.q.device
+    key = ("tile table", *sizes, block, device)
     if mask is None or 0 in sizes:
         return _all_full(sizes, block, device)
-    return derived(
-        mask,
-        ("tile table", *sizes, block, device),
-        lambda: _table(mask, sizes, block, device),
-        keeps=lambda table: table.entries.numel() <= MOST_KEPT,
-    )
+    if str(key) not in call.prepared:
+        call.prepared[str(key)] = derived(
+            mask,
+            key,
+            lambda: _table(mask, sizes, block, device),
+            keeps=lambda table: table.entries.numel() <= MOST_KEPT,
+        )
+    table: TileTable = call.prepared[str(key)]
+    return table
 
 
 def _table(mask: Mask, sizes: Sizes, block: int, device: torch.device) -> TileTable:
