@@ -41,7 +41,7 @@ class Attended(NamedTuple):
 
 
 def attend(call: Call) -> Attended:
-    """Additive attention of a checked call, with gradients of q, k, v and weight; BackendError where no kernel does it.
+    """Additive attention of a checked call, with gradients of q, k, v and weight; BackendError where no kernel does.
 
     A second derivative is that of the definition, recomputed in O(Lq·Lk·D) memory. The lse carries no gradient.
     """
@@ -52,7 +52,7 @@ def attend(call: Call) -> Attended:
 
 
 class Additive(torch.autograd.Function):
-    """Additive attention by tiles; it keeps its outputs and their lse, and computes the weights anew on the way back."""
+    """Additive attention by tiles; keeps its outputs and their lse, and computes the weights anew on the way back."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,7 +87,7 @@ def forward(call: Call) -> Attended:
         tables = tile_table(call, BLOCK)
         q, k, v, weight = _prepared(call, tables)
         grid = (B * Hq * triton.cdiv(Lq, BLOCK),)
-        _forward_kernel[grid](out, lse, q, k, v, weight, *_walk(call, tables.rows), tables.entries, *_sizes(call))
+        _forward_kernel[grid](out, lse, q, k, v, weight, *_walk(call, tables.rows), tables.entries, *_sizes(call)[:-1])
     return Attended(out, lse)
 
 
@@ -149,8 +149,8 @@ def _walk(call: Call, lists: TileLists) -> tuple[Any, ...]:
 def _sizes(call: Call) -> tuple[int, ...]:
     """The sizes of a call, and those that the kernels are compiled for."""
     D, Dv = call.q.shape[-1], call.v.shape[-1]
-    widths = (max(NARROWEST, triton.next_power_of_2(n)) for n in (D, Dv))
-    return call.sizes.H, call.groups, call.sizes.Lq, call.sizes.Lk, D, Dv, BLOCK, *widths, INTERPRETED
+    width, v_width = (max(NARROWEST, triton.next_power_of_2(n)) for n in (D, Dv))
+    return call.sizes.H, call.groups, call.sizes.Lq, call.sizes.Lk, D, Dv, BLOCK, v_width, INTERPRETED, width
 
 
 @triton.jit
@@ -158,7 +158,7 @@ def _forward_kernel(
     out_to, lse_to, q, k, v, weight,
     tiles, places, counts, tile_sample, tile_head, tile_run, tile_next, count_sample, count_head, count_run,
     entries, Hq, groups, Lq, Lk, D, Dv,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr,
+    BLOCK: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows of the outputs of one head. Dao 2023, arXiv:2307.08691, algorithm 1."""
     runs = tl.cdiv(Lq, BLOCK)
@@ -226,7 +226,7 @@ def _row_kernel(
     of_q_to, of_weight_to, q, k, v, weight, lse, mean, gradient,
     tiles, places, counts, tile_sample, tile_head, tile_run, tile_next, count_sample, count_head, count_run,
     entries, Hq, groups, Lq, Lk, D, Dv,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr,
+    BLOCK: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One program: the gradients of BLOCK rows of q, and the part of the weight's that comes from them."""
     runs = tl.cdiv(Lq, BLOCK)
@@ -271,7 +271,7 @@ def _column_kernel(
     of_k_to, of_v_to, q, k, v, weight, lse, mean, gradient,
     tiles, places, counts, tile_sample, tile_head, tile_run, tile_next, count_sample, count_head, count_run,
     entries, Hq, groups, Lq, Lk, D, Dv,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr,
+    BLOCK: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One program: the gradients of BLOCK rows of k and v, from all query heads that share them."""
     runs = tl.cdiv(Lk, BLOCK)
