@@ -95,10 +95,9 @@ def backward(call: Call, made: Attended, gradient: Tensor) -> tuple[Tensor, Tens
     """The gradients of q, k, v and weight, given that of the outputs; without a graph."""
     B, Hq, Lq, Lk = call.sizes
     D, runs = call.q.shape[-1], triton.cdiv(Lq, BLOCK)
-    wide = {"dtype": torch.float32, "device": call.q.device}
-    of_q, of_k, of_v = (torch.zeros(t.shape, **wide) for t in (call.q, call.k, call.v))
+    of_q, of_k, of_v = (t.new_zeros(t.shape, dtype=torch.float32) for t in (call.q, call.k, call.v))
     # a sum for each program, added up in an order that is always the same
-    of_weight = torch.zeros((B, Hq, runs, D), **wide)
+    of_weight = call.q.new_zeros((B, Hq, runs, D), dtype=torch.float32)
     if B * Hq * Lq * Lk:
         tables = tile_table(call, BLOCK)
         q, k, v, weight = _prepared(call, tables)
