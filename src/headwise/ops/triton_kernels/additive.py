@@ -25,7 +25,7 @@ from headwise.ops.triton_kernels.scores import (
     product,
     tanh,
 )
-from headwise.ops.triton_kernels.tile_table import TileLists, TileTable, tile_table
+from headwise.ops.triton_kernels.tile_table import TileTable, tile_table, walk
 
 # queries and keys of a tile; no device has been asked for better ones
 BLOCK = 32
@@ -87,7 +87,7 @@ def forward(call: Call) -> Attended:
         tables = tile_table(call, BLOCK)
         q, k, v, weight = _prepared(call, tables)
         grid = (B * Hq * triton.cdiv(Lq, BLOCK),)
-        _forward_kernel[grid](out, lse, q, k, v, weight, *_walk(call, tables.rows), tables.entries, *_sizes(call)[:-1])
+        _forward_kernel[grid](out, lse, q, k, v, weight, *walk(call, tables.rows), tables.entries, *_sizes(call)[:-1])
     return Attended(out, lse)
 
 
@@ -106,11 +106,9 @@ def backward(call: Call, made: Attended, gradient: Tensor) -> tuple[Tensor, Tens
         mean = (gradient.float() * made.out.float()).sum(-1)
         lse = made.lse.masked_fill(made.lse.isneginf(), 0.0)
         shared = (q, k, v, weight, lse, mean, gradient)
-        _row_kernel[(B * Hq * runs,)](
-            of_q, of_weight, *shared, *_walk(call, tables.rows), tables.entries, *_sizes(call)
-        )
+        _row_kernel[(B * Hq * runs,)](of_q, of_weight, *shared, *walk(call, tables.rows), tables.entries, *_sizes(call))
         grid = (B * k.shape[1] * triton.cdiv(Lk, BLOCK),)
-        _column_kernel[grid](of_k, of_v, *shared, *_walk(call, tables.columns), tables.entries, *_sizes(call))
+        _column_kernel[grid](of_k, of_v, *shared, *walk(call, tables.columns), tables.entries, *_sizes(call))
     return (
         of_q.to(call.q.dtype), of_k.to(call.k.dtype), of_v.to(call.v.dtype),
         of_weight.sum((0, 2)).mul_(call.multiplier).to(_weight_of(call).dtype),
@@ -136,13 +134,6 @@ def _prepared(call: Call, tables: TileTable) -> tuple[Tensor, Tensor, Tensor, Te
         k, v = (t.masked_fill(~seen[..., None], 0.0) for t in (k, v))
     weight = (_weight_of(call).float() * call.multiplier).contiguous()
     return call.q.detach().mT.contiguous(), k.mT.contiguous(), v.contiguous(), weight
-
-
-def _walk(call: Call, lists: TileLists) -> tuple[Any, ...]:
-    """Which tiles a program visits, and the strides of these lists, whose samples and heads may be shared."""
-    B, Hq = call.sizes[:2]
-    tiles, places, counts = (t.expand(B, Hq, *t.shape[2:]) for t in lists)
-    return tiles, places, counts, *tiles.stride(), *counts.stride()[:3]
 
 
 def _sizes(call: Call) -> tuple[int, ...]:

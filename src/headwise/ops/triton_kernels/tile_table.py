@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,6 +62,13 @@ def tile_table(call: Call, block: int) -> TileTable:
         )
     table: TileTable = call.prepared[str(key)]
     return table
+
+
+def walk(call: Call, lists: TileLists) -> tuple[Any, ...]:
+    """Which tiles a program visits, and the strides of these lists, whose samples and heads may be shared."""
+    B, Hq = call.sizes[:2]
+    tiles, places, counts = (t.expand(B, Hq, *t.shape[2:]) for t in lists)
+    return tiles, places, counts, *tiles.stride(), *counts.stride()[:3]
 
 
 def _table(mask: Mask, sizes: Sizes, block: int, device: torch.device) -> TileTable:
