@@ -6,6 +6,8 @@ import tempfile
 # before any test imports these libraries: no test may download a model or open a window
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# and before triton is imported, which reads it then: kernels run on the CPU here, and on a device by make gpu
+os.environ.setdefault("TRITON_INTERPRET", "1")
 if level := os.environ.get("ATEN_CPU_CAPABILITY"):
     # torch keeps compiled code under a key that does not name the level: code of wider vectors, compiled again for
     # narrower ones, runs past its end

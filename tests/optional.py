@@ -58,6 +58,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "playwright": _module("playwright", "pip install '.[dev]'"),
     "safetensors": _module("safetensors", "pip install '.[models]'"),
     "transformers": _module("transformers", "pip install '.[models]'"),
+    "triton": _module("triton", "pip install '.[dev]'"),
     "x_transformers": _module("x_transformers", "pip install '.[dev]'"),
 }
 

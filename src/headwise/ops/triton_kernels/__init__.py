@@ -1,0 +1,45 @@
+"""Kernels in Triton for a GPU: statistics of the weights, and additive attention; importing this imports no triton."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+
+from headwise.ops.call import Call, transformed
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def why_no_statistics(call: Call) -> str:
+    """One sentence on why the kernels do not compute the statistics of a call's weights; "" where they do."""
+    return _why_not(call)
+
+
+def why_not_additive(call: Call) -> str:
+    """One sentence on why the kernels do not compute a call of additive attention; "" where they do."""
+    if call.weight is None:
+        return "the kernels of additive attention need weight (Hq, D), but the call scores by q·k"
+    if call.dropout:
+        return f"the kernels have no dropout, but dropout={call.dropout}"
+    for name in ("attn_bias", "softcap", "sink"):
+        if getattr(call, name) is not None:
+            return f"the kernels of additive attention have no {name}"
+    return _why_not(call)
+
+
+def _why_not(call: Call) -> str:
+    """What keeps every kernel from a call."""
+    if call.q.dtype not in DTYPES:
+        return f"the kernels take float32, bfloat16 and float16, but q is {call.q.dtype}"
+    if transformed(call):
+        return "the kernels have no rule for torch.func transforms and forward-mode derivatives"
+    if find_spec("triton") is None:
+        return "triton is not installed: pip install 'headwise[gpu]'"
+    if call.q.device.type == "cuda":
+        return ""
+    from headwise.ops.triton_kernels.scores import INTERPRETED
+
+    if call.q.device.type == "cpu" and INTERPRETED:
+        return ""
+    return f"the kernels run on CUDA devices, but q is on {call.q.device}"

@@ -1,0 +1,81 @@
+"""The Triton kernels give the numbers of the definition; here they are interpreted, on the CPU."""
+
+import pytest
+import torch
+
+import headwise as hw
+from headwise.errors import BackendError
+from headwise.maps import reductions
+from headwise.maps.device_summary import keep_summary, summarize
+from tests.fresh import run_fresh
+from tests.maps.oracle import inputs, made
+from tests.ops.kernel_laws import GROUPED, AdditiveLaws, StatisticsLaws, additive_inputs, by_kernels, call_of
+
+pytestmark = [
+    pytest.mark.needs("triton"),
+    # numpy, which computes interpreted kernels, warns where a device gives -inf or NaN
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:numpy"),
+]
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Tiles of 16, the fewest that a dot product takes, so that a small map has several."""
+    from headwise.ops.triton_kernels import additive, statistics
+
+    for module in (additive, statistics):
+        monkeypatch.setattr(module, "BLOCK", 16)
+
+
+class TestStatistics(StatisticsLaws):
+    device = "cpu"
+
+    def test_one_look_at_a_map_takes_no_pass_of_torchs(self, monkeypatch):
+        m = made(inputs(mask=hw.causal()))
+        keep_summary(m)
+        monkeypatch.delattr(reductions, "read_rows")
+        found = m.entropy(), m.received(), m.max_logit(), m.lse, m.distance()
+        assert all(bool(t.isfinite().all()) for t in found)
+
+    @pytest.mark.parametrize(
+        ("changed", "sentence"),
+        [
+            ({"dtype": torch.float64}, "float32, bfloat16 and float16, but q is torch.float64"),
+            ({"device": "meta"}, "on CUDA devices, but q is on meta"),
+        ],
+    )
+    def test_what_the_kernels_cannot_compute_is_refused(self, changed, sentence):
+        given = inputs()
+        given |= {name: given[name].to(**changed) for name in "qk"}
+        with pytest.raises(BackendError, match=sentence):
+            summarize(call_of(given, given["q"].device))
+
+
+class TestAdditive(AdditiveLaws):
+    device = "cpu"
+
+    @pytest.mark.parametrize(
+        ("changed", "sentence"),
+        [
+            ({"weight": None}, r"need weight \(Hq, D\), but the call scores by q·k"),
+            ({"dropout": 0.25}, "have no dropout, but dropout=0.25"),
+            ({"softcap": 2.0}, "have no softcap"),
+            ({"sink": torch.zeros(4)}, "have no sink"),
+        ],
+    )
+    def test_what_the_kernels_cannot_compute_is_refused(self, changed, sentence):
+        with pytest.raises(BackendError, match=sentence):
+            by_kernels({**additive_inputs(GROUPED), **changed}, self.device)
+
+
+def test_importing_headwise_and_the_reasons_against_the_kernels_does_not_import_triton():
+    source = """
+import sys, torch, headwise as hw
+from headwise.ops.call import checked
+from headwise.ops.triton_kernels import why_no_statistics
+q = torch.randn(1, 2, 3, 4, dtype=torch.float64)
+hw.attention_map(q, q).entropy(), hw.additive_attention(q, q, q, torch.randn(2, 4).double())
+print(why_no_statistics(checked(q, q, q)), "triton" in sys.modules)
+"""
+    assert run_fresh(source) == "the kernels take float32, bfloat16 and float16, but q is torch.float64 False\n"
