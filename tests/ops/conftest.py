@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwise.ops import blockwise, strips, workspace
+from torch.nn.attention import flex_attention
+
+from headwise.ops import blockwise, flex, strips, workspace
 
 
 @pytest.fixture(scope="class")
@@ -16,3 +18,14 @@ def tiny_tiles() -> Iterator[None]:
         strips._of_no_mask.cache_clear()
         yield
     strips._of_no_mask.cache_clear()
+
+
+@pytest.fixture(scope="class")
+def uncompiled_flex() -> Iterator[None]:
+    """FlexAttention as torch computes it without compiling, which gives an lse on the CPU too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flex, "compiled", lambda function: function)
+        patch.setattr(flex, "gives_lse", lambda device: True)
+        # else torch compiles the call itself, anew for each function of a mask
+        patch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+        yield

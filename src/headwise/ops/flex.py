@@ -1,0 +1,299 @@
+"""FlexAttention: torch's block-sparse kernel, its blocks made from a mask's tiles; no (Lq, Lk) tensor is made.
+
+Dong et al. 2024, arXiv:2412.05496. torch.nn.attention.flex_attention is imported where it is used: it brings the
+compiler with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from headwise.masks import Mask
+from headwise.masks.derived import derived
+from headwise.masks.leaves import Causal
+from headwise.masks.places import Grid, Point, Sizes
+from headwise.masks.tiles import FULL, MIXED, TileGrid
+from headwise.ops import reference
+from headwise.ops.call import Call, transformed
+
+# the sizes of a tile, which torch's kernels cut further
+BLOCK = 128
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+# torch's Triton kernels refuse narrower heads
+NARROWEST = 16
+# structures of masks that are compiled; the next one is refused by torch
+MOST_COMPILED = 256
+# the tensors of a call that a gradient may flow to
+LEARNED = ("q", "k", "v", "attn_bias", "sink")
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Blocks(NamedTuple):
+    """The tiles of a mask as FlexAttention reads them, and the keys that are masked for every query.
+
+    counts, full_counts (B|1, H|1, rows): how many mixed and full tiles a row of tiles has. indices, full_indices
+    (B|1, H|1, rows, columns): which ones, the others after them. hidden: bool, broadcastable to (B, Hk, Lk, 1).
+    """
+
+    counts: Tensor
+    indices: Tensor
+    full_counts: Tensor
+    full_indices: Tensor
+    hidden: Tensor
+
+
+class Rules(NamedTuple):
+    """What the kernel asks of a call: the mask, the bias with four axes, sink (Hq,), and 0-d tensors.
+
+    offset: the position of the first query. multiplier: of the scores. column: the index of the key that is the sink,
+    None: the sink is no key. Numbers are tensors, of the mask too: others would be compiled into the kernel, or be
+    symbols that torch 2.13 cannot compile on the CPU.
+    """
+
+    mask: Mask | None
+    offset: Tensor
+    column: Tensor | None
+    multiplier: Tensor
+    softcap: Tensor | None
+    attn_bias: Tensor | None
+    sink: Tensor | None
+
+
+def why_not(call: Call) -> str:
+    """Why FlexAttention cannot compute this call; "" where it can."""
+    kind = call.q.device.type
+    if call.weight is not None:
+        return "FlexAttention scores by q·k only"
+    if call.dropout:
+        return "FlexAttention has no dropout"
+    if call.q.dtype not in DTYPES:
+        return f"FlexAttention computes float16, bfloat16 and float32, and q is {call.q.dtype}"
+    if kind not in ("cpu", "cuda"):
+        return f"FlexAttention is run on CPU and CUDA devices, and q is on {call.q.device}"
+    if 0 in call.q.shape or 0 in call.v.shape:
+        return "an axis is empty, and FlexAttention needs one entry at least"
+    if torch.compiler.is_exporting():
+        return "an exported program holds no FlexAttention"
+    if forward_ad._current_level >= 0 if torch.compiler.is_compiling() else transformed(call):
+        return "FlexAttention has no rule for torch.func transforms and forward-mode derivatives"
+    if kind == "cpu" and _learns(call):
+        return "FlexAttention has no backward on the CPU"
+    if kind == "cpu" and not _compiles_on_cpu():
+        return f"torch compiles FlexAttention for x86 CPUs with AVX2 only, and this is {_capability()}"
+    return ""
+
+
+def why_slower(call: Call) -> str:
+    """Why "auto" passes FlexAttention over."""
+    return 'its speed was measured on no device yet: name it with backend="flex"'
+
+
+def run(call: Call) -> Tensor:
+    """The outputs of a checked call, (B, Hq, Lq, Dv)."""
+    is_compiling, learns = torch.compiler.is_compiling(), _learns(call)
+    has_column = call.sink is not None and not gives_lse(call.q.device)
+    blocks = None if call.mask is None else _blocks_of(call, call.mask, has_column=has_column)
+    tensors = call.q, call.k, call.v
+    if not learns:
+        # torch asks whether inputs require a gradient, not whether one is recorded
+        tensors = call.q.detach(), call.k.detach(), call.v.detach()
+    attend = _attend if is_compiling else compiled(_attend)
+    out: Tensor = attend(*tensors, blocks, _rules(call, has_column=has_column), learns)
+    if is_compiling or not learns:
+        return out
+    again: Tensor = _TwiceDifferentiable.apply(out, call, *(getattr(call, name) for name in LEARNED))  # type: ignore[no-untyped-call]
+    return again
+
+
+@lru_cache(maxsize=8)
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled once for each structure of its arguments, whatever their sizes and values are."""
+    return torch.compile(
+        function, fullgraph=True, dynamic=True, recompile_limit=MOST_COMPILED, isolate_recompiles=True
+    )
+
+
+def gives_lse(device: torch.device) -> bool:
+    """Whether the compiled kernel gives the logsumexp of each row; else a sink is one more key, whose value is 0."""
+    return device.type != "cpu"
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, blocks: Blocks | None, rules: Rules, learns: bool) -> Tensor:
+    """One call of FlexAttention, with everything that is made around it."""
+    from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+
+    Lq, Dv, has_column = q.shape[2], v.shape[3], rules.column is not None
+    if blocks is not None:
+        k, v = k.masked_fill(blocks.hidden, 0.0), v.masked_fill(blocks.hidden, 0.0)
+    if has_column:
+        k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+    if q.device.type == "cuda":
+        q, k, v = (F.pad(t, (0, max(0, NARROWEST - t.shape[3]))) for t in (q, k, v))
+    block_mask = None
+    if blocks is not None:
+        block_mask = BlockMask.from_kv_blocks(
+            *blocks[:4], BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=_mask_mod(rules), seq_lengths=(Lq, k.shape[2]),
+            compute_q_blocks=learns,
+        )  # fmt: skip
+    arguments: dict[str, Any] = {"block_mask": block_mask, "scale": 1.0, "enable_gqa": q.shape[1] != k.shape[1]}
+    if rules.sink is None or has_column:
+        out = flex_attention(q, k, v, _score_mod(rules), **arguments)
+    else:
+        out, more = flex_attention(q, k, v, _score_mod(rules), return_aux=AuxRequest(lse=True), **arguments)
+        # a row that sees nothing has an lse of -inf, and a sink may be -inf too
+        share = torch.sigmoid(more.lse - rules.sink[:, None]).masked_fill(more.lse.isneginf(), 0.0)
+        out = (out * share[..., None]).to(q.dtype)
+    return out[..., :Dv]
+
+
+def _score_mod(rules: Rules) -> ScoreMod:
+    """The rules of a call as FlexAttention asks for them."""
+    _, _, column, multiplier, softcap, bias, sink = rules
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, row: Tensor, key: Tensor) -> Tensor:
+        changed = score * multiplier
+        if softcap is not None:
+            changed = softcap * torch.tanh(changed / softcap)
+        if bias is not None:
+            at = _within(key, column)
+            changed = changed + Point(b, h, row, at, row, at).pairs(bias).to(score.dtype)
+        if column is not None and sink is not None:
+            changed = torch.where(key == column, sink[h].to(score.dtype), changed)
+        return changed
+
+    return score_mod
+
+
+def _mask_mod(rules: Rules) -> MaskMod:
+    """The mask of a call as FlexAttention asks for it."""
+    mask, offset, column = rules[:3]
+
+    def mask_mod(b: Tensor, h: Tensor, row: Tensor, key: Tensor) -> Tensor:
+        at = _within(key, column)
+        allowed = mask.allows(Point(b, h, row, at, row + offset, at))
+        return allowed if column is None else allowed | (key == column)
+
+    return mask_mod
+
+
+def _within(key: Tensor, column: Tensor | None) -> Tensor:
+    # nothing is known of the sink's own place
+    return key if column is None else torch.minimum(key, column - 1)
+
+
+def _with_tensors(mask: Mask, device: torch.device) -> Mask:
+    """The same mask with its numbers as 0-d tensors: one kernel then serves every number."""
+    changed: dict[str, Any] = {}
+    for f in fields(mask):
+        value = getattr(mask, f.name)
+        if isinstance(value, Mask):
+            changed[f.name] = _with_tensors(value, device)
+        elif isinstance(value, int | torch.SymInt):
+            changed[f.name] = _number(value, device)
+    return replace(mask, **changed) if changed else mask
+
+
+def _number(n: int, device: torch.device) -> Tensor:
+    # torch.tensor would copy from the host
+    return torch.full((), n, dtype=torch.int64, device=device)
+
+
+def _rules(call: Call, *, has_column: bool) -> Rules:
+    """The rules of a call, all of them tensors where q is, made there without a copy from the host."""
+    device, bias, Lq, Lk = call.q.device, call.attn_bias, call.q.shape[2], call.k.shape[2]
+    return Rules(
+        None if call.mask is None else _with_tensors(call.mask, device),
+        _number(Lk - Lq, device),
+        _number(Lk, device) if has_column else None,
+        torch.full((), call.multiplier, dtype=torch.float32, device=device),
+        None if call.softcap is None else torch.full((), call.softcap, dtype=torch.float32, device=device),
+        bias[None, None] if bias is not None and bias.ndim == 2 else bias,
+        call.sink,
+    )
+
+
+def _blocks_of(call: Call, mask: Mask, *, has_column: bool) -> Blocks:
+    """The blocks of a call's mask, kept with it."""
+    sizes, groups, device = call.sizes, call.groups, call.q.device
+    if torch.compiler.is_compiling():
+        return _blocks(mask, *sizes, groups, device, has_column)
+    key = ("flex blocks", *sizes, groups, device, has_column)
+    return derived(mask, key, lambda: compiled(_blocks)(mask, *sizes, groups, device, has_column))
+
+
+def _blocks(
+    mask: Mask, B: int, H: int, Lq: int, Lk: int, groups: int, device: torch.device, has_column: bool
+) -> Blocks:
+    """The blocks of a mask for these sizes. Compiled, so that the pairs of a mask are never held."""
+    grid = Grid.whole(Sizes(B, H, Lq, Lk), device)
+    mask = _with_tensors(mask, device)
+    kinds = TileGrid.whole(Sizes(B, H, Lq, Lk), (BLOCK, BLOCK), device)
+    kinds = kinds.classify(mask.spans(kinds))
+    if has_column:
+        # the tile of the sink is asked pair by pair, and is one more where the keys end with a tile
+        kinds = F.pad(kinds, (0, 1 - min(1, Lk % BLOCK)))
+        is_last = torch.arange(kinds.shape[3], device=device) == kinds.shape[3] - 1
+        kinds = torch.where(is_last, MIXED, kinds)
+    if type(mask) is Causal:
+        # the last query sees every key
+        hidden = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=device)
+    else:
+        seen = mask.allows(grid).any(dim=2)
+        if seen.shape[1] > 1:
+            seen = seen.unflatten(1, (-1, groups)).any(dim=2)
+        hidden = ~seen[..., None]
+    return Blocks(*_listed(kinds == MIXED), *_listed(kinds == FULL), hidden)
+
+
+def _listed(tiles: Tensor) -> tuple[Tensor, Tensor]:
+    """How many tiles of a row are True, and their columns before the others: int32."""
+    return tiles.sum(-1).to(torch.int32), tiles.to(torch.int8).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+
+
+def _learns(call: Call) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
+
+
+@lru_cache(maxsize=1)
+def _capability() -> str:
+    return f"{sys.platform} with {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _compiles_on_cpu() -> bool:
+    return sys.platform != "darwin" and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+
+
+class _TwiceDifferentiable(torch.autograd.Function):
+    """Hands `out` on; where a second derivative is wanted, its gradient is that of the definition, recomputed."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, call: Call, *tensors: Tensor | None) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if not torch.is_grad_enabled():
+            return gradients[0], None, *(None for _ in LEARNED)
+        # views: the tensors may come from one another, and a gradient ends where it is asked for
+        tensors = {
+            name: t if t is None else t.view_as(t) for name, t in zip(LEARNED, ctx.saved_tensors, strict=True)
+        }
+        wanted = [name for name, needed in zip(LEARNED, ctx.needs_input_grad[2:], strict=True) if needed]
+        with torch.autocast(gradients[0].device.type, enabled=False):
+            again = reference.run(Call(**tensors, **ctx.rules))
+        inputs = [tensors[name] for name in wanted]
+        found = dict(zip(wanted, torch.autograd.grad(again, inputs, gradients[0], create_graph=True), strict=True))
+        return None, None, *(found.get(name) for name in LEARNED)
