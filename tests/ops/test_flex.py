@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 import headwise as hw
-from tests.contract import AttentionLaws
+from tests.contract import GradientLaws
 
 HALVES_AND_SINGLES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @pytest.mark.usefixtures("uncompiled_flex")
-class TestFlexUncompiled(AttentionLaws):
+class TestFlexUncompiled(GradientLaws):
     refused_shapes: ClassVar[frozenset[str]] = frozenset({"no sample", "no query"})
     dtypes: ClassVar[tuple[torch.dtype, ...]] = HALVES_AND_SINGLES
 

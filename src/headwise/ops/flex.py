@@ -87,7 +87,7 @@ def why_not(call: Call) -> str:
         return "an exported program holds no FlexAttention"
     if forward_ad._current_level >= 0 if torch.compiler.is_compiling() else transformed(call):
         return "FlexAttention has no rule for torch.func transforms and forward-mode derivatives"
-    if kind == "cpu" and _learns(call):
+    if _learns(call) and not has_backward(call.q.device):
         return "FlexAttention has no backward on the CPU"
     if kind == "cpu" and not _compiles_on_cpu():
         return f"torch compiles FlexAttention for x86 CPUs with AVX2 only, and this is {_capability()}"
@@ -126,6 +126,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def gives_lse(device: torch.device) -> bool:
     """Whether the compiled kernel gives the logsumexp of each row; else a sink is one more key, whose value is 0."""
+    return device.type != "cpu"
+
+
+def has_backward(device: torch.device) -> bool:
+    """Whether torch has a backward for its kernel there."""
     return device.type != "cpu"
 
 
