@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-
 from torch.nn.attention import flex_attention
 
 from headwise.ops import blockwise, flex, strips, workspace
@@ -24,7 +23,7 @@ def tiny_tiles() -> Iterator[None]:
 def uncompiled_flex() -> Iterator[None]:
     """FlexAttention as torch computes it without compiling, which gives an lse on the CPU too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flex, "compiled", lambda function: function)
+        patch.setattr(flex, "compiled", lambda function, **how: function)
         patch.setattr(flex, "gives_lse", lambda device: True)
         # torch refuses gradients on the CPU before it asks its own definition, which has them
         patch.setattr(flex, "has_backward", lambda device: True)

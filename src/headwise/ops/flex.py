@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,20 +15,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
 
 from headwise.masks import Mask
-from headwise.masks.derived import derived
-from headwise.masks.leaves import Causal
-from headwise.masks.places import Grid, Point, Sizes
-from headwise.masks.tiles import FULL, MIXED, TileGrid
+from headwise.masks.derived import derived, has_function
+from headwise.masks.places import Point
 from headwise.ops import reference
 from headwise.ops.call import Call, transformed
+from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, with_tensors
 
-# the sizes of a tile, which torch's kernels cut further
-BLOCK = 128
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # torch's Triton kernels refuse narrower heads
 NARROWEST = 16
+# why "auto" passes it over
+UNMEASURED = 'its speed was measured on no device yet: name it with backend="flex"'
 # structures of masks that are compiled; the next one is refused by torch
 MOST_COMPILED = 256
 # the tensors of a call that a gradient may flow to
@@ -37,20 +36,6 @@ LEARNED = ("q", "k", "v", "attn_bias", "sink")
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-
-
-class Blocks(NamedTuple):
-    """The tiles of a mask as FlexAttention reads them, and the keys that are masked for every query.
-
-    counts, full_counts (B|1, H|1, rows): how many mixed and full tiles a row of tiles has. indices, full_indices
-    (B|1, H|1, rows, columns): which ones, the others after them. hidden: bool, broadcastable to (B, Hk, Lk, 1).
-    """
-
-    counts: Tensor
-    indices: Tensor
-    full_counts: Tensor
-    full_indices: Tensor
-    hidden: Tensor
 
 
 class Rules(NamedTuple):
@@ -81,6 +66,8 @@ def why_not(call: Call) -> str:
         return f"FlexAttention computes float16, bfloat16 and float32, and q is {call.q.dtype}"
     if kind not in ("cpu", "cuda"):
         return f"FlexAttention is run on CPU and CUDA devices, and q is on {call.q.device}"
+    if kind == "cpu" and torch.compiler.is_compiling():
+        return "inside torch.compile, FlexAttention is run on CUDA devices only: on the CPU, call it uncompiled"
     if 0 in call.q.shape or 0 in call.v.shape:
         return "an axis is empty, and FlexAttention needs one entry at least"
     if torch.compiler.is_exporting():
@@ -90,26 +77,23 @@ def why_not(call: Call) -> str:
     if _learns(call) and not has_backward(call.q.device):
         return "FlexAttention has no backward on the CPU"
     if kind == "cpu" and not _compiles_on_cpu():
-        return f"torch compiles FlexAttention for x86 CPUs with AVX2 only, and this is {_capability()}"
+        capability = torch.backends.cpu.get_cpu_capability()
+        return f"torch compiles FlexAttention for CPUs with AVX2, and this is {sys.platform} with {capability}"
     return ""
-
-
-def why_slower(call: Call) -> str:
-    """Why "auto" passes FlexAttention over."""
-    return 'its speed was measured on no device yet: name it with backend="flex"'
 
 
 def run(call: Call) -> Tensor:
     """The outputs of a checked call, (B, Hq, Lq, Dv)."""
     is_compiling, learns = torch.compiler.is_compiling(), _learns(call)
     has_column = call.sink is not None and not gives_lse(call.q.device)
-    blocks = None if call.mask is None else _blocks_of(call, call.mask, has_column=has_column)
+    at = None if call.mask is None else _blocks_of(call, call.mask, has_column=has_column)
     tensors = call.q, call.k, call.v
     if not learns:
         # torch asks whether inputs require a gradient, not whether one is recorded
         tensors = call.q.detach(), call.k.detach(), call.v.detach()
-    attend = _attend if is_compiling else compiled(_attend)
-    out: Tensor = attend(*tensors, blocks, _rules(call, has_column=has_column), learns)
+    rules = _rules(call, has_column=has_column)
+    attend = _attend if is_compiling else compiled(_attend, is_dynamic=_takes_any_size(rules))
+    out: Tensor = attend(*tensors, at, rules, learns)
     if is_compiling or not learns:
         return out
     again: Tensor = _TwiceDifferentiable.apply(out, call, *(getattr(call, name) for name in LEARNED))  # type: ignore[no-untyped-call]
@@ -117,11 +101,25 @@ def run(call: Call) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled once for each structure of its arguments, whatever their sizes and values are."""
-    return torch.compile(
-        function, fullgraph=True, dynamic=True, recompile_limit=MOST_COMPILED, isolate_recompiles=True
+def compiled(function: Callable[..., Any], *, is_dynamic: bool = True) -> Callable[..., Any]:
+    """A function, compiled once for each structure of its arguments; is_dynamic: whatever their sizes are."""
+    made: Callable[..., Any] = torch.compile(  # type: ignore[call-overload]  # its overloads lack what it takes
+        function, fullgraph=True, dynamic=is_dynamic, recompile_limit=MOST_COMPILED, isolate_recompiles=True
     )
+    return made
+
+
+def _takes_any_size(rules: Rules) -> bool:
+    """Whether the compiled kernel takes tensors of any size into its functions, or none has a size.
+
+    torch 2.13 writes the kernel of the CPU by replacing names of symbols in its text: that of one may begin another's.
+    """
+    if rules.offset.device.type != "cpu":
+        return True
+    if rules.mask is not None and has_function(rules.mask):
+        return False
+    tensors = pytree.tree_leaves((rules.mask, rules.attn_bias, rules.sink))
+    return all(t.ndim == 0 for t in tensors if t is not None)
 
 
 def gives_lse(device: torch.device) -> bool:
@@ -134,26 +132,26 @@ def has_backward(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, blocks: Blocks | None, rules: Rules, learns: bool) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, at: Blocks | None, rules: Rules, learns: bool) -> Tensor:
     """One call of FlexAttention, with everything that is made around it."""
     from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
     Lq, Dv, has_column = q.shape[2], v.shape[3], rules.column is not None
-    if blocks is not None:
-        k, v = k.masked_fill(blocks.hidden, 0.0), v.masked_fill(blocks.hidden, 0.0)
+    if at is not None:
+        k, v = k.masked_fill(at.hidden, 0.0), v.masked_fill(at.hidden, 0.0)
     if has_column:
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
     if q.device.type == "cuda":
         q, k, v = (F.pad(t, (0, max(0, NARROWEST - t.shape[3]))) for t in (q, k, v))
     block_mask = None
-    if blocks is not None:
+    if at is not None and rules.mask is not None:
         block_mask = BlockMask.from_kv_blocks(
-            *blocks[:4], BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=_mask_mod(rules), seq_lengths=(Lq, k.shape[2]),
+            *at[:4], BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=_mask_mod(rules.mask, rules), seq_lengths=(Lq, k.shape[2]),
             compute_q_blocks=learns,
         )  # fmt: skip
     arguments: dict[str, Any] = {"block_mask": block_mask, "scale": 1.0, "enable_gqa": q.shape[1] != k.shape[1]}
     if rules.sink is None or has_column:
-        out = flex_attention(q, k, v, _score_mod(rules), **arguments)
+        out: Tensor = flex_attention(q, k, v, _score_mod(rules), **arguments)
     else:
         out, more = flex_attention(q, k, v, _score_mod(rules), return_aux=AuxRequest(lse=True), **arguments)
         # a row that sees nothing has an lse of -inf, and a sink may be -inf too
@@ -180,9 +178,9 @@ def _score_mod(rules: Rules) -> ScoreMod:
     return score_mod
 
 
-def _mask_mod(rules: Rules) -> MaskMod:
+def _mask_mod(mask: Mask, rules: Rules) -> MaskMod:
     """The mask of a call as FlexAttention asks for it."""
-    mask, offset, column = rules[:3]
+    offset, column = rules.offset, rules.column
 
     def mask_mod(b: Tensor, h: Tensor, row: Tensor, key: Tensor) -> Tensor:
         at = _within(key, column)
@@ -197,34 +195,18 @@ def _within(key: Tensor, column: Tensor | None) -> Tensor:
     return key if column is None else torch.minimum(key, column - 1)
 
 
-def _with_tensors(mask: Mask, device: torch.device) -> Mask:
-    """The same mask with its numbers as 0-d tensors: one kernel then serves every number."""
-    changed: dict[str, Any] = {}
-    for f in fields(mask):
-        value = getattr(mask, f.name)
-        if isinstance(value, Mask):
-            changed[f.name] = _with_tensors(value, device)
-        elif isinstance(value, int | torch.SymInt):
-            changed[f.name] = _number(value, device)
-    return replace(mask, **changed) if changed else mask
-
-
-def _number(n: int, device: torch.device) -> Tensor:
-    # torch.tensor would copy from the host
-    return torch.full((), n, dtype=torch.int64, device=device)
-
-
 def _rules(call: Call, *, has_column: bool) -> Rules:
     """The rules of a call, all of them tensors where q is, made there without a copy from the host."""
-    device, bias, Lq, Lk = call.q.device, call.attn_bias, call.q.shape[2], call.k.shape[2]
+    device, Lq, Lk = call.q.device, call.q.shape[2], call.k.shape[2]
+    bias, sink = (t if t is None or _learns(call) else t.detach() for t in (call.attn_bias, call.sink))
     return Rules(
-        None if call.mask is None else _with_tensors(call.mask, device),
-        _number(Lk - Lq, device),
-        _number(Lk, device) if has_column else None,
+        None if call.mask is None else with_tensors(call.mask, device),
+        number(Lk - Lq, device),
+        number(Lk, device) if has_column else None,
         torch.full((), call.multiplier, dtype=torch.float32, device=device),
         None if call.softcap is None else torch.full((), call.softcap, dtype=torch.float32, device=device),
         bias[None, None] if bias is not None and bias.ndim == 2 else bias,
-        call.sink,
+        sink,
     )
 
 
@@ -232,47 +214,18 @@ def _blocks_of(call: Call, mask: Mask, *, has_column: bool) -> Blocks:
     """The blocks of a call's mask, kept with it."""
     sizes, groups, device = call.sizes, call.groups, call.q.device
     if torch.compiler.is_compiling():
-        return _blocks(mask, *sizes, groups, device, has_column)
+        return blocks(mask, *sizes, groups, device, has_column)
     key = ("flex blocks", *sizes, groups, device, has_column)
-    return derived(mask, key, lambda: compiled(_blocks)(mask, *sizes, groups, device, has_column))
 
+    def make() -> Blocks:
+        made: Blocks = compiled(blocks)(mask, *sizes, groups, device, has_column)
+        return made
 
-def _blocks(
-    mask: Mask, B: int, H: int, Lq: int, Lk: int, groups: int, device: torch.device, has_column: bool
-) -> Blocks:
-    """The blocks of a mask for these sizes. Compiled, so that the pairs of a mask are never held."""
-    grid = Grid.whole(Sizes(B, H, Lq, Lk), device)
-    mask = _with_tensors(mask, device)
-    kinds = TileGrid.whole(Sizes(B, H, Lq, Lk), (BLOCK, BLOCK), device)
-    kinds = kinds.classify(mask.spans(kinds))
-    if has_column:
-        # the tile of the sink is asked pair by pair, and is one more where the keys end with a tile
-        kinds = F.pad(kinds, (0, 1 - min(1, Lk % BLOCK)))
-        is_last = torch.arange(kinds.shape[3], device=device) == kinds.shape[3] - 1
-        kinds = torch.where(is_last, MIXED, kinds)
-    if type(mask) is Causal:
-        # the last query sees every key
-        hidden = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=device)
-    else:
-        seen = mask.allows(grid).any(dim=2)
-        if seen.shape[1] > 1:
-            seen = seen.unflatten(1, (-1, groups)).any(dim=2)
-        hidden = ~seen[..., None]
-    return Blocks(*_listed(kinds == MIXED), *_listed(kinds == FULL), hidden)
-
-
-def _listed(tiles: Tensor) -> tuple[Tensor, Tensor]:
-    """How many tiles of a row are True, and their columns before the others: int32."""
-    return tiles.sum(-1).to(torch.int32), tiles.to(torch.int8).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+    return derived(mask, key, make)
 
 
 def _learns(call: Call) -> bool:
     return torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
-
-
-@lru_cache(maxsize=1)
-def _capability() -> str:
-    return f"{sys.platform} with {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _compiles_on_cpu() -> bool:
@@ -293,12 +246,12 @@ class _TwiceDifferentiable(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return gradients[0], None, *(None for _ in LEARNED)
         # views: the tensors may come from one another, and a gradient ends where it is asked for
-        tensors = {
+        known: dict[str, Any] = {
             name: t if t is None else t.view_as(t) for name, t in zip(LEARNED, ctx.saved_tensors, strict=True)
         }
         wanted = [name for name, needed in zip(LEARNED, ctx.needs_input_grad[2:], strict=True) if needed]
         with torch.autocast(gradients[0].device.type, enabled=False):
-            again = reference.run(Call(**tensors, **ctx.rules))
-        inputs = [tensors[name] for name in wanted]
+            again = reference.run(Call(**known, **ctx.rules))
+        inputs = [known[name] for name in wanted]
         found = dict(zip(wanted, torch.autograd.grad(again, inputs, gradients[0], create_graph=True), strict=True))
         return None, None, *(found.get(name) for name in LEARNED)
