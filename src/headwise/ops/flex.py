@@ -74,6 +74,8 @@ def why_not(call: Call) -> str:
         return "an exported program holds no FlexAttention"
     if forward_ad._current_level >= 0 if torch.compiler.is_compiling() else transformed(call):
         return "FlexAttention has no rule for torch.func transforms and forward-mode derivatives"
+    if call.attn_bias is not None and call.attn_bias.requires_grad and torch.is_grad_enabled():
+        return "FlexAttention gives no gradient to attn_bias here"
     if _learns(call) and not has_backward(call.q.device):
         return "FlexAttention has no backward on the CPU"
     if kind == "cpu" and not _compiles_on_cpu():
@@ -171,6 +173,9 @@ def _score_mod(rules: Rules) -> ScoreMod:
         if bias is not None:
             at = _within(key, column)
             changed = changed + Point(b, h, row, at, row, at).pairs(bias).to(score.dtype)
+        if multiplier.device.type == "cpu":
+            # torch 2.13 takes rows of NaN for empty ones there, and makes NaN of inf
+            changed = torch.where(changed.isnan(), float("inf"), changed)
         if column is not None and sink is not None:
             changed = torch.where(key == column, sink[h].to(score.dtype), changed)
         return changed
