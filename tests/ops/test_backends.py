@@ -71,7 +71,9 @@ def test_an_explicit_backend_runs_or_raises_with_the_sentence_of_the_table(case:
 
 def test_an_unknown_backend_lists_the_known_ones() -> None:
     q, k, v = tensors()
-    with pytest.raises(ArgumentError, match='backend must be "auto", "blockwise", "sdpa", "reference"; got "flash"'):
+    with pytest.raises(
+        ArgumentError, match='backend must be "auto", "blockwise", "sdpa", "flex", "reference"; got "flash"'
+    ):
         hw.attention(q, k, v, backend="flash")
 
 

@@ -169,7 +169,7 @@ def check_unchanged(before: tuple[tuple[Tensor, int], ...]) -> None:
 
 
 def _table_of(mask: Mask) -> Table | None:
-    if _has_function(mask):
+    if has_function(mask):
         return None
     tensors = tuple(leaf for leaf in pytree.tree_leaves(mask) if isinstance(leaf, Tensor))
     if not tensors:
@@ -186,5 +186,6 @@ def _table_of_numbers(_: Mask) -> Table:
     return Table((), ())
 
 
-def _has_function(mask: Mask) -> bool:
-    return isinstance(mask, Ruled) or any(_has_function(part) for part in mask._parts())
+def has_function(mask: Mask) -> bool:
+    """Whether a part of a mask is a function, which may read anything."""
+    return isinstance(mask, Ruled) or any(has_function(part) for part in mask._parts())

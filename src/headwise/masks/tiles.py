@@ -41,7 +41,13 @@ class TileGrid:
         return TileGrid._over(self.grid.placed(i, j, columns), self.block)
 
     def evaluate(self, allows: Callable[[Grid], Tensor]) -> tuple[Tensor, Tensor]:
-        """Ask every pair, one row of tiles at a time."""
+        """Ask every pair, one row of tiles at a time; a compiled program asks them all, and holds none."""
+        if torch.compiler.is_compiling():
+            sizes, (height, width) = self.grid.sizes, self.block
+            whole = allows(self.grid)
+            whole = whole.expand(*whole.shape[:2], sizes.Lq, sizes.Lk)
+            any_of, all_of = reduce_any(whole, 3, width), reduce_all(whole, 3, width)
+            return reduce_any(any_of, 2, height), reduce_all(all_of, 2, height)
         some, every = zip(
             *(self._asked(allows, rows) for rows in _pieces(self.grid.sizes.Lq, self.block[0])), strict=True
         )

@@ -98,6 +98,7 @@ def backends(
     >>> hw.backends(q, q, q, softcap=30.0)
     blockwise  the call is too small for strips to pay
     sdpa       torch's kernels have no softcap
+    flex       its speed was measured on no device yet: name it with backend="flex"
     reference  runs
     """
     q, k, v = cast_by_autocast(q, k, v)

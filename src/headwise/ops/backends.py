@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headwise.errors import ArgumentError, BackendError
-from headwise.ops import blockwise, reference, sdpa
+from headwise.ops import blockwise, flex, reference, sdpa
 from headwise.ops.call import Call
 
 
@@ -34,6 +34,7 @@ class Backend:
 TABLE: tuple[Backend, ...] = (
     Backend("blockwise", blockwise.why_not, blockwise.why_slower, blockwise.run),
     Backend("sdpa", sdpa.why_not, lambda call: "", sdpa.run),
+    Backend("flex", flex.why_not, lambda call: flex.UNMEASURED, flex.run),
     Backend("reference", lambda call: "", lambda call: "", reference.run),
 )
 
