@@ -59,6 +59,10 @@ DOCTOR: dict[str, str] = {
     "doctor.heads_not_split.what": "The heads are never split: there is one head of the full width.",
     "doctor.heads_not_split.why": "The number of heads that was asked for, {factor}, changes nothing.",
     "doctor.heads_not_split.fix": "Split the width into (heads, head width) before the scores.",
+    "doctor.scores_transposed.what": "The scores have keys in their rows and queries in their columns.",
+    "doctor.scores_transposed.why": "The softmax then runs over the queries, and the product with the values fits only "
+    "where there are as many keys as queries.",
+    "doctor.scores_transposed.fix": "Write the scores as q·kᵀ, queries in the rows and keys in the last axis.",
     "doctor.key_not_transposed.what": "The keys are not transposed for the product with the queries.",
     "doctor.key_not_transposed.why": "The product of queries and keys contracts positions instead of features.",
     "doctor.key_not_transposed.fix": "Use key.transpose(-2, -1).",

@@ -1,0 +1,63 @@
+"""Attention that runs where there are as many keys as queries, and fails inside with a context of another length."""
+
+import pytest
+import torch
+from torch import nn
+
+import headwise as hw
+
+
+class Crossed(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.q, self.kv = heads, nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def split(self, x, context):
+        context = x if context is None else context
+        apart = (self.q(x), *self.kv(context).chunk(2, -1))
+        return (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in apart)
+
+
+class EinsumSwapped(Crossed):
+    def forward(self, x, context=None):
+        q, k, v = self.split(x, context)
+        scores = torch.einsum("b h i d, b h j d -> b h j i", q, k) / q.shape[-1] ** 0.5
+        return torch.einsum("b h i j, b h j d -> b h i d", scores.softmax(-1), v).transpose(1, 2).flatten(-2)
+
+
+class MatmulSwapped(Crossed):
+    def forward(self, x, context=None):
+        q, k, v = self.split(x, context)
+        scores = k @ q.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+class Cut(Crossed):
+    def forward(self, x, context=None):
+        q, k, v = self.split(x, context)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v[:, :, : x.shape[1]]).transpose(1, 2).flatten(-2)
+
+
+class Right(Crossed):
+    def forward(self, x, context=None):
+        q, k, v = self.split(x, context)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+@pytest.mark.parametrize("kind", [EinsumSwapped, MatmulSwapped])
+def test_scores_with_keys_in_their_rows_are_found_where_they_are_made(kind):
+    found = hw.doctor(kind)
+    (fault,) = found.faults
+    assert (found.verdict, fault.kind, fault.proved) == ("faulty", "scores-transposed", True)
+    assert fault.source.strip().startswith("scores = ")
+    assert "行是键" in hw.doctor(kind, lang="zh").faults[0].what
+
+
+def test_a_context_of_another_length_that_fails_among_the_weights_leaves_no_sound_verdict():
+    found = hw.doctor(Cut)
+    (fault,) = found.faults
+    assert (found.verdict, fault.kind) == ("faulty", "raises")
+    assert fault.source.strip().startswith("return (scores.softmax(-1)")
+    assert hw.doctor(Right).verdict == "sound"
