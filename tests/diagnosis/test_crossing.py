@@ -61,3 +61,21 @@ def test_a_context_of_another_length_that_fails_among_the_weights_leaves_no_soun
     assert (found.verdict, fault.kind) == ("faulty", "raises")
     assert fault.source.strip().startswith("return (scores.softmax(-1)")
     assert hw.doctor(Right).verdict == "sound"
+
+
+class Inverted(Crossed):
+    """mask: (B, 1, L, S), 1 where a query may attend, 0 where not."""
+
+    def forward(self, q, k, v, mask=None):
+        apart = (self.q(q), self.q(k), self.q(v))
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in apart)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask == 1, -1e9)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+def test_a_difference_by_a_fault_is_not_told_as_one_by_positions():
+    found = hw.doctor(Inverted)
+    assert "mask-inverted" in [each.kind for each in found.faults]
+    assert found.examined["order of keys"] is True or "other faults come first" in found.examined["order of keys"]

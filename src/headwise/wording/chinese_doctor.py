@@ -109,6 +109,9 @@ DOCTOR: dict[str, str] = {
     "doctor.cache_order.what": "新的 token 被放在缓存的 token 之前。",
     "doctor.cache_order.why": "键的次序与 token 到来的次序不同，掩码会对错键。",
     "doctor.cache_order.fix": "先放已保存的，再接上新的。",
+    "doctor.cache_order_apart.what": "键和值之中，只有一个把新的 token 放在了缓存的 token 之前。",
+    "doctor.cache_order_apart.why": "键与值的次序不同：权重乘到了别的 token 的值上。",
+    "doctor.cache_order_apart.fix": "先放已保存的，再接上新的。",
     "doctor.cache_axis.what": "已保存的与新的 token 没有沿 token 那一维拼接。",
     "doctor.cache_axis.why": "带缓存的解码会出错，或把头与 token 混在一起。",
     "doctor.cache_axis.fix": "沿 token 所在的那一维拼接。",
@@ -263,6 +266,6 @@ DOCTOR: dict[str, str] = {
     "doctor.no_order": "按试过的轴顺序和大小，查询、键和值合不到一处。试过的是 --call '{call}'（Python 里是 "
     "call=），请照此改成本来的用法；未检查的部分说明了是哪一行。",
     "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
-    "doctor.no_fix": "没有写文件：没有能靠替换文字改正的地方。",
+    "doctor.no_fix": "没有写文件：没有找到可用的补丁。",
     "step.examining": "检查 {target}",
 }

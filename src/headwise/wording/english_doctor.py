@@ -125,6 +125,10 @@ DOCTOR: dict[str, str] = {
     "doctor.cache_order.what": "The new tokens are put before those of the cache.",
     "doctor.cache_order.why": "Keys stand in another order than they came: a mask meets the wrong ones.",
     "doctor.cache_order.fix": "Join what was kept first, and the new tokens after it.",
+    "doctor.cache_order_apart.what": "Of keys and values, one alone has its new tokens before those of the cache.",
+    "doctor.cache_order_apart.why": "Keys and values stand in different orders: a weight meets the value of another "
+    "token.",
+    "doctor.cache_order_apart.fix": "Join what was kept first, and the new tokens after it.",
     "doctor.cache_axis.what": "What was kept and the new tokens are not joined along the tokens.",
     "doctor.cache_axis.why": "Decoding with the cache fails or mixes heads and tokens.",
     "doctor.cache_axis.fix": "Join along the axis on which the tokens stand.",
@@ -296,6 +300,6 @@ DOCTOR: dict[str, str] = {
     "together. Say with --call how it is meant, where this was tried: --call '{call}' (in Python call=). What was not "
     "examined says at which line.",
     "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",
-    "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",
+    "doctor.no_fix": "Nothing was written: no patch was found.",
     "step.examining": "examining {target}",
 }
