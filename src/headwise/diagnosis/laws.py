@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -75,7 +76,9 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if not out:
         out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
-        out += held.all("empty rows", edge_suspects, exam.plan, rerun)
+        out += held.all(
+            "empty rows", edge_suspects, exam.plan, rerun, replace(exam, stand_ins={}, inherited={}, change=None).rerun
+        )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True, "dropout": True}
     return out + _of_calls(exam, done, free, rerun, out)
