@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from headwise.diagnosis.caches.remembering import remember
-from headwise.diagnosis.checks.crashes import takes_weights
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward import forward_suspects, no_forward
 from headwise.diagnosis.checks.supplying import supplied_suspects
+from headwise.diagnosis.checks.transposition import takes_weights
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
@@ -186,7 +186,6 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         named = [each for each in exam.suspects if each.kind != "raises"]
         failure = exam.run().record.failure
         is_certain = failure is not None and isinstance(failure.error, Exception) and is_of_code(failure.error, plan)
-        # keys of their own that no mask and no table forbids, but the product of their weights with the values
         is_within = plan.setting == "cross" and failure is not None and takes_weights(exam.run(), failure.operation)
         if (
             named

@@ -59,10 +59,6 @@ DOCTOR: dict[str, str] = {
     "doctor.heads_not_split.what": "The heads are never split: there is one head of the full width.",
     "doctor.heads_not_split.why": "The number of heads that was asked for, {factor}, changes nothing.",
     "doctor.heads_not_split.fix": "Split the width into (heads, head width) before the scores.",
-    "doctor.scores_transposed.what": "The scores have keys in their rows and queries in their columns.",
-    "doctor.scores_transposed.why": "The softmax then runs over the queries, and the product with the values fits only "
-    "where there are as many keys as queries.",
-    "doctor.scores_transposed.fix": "Write the scores as q·kᵀ, queries in the rows and keys in the last axis.",
     "doctor.key_not_transposed.what": "The keys are not transposed for the product with the queries.",
     "doctor.key_not_transposed.why": "The product of queries and keys contracts positions instead of features.",
     "doctor.key_not_transposed.fix": "Use key.transpose(-2, -1).",
@@ -125,10 +121,6 @@ DOCTOR: dict[str, str] = {
     "doctor.cache_order.what": "The new tokens are put before those of the cache.",
     "doctor.cache_order.why": "Keys stand in another order than they came: a mask meets the wrong ones.",
     "doctor.cache_order.fix": "Join what was kept first, and the new tokens after it.",
-    "doctor.cache_order_apart.what": "Of keys and values, one alone has its new tokens before those of the cache.",
-    "doctor.cache_order_apart.why": "Keys and values stand in different orders: a weight meets the value of another "
-    "token.",
-    "doctor.cache_order_apart.fix": "Join what was kept first, and the new tokens after it.",
     "doctor.cache_axis.what": "What was kept and the new tokens are not joined along the tokens.",
     "doctor.cache_axis.why": "Decoding with the cache fails or mixes heads and tokens.",
     "doctor.cache_axis.fix": "Join along the axis on which the tokens stand.",

@@ -15,8 +15,9 @@ from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.layout import leaving
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
+from headwise.diagnosis.checks.transposition import PRODUCTS, transposed_scores
 from headwise.diagnosis.checks.viewing import asked_sizes, view_suspect
-from headwise.diagnosis.following.anatomy import attentions, chain_of, is_scores, operand_marks
+from headwise.diagnosis.following.anatomy import attentions, chain_of, operand_marks
 from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
@@ -25,9 +26,8 @@ from headwise.recording import Operation
 from headwise.recording.calls import call_role, is_of_code, is_of_library
 from headwise.tracing.movement import is_movement
 
-__all__ = ["crash_suspect", "takes_weights"]
+__all__ = ["crash_suspect"]
 
-PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 INPUTS = frozenset({"query", "key", "value"})
 # axes of what is in heads
 HEADED = 4
@@ -48,7 +48,7 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
         is_other = is_of_another_kind(error, done.named.values())
         return None if is_other else attribute_suspect(error, failure, said)
     if failure.operation is not None:
-        found = _transposed_scores(done, failure.operation, exam, said)
+        found = transposed_scores(done, failure.operation, exam, said)
         found = found or _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
         if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
             found = _product(done, failure.operation, exam, said)
@@ -69,38 +69,6 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
     is_few = failure.operation is not None and failure.operation.function.rpartition(".")[2] in ("topk", "kthvalue")
     guess = "sizes" if is_few or takes_one_size(done, exam) else ""
     return Suspect("raises", failure.span, said=said, words=words, guess=guess)
-
-
-def takes_weights(done: Run, operation: Operation | None) -> bool:
-    """Whether an operation is a product that takes the scores or the weights of queries and keys."""
-    if operation is None or operation.function.rpartition(".")[2] not in PRODUCTS:
-        return False
-    marks = [done.marks.get(each.number) for each in operation.inputs]
-    return any(each is not None and each.kind == "pair" for each in marks)
-
-
-def _transposed_scores(done: Run, failed: Operation, exam: Any, said: dict[str, object]) -> Suspect | None:
-    """Scores whose last two axes are keys and queries, where the product with the values runs once they change places.
-
-    It fits by chance where there are as many keys as queries.
-    """
-    if not takes_weights(done, failed):
-        return None
-    entry = next((each for each in reversed(done.seen) if is_scores(each)), None)
-    if entry is None:
-        return None
-    stand_ins = {site_of(entry.operation): _mirrored(entry.function)}
-    then = exam.run(stand_ins)
-    made = () if then.record.failure is not None or then.output is None else tuple(then.output.shape)
-    # a token for every query, and for no key
-    if done.sizes.get("L") not in made or done.sizes.get("S") in made:
-        return None
-    return Suspect("scores-transposed", entry.operation.span, stand_ins, said=said)
-
-
-def _mirrored(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A product whose result has its last two axes in the other order."""
-    return lambda *args, **options: function(*args, **options).transpose(-1, -2)
 
 
 def _merge(done: Run, exam: Any, said: dict[str, object]) -> Suspect | None:
