@@ -2,6 +2,7 @@
 
 import doctest
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -69,14 +70,20 @@ def commands(fence: Fence) -> list[tuple[str, str]]:
     return [(command, shown) for command, shown in found if not command.startswith("#")]
 
 
-def run_command(command: str, shown: str, cwd: Path) -> Outcome:
+def status(fence: Fence) -> int:
+    """The exit status of the commands of a block: 0, or what the comment above it says."""
+    found = re.fullmatch(r"exit status (\d)", fence.note)
+    return int(found[1]) if found else 0
+
+
+def run_command(command: str, shown: str, cwd: Path, *, status: int = 0) -> Outcome:
     """Run a headwise command, or check that what another command names exists."""
     first, *words = shlex.split(command)
     if first in ("headwise", "python"):
         files = [word for word in words[:1] if word.endswith(".py")]
         missing = [file for file in files if not (ROOT / file).is_file()]
         # a script under examples/ has a test of its own
-        return _run(first, words, shown, cwd) if not files else Outcome(1, _report(command, "files", missing))
+        return _run(first, words, shown, cwd, status) if not files else Outcome(1, _report(command, "files", missing))
     if first == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         missing = [word for word in words if "=" not in word and f"\n{word}:" not in makefile]
@@ -89,15 +96,15 @@ def _report(command: str, kind: str, missing: list[str]) -> str:
     return f"{command}: there are no such {kind}: {', '.join(missing)}\n" if missing else ""
 
 
-def _run(first: str, words: list[str], shown: str, cwd: Path) -> Outcome:
+def _run(first: str, words: list[str], shown: str, cwd: Path, status: int) -> Outcome:
     start = ["-c", "from headwise.cli import main; main()"] if first == "headwise" else []
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, *start, *words], cwd=cwd, env=environment, capture_output=True, text=True, encoding="utf-8"
     )
     printed = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
     wanted = "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
     agrees = not shown or doctest.OutputChecker().check_output(wanted, printed, FLAGS)
-    if done.returncode == 0 and agrees:
+    if done.returncode == status and agrees:
         return Outcome(1, "")
     return Outcome(1, f"{first} {shlex.join(words)}: status {done.returncode}\n{printed}{done.stderr}wanted:\n{wanted}")

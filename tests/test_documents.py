@@ -11,7 +11,7 @@ import pytest
 
 import headwise
 from tests.arrow import ORDER, SRC
-from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence
+from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence, status
 from tests.fences import Fence, fences, marked
 from tests.filemap import READMES, file_map
 
@@ -21,6 +21,9 @@ MODULES = sorted(
     for file in SRC.rglob("*.py")
     if file.name != "__main__.py"
 )
+
+
+SHELLS = ("console", "sh", "bash", "shell")
 
 
 def read(name: str) -> str:
@@ -66,11 +69,18 @@ def test_python_in_a_readme_runs_from_top_to_bottom(readme, tmp_path, monkeypatc
 @pytest.mark.needs("matplotlib", "minilm", "safetensors", "transformers")
 @pytest.mark.parametrize("readme", READMES)
 def test_commands_in_a_readme_do_what_it_shows(readme, tmp_path):
-    blocks = [each for each in fences(read(readme)) if each.language in ("console", "sh", "bash", "shell")]
-    shown = [pair for each in blocks if not each.note.startswith("not run: ") for pair in commands(each)]
-    runs = [run_command(command, output, tmp_path) for command, output in shown]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    blocks = [each for each in fences(read(readme)) if each.language in SHELLS]
+    run = [each for each in blocks if not each.note.startswith("not run: ")]
+    runs = [run_command(*pair, tmp_path, status=status(each)) for each in run for pair in commands(each)]
     assert "".join(run.report for run in runs) == ""
     assert sum(run.attempted for run in runs) > 0
+
+
+@pytest.mark.parametrize("document", [*READMES, *DOCS])
+def test_a_command_is_shown_only_in_a_block_that_is_run(document):
+    missed = [each for each in fences(read(document)) if each.text.startswith("$ ") and each.language not in SHELLS]
+    assert missed == []
 
 
 @pytest.mark.parametrize("document", DOCS)
@@ -133,6 +143,10 @@ def test_a_command_that_does_something_else_is_reported(tmp_path):
     pairs = commands(Fence("console", shown, 1, ""))
     first, second, *others = (run_command(command, output, tmp_path).report for command, output in pairs)
     assert first == ""
+    faulty = Fence("console", "$ python -c 'print(1); exit(1)'\n1\n", 1, "exit status 1")
+    ((command, output),) = commands(faulty)
+    assert run_command(command, output, tmp_path, status=status(faulty)).report == ""
+    assert "status 1" in run_command(command, output, tmp_path).report
     assert re.search(r"(?s)status 0\n1\nwanted:\n2\n$", second)
     assert others == [
         "make   nothing: there are no such targets: nothing\n",

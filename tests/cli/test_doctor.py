@@ -26,6 +26,30 @@ class Attention(nn.Module):
 FAULTY = SOUND.replace("/ math", "// math")
 
 
+# only the values are joined the wrong way round, for which there is no patch
+APART = """import torch
+import torch.nn as nn
+
+
+class Cached(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.d, self.qkv = heads, dim // heads, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x, past=None):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, self.heads, self.d).transpose(1, 2) for t in self.qkv(x).split(C, dim=2))
+        if past is not None:
+            k = torch.cat([past[0], k], dim=2)
+            v = torch.cat([v, past[1]], dim=2)
+        S = k.size(2)
+        scores = q @ k.transpose(-2, -1) * self.d**-0.5
+        causal = torch.ones(T, S, dtype=torch.bool).tril(S - T)
+        weights = scores.masked_fill(~causal, float("-inf")).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(B, T, C), (k, v)
+"""
+
+
 @pytest.fixture
 def file(tmp_path):
     def written(text, name="attention.py"):
@@ -91,6 +115,16 @@ def test_fix_writes_a_copy_that_is_sound(headwise, file):
     fixed = there.with_suffix(".fixed.py")
     assert fixed.read_text(encoding="utf-8") == SOUND
     assert headwise("doctor", f"{there}:Attention", "--fix").exit_code == 2
+
+
+def test_where_no_patch_is_found_fix_says_so_and_of_a_sound_class_nothing(headwise, file):
+    done = headwise("doctor", f"{file(APART)}:Cached", "--fix")
+    assert done.stdout.endswith("Nothing was written: no patch was found.\n")
+    assert "Why: Keys and values stand in different orders" in done.stdout
+    assert "a mask meets" not in done.stdout
+    done = headwise("doctor", f"{file(SOUND, 'sound.py')}:Attention", "--fix")
+    assert (done.exit_code, "Nothing was written" in done.stdout) == (0, False)
+    assert list(file(SOUND, "sound.py").parent.glob("*.fixed.py")) == []
 
 
 def test_the_mended_copy_of_a_note_or_a_notebook_is_its_python(headwise, file):

@@ -25,6 +25,36 @@ class Attention(nn.Module):
         return (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, L, D)
 
 
+class Masked(Attention):
+    def forward(self, x, mask=None):
+        '''mask: (B, L), True where a key may be attended to.'''
+        B, L, D = x.shape
+        q, k, v = (t.view(B, L, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None, :], float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, L, D)
+
+
+class MustMask(Masked):
+    def forward(self, x, mask):
+        return super().forward(x, mask.bool())
+
+
+class OverHeads(Attention):
+    def forward(self, x):
+        B, L, D = x.shape
+        q, k, v = (t.view(B, L, self.heads, -1) for t in self.qkv(x).chunk(3, dim=-1))
+        return ((q @ k.transpose(-2, -1)).softmax(-1) @ v).reshape(B, L, D)
+
+
+class OverQueries(Attention):
+    def forward(self, x):
+        B, L, D = x.shape
+        q, k, v = (t.view(B, L, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        return ((q @ k.transpose(-2, -1)).softmax(-2) @ v).transpose(1, 2).reshape(B, L, D)
+
+
 class Pooling(nn.Module):
     def __init__(self, dim):
         super().__init__()
@@ -78,6 +108,27 @@ def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code)
     assert "按代码理解：attn.py:attention" in spoken
 
 
+def test_a_mask_is_applied_only_where_it_is_declared_or_needed_and_is_named_then(headwise, code):
+    declared = '{"x": ["B", "L", "D"], "_mask": {"argument": "mask", "means": "attend", "shape": ["B", "L"]}}'
+    plain = [("attn.py:Masked",), ("attn.py:Masked", "--call", '{"x": ["B", "L", "D"], "mask": null}')]
+    for args in plain:
+        done = headwise("look", *args)
+        assert (done.exit_code, "mask is applied" in done.stdout, "_mask" in done.stdout) == (0, False, False)
+    for args in (("attn.py:Masked", "--call", declared), ("attn.py:MustMask",)):
+        done = headwise("look", *args)
+        assert done.exit_code == 0
+        assert "A made-up mask is applied: mask [B, L], where 1 or True means: may be seen." in done.stdout
+    spoken = headwise("look", "attn.py:MustMask", "--lang", "zh").stdout
+    assert "mask [B, L]" in spoken
+    assert "掩码" in spoken
+
+
+def test_a_map_bears_the_name_of_its_class_where_no_part_has_one(headwise, code):
+    assert "Map 0: Attention, (batch" in headwise("look", "attn.py:Attention").stdout
+    (made,) = json.loads(headwise("look", "attn.py:attention", "--json").stdout)["maps"]
+    assert made["name"] == "attention"
+
+
 def test_the_page_is_written_where_it_is_asked_for(headwise, code):
     done = headwise("look", "attn.py:Attention", "-o", "heads.html")
     assert done.exit_code == 0
@@ -94,7 +145,13 @@ def test_the_page_is_written_where_it_is_asked_for(headwise, code):
         (("attn.py:Pooling",), "its scores are no product of queries and keys"),
         (("attn.py:Broken",), "fails: KeyError: 'nothing'"),
         (("missing.py:Attention",), "there is no missing.py"),
-        (("attn.py:Nothing",), "it defines Attention, Pooling, Broken, attention"),
+        (("attn.py:Nothing",), "it defines Attention, Masked, MustMask, OverHeads, OverQueries, Pooling, Broken"),
+        (("attn.py:OverHeads",), "attn.py:OverHeads are [B, L, H, H]: run headwise doctor attn.py:OverHeads."),
+        (
+            ("attn.py:OverQueries",),
+            "OverQueries computes a softmax of its own over (2, 5, 11, 11), but it is normalised "
+            "over another axis than the product with the values sums over; run headwise doctor attn.py:OverQueries.",
+        ),
         (("attn.py:Attention", "--query", "it"), "attn.py:Attention is code, and --query can only be given"),
         (("attn.py:Attention", "--layer", "3"), "from 0 to 0, since attn.py:Attention has 1, but 3 came"),
         (("attn.py:Attention", "--head", "99"), "but 99 came"),

@@ -139,6 +139,7 @@ def test_a_mask_argument_is_a_mask_a_bool_tensor_or_none():
         (lambda: hw.prefix(True), "must be an int, but True came"),
         (lambda: hw.prefix(torch.tensor([2.5])), r"prefix\(n\) must be integers, but torch.float32 came"),
         (lambda: hw.prefix(ones(B, 1, dtype=torch.int64)), r"a number or \(B,\), but came as \(2, 1\)"),
+        (lambda: hw.prefix(-1), r"prefix\(n\) counts keys from the first, so it must be 0 or more; got n=-1"),
         (lambda: hw.window(keys=0), "must be 1 or more; got keys=0"),
         (lambda: hw.window(keys=2.0), r"window\(keys=\) counts tokens, so it must be an int, but 2.0 came"),
         (lambda: hw.window(before=-1), "both must be 0 or more; got before=-1 and after=0"),
@@ -220,3 +221,20 @@ def test_a_mask_that_does_not_fit_the_call_is_refused(make, sentence):
 def test_a_window_without_bound_may_be_as_large_as_an_integer_goes() -> None:
     assert hw.window(before=0, after=sys.maxsize).draw(3, 3) == "###\n.##\n..#"
     assert hw.window(before=sys.maxsize).draw(3, 1) == ".\n.\n#"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: hw.window(2),
+            r"window\(2\) may mean 2, 3 or 5 keys: say window\(keys=2\) for the 2 .*before=2, after=2",
+        ),
+        (lambda: hw.window(9), r"window\(9\) may mean 9, 10, 17 or 19 keys: say window\(keys=9\)"),
+        (lambda: hw.window(window_size=7), r"window takes no window_size=: say window\(keys=7\) for the 7 "),
+        (lambda: hw.window("a"), r"window\('a'\) does not say which keys: say window\(keys=3\)"),
+    ],
+)
+def test_a_window_by_place_is_refused_with_the_number_that_came(call, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        call()

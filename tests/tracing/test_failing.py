@@ -93,6 +93,48 @@ def test_scripted_and_compiled_code_runs_line_by_line_in_the_child(tmp_path):
     assert [step.op for step in hw.trace(f"{file}:more").steps] == ["mT", "@", "softmax"]
 
 
+class Swapped(nn.Module):
+    """The scores are (keys, queries), which fits where both are as many."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.q, self.kv = heads, nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x, context=None):
+        context = x if context is None else context
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(context).chunk(2, -1))
+        )
+        scores = torch.einsum("b h i d, b h j d -> b h j i", q, k)
+        out = torch.einsum("b h i j, b h j d -> b h i d", scores.softmax(-1), v)
+        return out.transpose(1, 2).flatten(-2)
+
+
+@pytest.mark.parametrize("cross", [None, True])
+def test_an_einsum_that_fails_is_told_by_its_letter_whether_keys_are_asked_for_or_not(cross):
+    trace = hw.trace(Swapped, cross=cross)
+    (problem,) = trace.problems
+    assert problem.reason.endswith("letter j is L in one and S in the other")
+    assert problem.setting == "cross"
+    assert trace.call == {"x": ["B", "L", "D"], "context": ["B", "S", "D"]}
+
+
+def test_what_is_no_code_is_refused():
+    with pytest.raises(InputError, match="must be given, but 3 came"):
+        hw.trace(3)
+
+
+def test_a_python_file_without_a_class_is_not_told_about_fences(tmp_path):
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    (tmp_path / "empty.md").write_text("x = 1\n")
+    with pytest.raises(
+        InputError, match=r"empty\.py must define a class or a function to be named, but it defines none"
+    ):
+        hw.trace(f"{tmp_path / 'empty.py'}:A")
+    with pytest.raises(InputError, match="between ```python and ```"):
+        hw.trace(f"{tmp_path / 'empty.md'}:A")
+
+
 def test_a_product_of_two_matrices_bears_the_name_that_was_written():
     def product(x, w):
         return torch.mm(x, w)

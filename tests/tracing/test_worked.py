@@ -55,6 +55,13 @@ def test_each_operation_is_what_it_is_in_attention(masked):
     ]  # fmt: skip
 
 
+def test_a_mask_after_the_softmax_is_none_of_scores():
+    made = told(worked_code.Late)[1]
+    kinds = [step["kind"] for step in made["steps"]]
+    assert "mask" not in kinds
+    assert kinds.index("softmax") < kinds.index("mask_weights") < kinds.index("mix")
+
+
 def test_the_numbers_are_those_of_the_code(masked):
     plan, made = masked
     q, k, v = (values(made, name) for name in "qkv")

@@ -39,6 +39,14 @@ class Scrambled(Masked):
         return x.reshape(x.size(0), -1, self.h * self.dk)
 
 
+class Late(Masked):
+    """Masks the weights, after the softmax."""
+
+    def weights(self, q, k, mask):
+        weights = (q @ k.transpose(-2, -1) / math.sqrt(self.dk)).softmax(dim=-1)
+        return weights if mask is None else weights.masked_fill(mask == 0, 0.0)
+
+
 class WideHeads(Masked):
     """Takes no head narrower than 4."""
 

@@ -125,7 +125,8 @@ def _fix(
     after = {name: fixed(text, [each for each in findings if each.file == name]) for name, text in texts.items()}
     changed = [name for name, text in texts.items() if after[name] != text]
     if not changed:
-        click.echo(visible(say("doctor.no_fix", lang=lang)), err=quiet)
+        if found["verdict"] != "sound":
+            click.echo(visible(say("doctor.no_fix", lang=lang)), err=quiet)
         return
     if not quiet:
         for name in changed:

@@ -11,6 +11,7 @@ from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward import forward_suspects, no_forward
 from headwise.diagnosis.checks.supplying import supplied_suspects
+from headwise.diagnosis.checks.transposition import takes_weights
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
@@ -185,7 +186,12 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         named = [each for each in exam.suspects if each.kind != "raises"]
         failure = exam.run().record.failure
         is_certain = failure is not None and isinstance(failure.error, Exception) and is_of_code(failure.error, plan)
-        if named or (not plans and exam.suspects and (exam.is_understood or is_certain)):
+        is_within = plan.setting == "cross" and failure is not None and takes_weights(exam.run(), failure.operation)
+        if (
+            named
+            or (is_within and exam.suspects)
+            or (not plans and exam.suspects and (exam.is_understood or is_certain))
+        ):
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -75,7 +76,9 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if not out:
         out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
-        out += held.all("empty rows", edge_suspects, exam.plan, rerun)
+        out += held.all(
+            "empty rows", edge_suspects, exam.plan, rerun, replace(exam, stand_ins={}, inherited={}, change=None).rerun
+        )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True, "dropout": True}
     return out + _of_calls(exam, done, free, rerun, out)
@@ -99,6 +102,9 @@ def _of_calls(
     if not is_registered and not any(each.words == "left_over" for each in out):
         out += found
     found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
+    if isinstance(tried["order of keys"], str) and (kinds or exam.suspects):
+        # the output may differ by what is wrong, and not by positions
+        tried["order of keys"] = Missed("doctor.missed.faults_first")
     out += [] if kinds else found
     kinds |= {each.words or each.kind for each in out}
     tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if kinds & STOPS else 'no_parameters'}")

@@ -13,7 +13,8 @@ from headwise.masks.leaves import Allowed, Causal, Documents, Keys, Lengths, Pre
 from headwise.masks.mask import Mask, show
 from headwise.wording.hints import hinted
 
-_WHICH_WINDOW = "say window(keys=3) for the 3 most recent keys, or window(before=3, after=3) for those around the query"
+# the number in an example where none came that can be one
+_EXAMPLE = 3
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -27,10 +28,22 @@ def causal() -> Mask:
     return Causal()
 
 
-@hinted(
-    {"size": _WHICH_WINDOW, "window": _WHICH_WINDOW, "window_size": _WHICH_WINDOW, "n": _WHICH_WINDOW},
-    by_name=f"window(3) may mean 3, 4, 5 or 7 keys: {_WHICH_WINDOW}",
-)
+def _which_window(came: object) -> str:
+    n = came if type(came) is int and came > 0 else _EXAMPLE
+    around = f"window(before={n}, after={n}) for those around the query"
+    return f"say window(keys={n}) for the {n} most recent keys, or {around}"
+
+
+def _by_place(came: object) -> str:
+    if type(came) is int and came > 0:
+        counts = sorted({came, came + 1, 2 * came - 1, 2 * came + 1})
+        many = f"may mean {', '.join(map(str, counts[:-1]))} or {counts[-1]} keys"
+    else:
+        many = "does not say which keys"
+    return f"window({came!r}) {many}: {_which_window(came)}"
+
+
+@hinted(dict.fromkeys(("size", "window", "window_size", "n"), _which_window), by_name=_by_place)
 def window(*, keys: int | None = None, before: int | None = None, after: int | None = None) -> Mask:
     """Each query sees the keys near it.
 
@@ -129,6 +142,8 @@ def prefix(n: int | Tensor) -> Mask:
             raise MaskError(f"prefix(n) must be a number or (B,), but came as {tuple(n.shape)}: one to each sample")
         return PrefixEach(n)
     _check_count("prefix(n)", n)
+    if n < 0:
+        raise MaskError(f"prefix(n) counts keys from the first, so it must be 0 or more; got n={n}")
     return Prefix(n)
 
 

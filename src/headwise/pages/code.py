@@ -113,16 +113,20 @@ def look_at_code(
     answer = in_child(ENTRY, request, seconds=seconds)
     if "refused" in answer:
         raise InputError(str(answer["refused"]))
-    unseen = {str(name): str(why) for name, why in answer["unseen"].items()}
+    # what no part of it is called is called as it is
+    whole = target.rpartition(":")[2]
+    unseen = {str(name or whole): str(why) for name, why in answer["unseen"].items()}
     if not answer["maps"]:
-        reasons = "; ".join(f'"{name}" {reason}' for name, reason in unseen.items())
-        raise refusal("refuse.no_maps", reason=reasons or "-")
+        reasons = "; ".join(f"{name} {reason}" for name, reason in unseen.items())
+        if not reasons:
+            raise refusal("refuse.look_no_softmax", target=target)
+        raise refusal("refuse.look_no_maps", target=target, reason=reasons)
     from headwise.maps import load_maps
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "maps.safetensors"
         file.write_bytes(base64.b64decode(answer["maps"]))
-        maps = dict(load_maps(file))
+        maps = {name or whole: made for name, made in load_maps(file).items()}
     made = CodeLook(target, answer["init"], answer["call"], answer["sizes"], maps, unseen, layer, head, lang)
     _check_places(made)
     return made
@@ -154,16 +158,24 @@ def _parts(look: CodeLook) -> Iterator[RenderableType]:
     for name, value in (("--init", look.init), ("--call", look.call)):
         yield Text(f"  {name} '{json.dumps(value, ensure_ascii=False)}'")
     yield Text(f"  {sizes}")
+    if "_mask" in look.call:
+        yield Text(_masked(look.call["_mask"], look.lang))
     for n, (name, made) in enumerate(look.maps.items()):
         yield Text()
-        title = say("look.code.map", lang=look.lang, layer=n, name=name or "-", shape=tuple(made.shape))
+        title = say("look.code.map", lang=look.lang, layer=n, name=name, shape=tuple(made.shape))
         yield Text(title, style="bold")
         yield _heads(look, made)
         if n in (look.layer or (0,)):
             yield from _drawn(look, n, made)
     for name, why in look.unseen.items():
         yield Text()
-        yield Text(say("look.unseen", lang=look.lang, module=name or "-", reason=why))
+        yield Text(say("look.unseen", lang=look.lang, module=name, reason=why))
+
+
+def _masked(mask: Mapping[str, Any], lang: str) -> str:
+    """That a mask is applied, which argument it is given to, and what it means."""
+    argument = f"{mask['argument']} [{', '.join(map(str, mask['shape']))}]"
+    return say("look.code.mask", lang=lang, mask=say(f"doctor.means.{mask['means']}", lang=lang, argument=argument))
 
 
 def _heads(look: CodeLook, made: AttentionMap) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from torch.utils import _pytree as pytree
 
 from headwise.errors import InputError
 from headwise.recording.calls import Plan, evaluated, find, whole
+from headwise.recording.calls.probes import PRIMES
 from headwise.recording.targets import Target, load, parse, read
 from headwise.watching import Seen, watch
+from headwise.watching.ears import ADVICE
+from headwise.watching.sequences import layers_of
 from headwise.wording import Refusal, refusal
 
 __all__ = ["answer"]
@@ -22,6 +26,7 @@ __all__ = ["answer"]
 MAPS = Path("maps.safetensors")
 # the length of the sentence, and what symbols of such a length mean
 WORDS, LENGTHS = 11, ("queries", "keys")
+NO_TOKENS = ("batch", "heads", "key_heads", "head_width", "value_width", "width")
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -34,11 +39,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         target = parse(str(request["target"]))
         plan = _plan(target, request)
         sizes, seen = _run(plan, str(request["target"]))
+        _check_axes(plan, sizes, seen, str(request["target"]))
         if len(seen):
             seen.save(MAPS)
         return {
             "maps": base64.b64encode(MAPS.read_bytes()).decode() if len(seen) else "",
-            "unseen": dict(seen.unseen),
+            "unseen": {name: why.removesuffix(ADVICE) for name, why in seen.unseen.items()},
             "sizes": sizes,
             "init": dict(plan.init),
             "call": dict(plan.call),
@@ -48,7 +54,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan(target: Target, request: dict[str, Any]) -> Plan:
-    """How the target is built and called: with keys as long as queries where it can be."""
+    """How the target is built and called: with keys as long as queries, and without a mask, where it can be."""
+    is_masked = "_mask" in (request.get("call") or {})
     loaded = load(target, read(target))
     kind, init = whole(loaded.object, request.get("init"))
     for cross in (False, None):
@@ -56,8 +63,10 @@ def _plan(target: Target, request: dict[str, Any]) -> Plan:
             kind, namespace=loaded.namespace, init=init, call=request.get("call"), cross=cross,
             own=tuple(loaded.spoken),
         )  # fmt: skip
-        if found.plans:
-            return found.plans[0]
+        plans = [plan for plan in found.plans if ("_mask" in plan.call) is is_masked]
+        if plans or (found.plans and not is_masked):
+            # one that needs a mask has none without
+            return (plans or found.plans)[0]
     for failure in found.failures:
         if isinstance(failure.error, Refusal):
             raise failure.error
@@ -69,7 +78,7 @@ def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
     """A call of a plan with a sentence for its tokens, or with other sizes where it does not run with that."""
     tokens = {each.name: WORDS for each in plan.symbols if each.meaning in LENGTHS and not each.equals}
     fails: Refusal | None = None
-    for start in ({**plan.sizes(-1), **tokens}, plan.sizes(0), plan.sizes(-1)):
+    for start in (_apart(plan, plan.sizes(-1)) | tokens, plan.sizes(0), plan.sizes(-1)):
         sizes = {**start, **plan.real}
         for each in plan.symbols:
             if each.equals:
@@ -79,6 +88,33 @@ def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
         except Refusal as refused:
             fails = fails or refused
     raise fails or refusal("refuse.look_failed", target=title, error="-")
+
+
+def _apart(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes, where none that may vary is as long as the sentence."""
+    out = dict(sizes)
+    for each in plan.symbols:
+        if out[each.name] == WORDS and not each.equals and each.fixed is None:
+            out[each.name] = next(prime for prime in PRIMES if prime > WORDS and prime not in out.values())
+    return out
+
+
+def _check_axes(plan: Plan, sizes: dict[str, int], seen: Seen, title: str) -> None:
+    """Refuse a map of which the rows or columns are known to be something else than tokens."""
+    lengths = {sizes[each.name] for each in plan.symbols if each.meaning in LENGTHS}
+    others = {sizes[each.name] for each in plan.symbols if each.meaning in NO_TOKENS} - lengths
+    for made in layers_of(seen):
+        shape = tuple(made[1].shape)
+        if others & set(shape[2:]):
+            raise refusal("refuse.look_axes", target=title, axes=f"[{', '.join(_letters(plan, sizes, shape))}]")
+
+
+def _letters(plan: Plan, sizes: dict[str, int], shape: tuple[int, ...]) -> Iterator[str]:
+    """The symbols of a map's axes: the first of that size, of the batch for the first axis alone; else the number."""
+    for axis, size in enumerate(shape):
+        names = [each.name for each in plan.symbols if sizes[each.name] == size]
+        names.sort(key=lambda name: (name == "B") is not (axis == 0))
+        yield names[0] if names else str(size)
 
 
 def _watched(plan: Plan, sizes: dict[str, int], title: str) -> Seen:

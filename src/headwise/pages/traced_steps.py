@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "scores": ("steps.kind.scores", "steps.says.scores"),
     "scale": ("steps.kind.scale", "steps.says.scale"),
     "mask": ("steps.kind.mask", "steps.says.mask"),
+    "mask_weights": ("steps.kind.mask", "steps.says.mask_weights"),
     "bias": ("steps.kind.bias", "steps.says.bias"),
     "softmax": ("steps.kind.softmax", "steps.says.softmax"),
     "dropout": ("steps.kind.dropout", "steps.says.dropout"),

@@ -113,7 +113,7 @@ def _kind(
     if last in PRODUCTS:
         return "mix" if given & flow.weights else "scores" if is_scores else "product"
     if name in FILLS:
-        return "mask"
+        return "mask_weights" if given & flow.weights else "mask"
     if name in SUMS and is_between and _hides(operation, flow):
         return "mask"
     if name in ADDS and is_between:
@@ -163,7 +163,7 @@ def _follow(operation: Operation, kind: str, flow: _Flow) -> None:
         flow.context |= made
     elif kind == "project_out":
         return
-    elif kind in ("dropout", "mask", "scale", "") or is_movement(operation.function):
+    elif kind in ("dropout", "mask", "mask_weights", "scale", "") or is_movement(operation.function):
         shapes = {each.shape for each in operation.inputs if each.number in flow.weights}
         is_moved = is_movement(operation.function)
         if given & flow.weights:

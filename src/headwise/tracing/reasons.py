@@ -38,6 +38,8 @@ def reason(
         inner = expressions.name(sizes[0][-1]), expressions.name(sizes[1][-1])
         if inner[0] != inner[1]:
             return say("trace.reason.linear", lang=lang, shape=shapes[0], a=inner[0], b=inner[1])
+    if first.name == "einsum":
+        return _of_an_einsum(operations, shapes, sizes, expressions, lang)
     if len(sizes) == 2:
         for place in range(-min(map(len, sizes)), 0):
             a, b = sizes[0][place], sizes[1][place]
@@ -47,6 +49,35 @@ def reason(
                     "trace.reason.broadcast", lang=lang, op=first.name, left=shapes[0], right=shapes[1],
                     a=said[0], b=said[1], axis=place,
                 )  # fmt: skip
+    return say("trace.reason.other", lang=lang, op=first.name, shapes=", ".join(shapes) or "-")
+
+
+def _of_an_einsum(
+    operations: Sequence[Operation],
+    shapes: Sequence[str],
+    sizes: list[tuple[Sizes, ...]],
+    expressions: Expressions,
+    lang: str,
+) -> str:
+    """Which letter of the equation stands for axes of several sizes."""
+    first = operations[0]
+    equation = next((value for value in first.arguments.values() if isinstance(value, str)), "").replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
+    # a library may have written the equation, whose letters are then none of the person's
+    if equation and equation in first.span.source.replace(" ", "") and len(terms) == len(sizes):
+        met: dict[str, Sizes] = {}
+        for term, axes in zip(terms, sizes, strict=True):
+            before, _, after = term.partition("...")
+            ends = after or ("" if "..." in term else before)
+            starts = before if "..." in term else ""
+            named = [*zip(starts, axes, strict=False), *zip(reversed(ends), reversed(axes), strict=False)]
+            for letter, axis in named:
+                other = met.setdefault(letter, axis)
+                if other != axis and set(other) != {1} and set(axis) != {1}:
+                    return say(
+                        "trace.reason.letter", lang=lang, op=first.name, left=shapes[0], right=shapes[-1],
+                        letter=letter, a=expressions.name(other), b=expressions.name(axis),
+                    )  # fmt: skip
     return say("trace.reason.other", lang=lang, op=first.name, shapes=", ".join(shapes) or "-")
 
 

@@ -18,7 +18,7 @@ from headwise.recording.child import in_child
 from headwise.tracing.comments import compared
 from headwise.tracing.steps import Problem, Trace
 from headwise.tracing.tracing import Found, probed, unbuilt
-from headwise.wording import Refusal
+from headwise.wording import Refusal, refusal
 
 __all__ = ["as_trace", "at_hand", "planned", "trace", "traced"]
 
@@ -63,7 +63,15 @@ def planned(
     own = tuple(files)
     target, init = whole(target, options.get("init"))
     options = {**options, "init": init}
-    found = find_call(target, namespace=namespace, own=own, **options)
+    is_crossed = bool(options.get("cross"))
+    found = find_call(target, namespace=namespace, own=own, **(options | ({"cross": None} if is_crossed else {})))
+    if is_crossed:
+        failed = [each.plan for each in found.failures if each.plan.setting == "cross"]
+        if failed and found.plans and found.plans[0].setting == "self":
+            # it runs but for keys of their own: that is what was asked about, not another layout that runs by chance
+            return failed[0], probed(failed[0], own=own, spoken=files, kernels=kernels, lang=lang)
+        crossed = tuple(plan for plan in found.plans if plan.setting == "cross")
+        found = replace(found, plans=crossed) if crossed else find_call(target, namespace=namespace, own=own, **options)
     if "_mask" in (options.get("call") or {}):
         # what runs without the mask that was declared is not what was asked for
         found = replace(found, plans=tuple(plan for plan in found.plans if plan.mask))
@@ -192,6 +200,8 @@ def trace(
     transpose [B, H, d, S]
     @ [B, H, L, S]
     """
+    if not isinstance(target, str) and not callable(target):
+        raise refusal("refuse.target_object", given=repr(target)[:100])
     if isinstance(target, str):
         request = {"target": target, "init": init, "call": call, "cross": cross, "aten": aten, "lang": lang}
         answer = in_child("headwise.tracing.child:answer", request)

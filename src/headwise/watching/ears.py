@@ -19,9 +19,11 @@ from headwise.watching.record import Record, unreadable
 from headwise.watching.seen import Seen
 from headwise.watching.softmaxes import Softmaxes
 
-__all__ = ["NO_MODULE", "UNREAD", "Ears"]
+__all__ = ["ADVICE", "NO_MODULE", "UNREAD", "Ears"]
 
 NO_MODULE = "(no module)"
+# what is added to the reason why a softmax is no map
+ADVICE = ": if that is attention, call F.scaled_dot_product_attention, or make the map by hw.attention_map(q, k)"
 # what a call of an unforeseen form may raise while it is read: the model has run, and must go on
 UNREAD = (AttentionError, RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
 
@@ -77,11 +79,7 @@ class Ears:
             stack.remove(mode)
             self.running.clear()
             for name, why in self.softmaxes.close().items():
-                self.seen._miss(
-                    name,
-                    f"{why}: if that is attention, call F.scaled_dot_product_attention, or make the map by "
-                    "hw.attention_map(q, k)",
-                )
+                self.seen._miss(name, why + ADVICE)
 
     @property
     def is_open(self) -> bool:

@@ -260,6 +260,6 @@ DOCTOR: dict[str, str] = {
     "doctor.no_order": "按试过的轴顺序和大小，查询、键和值合不到一处。试过的是 --call '{call}'（Python 里是 "
     "call=），请照此改成本来的用法；未检查的部分说明了是哪一行。",
     "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
-    "doctor.no_fix": "没有写文件：没有能靠替换文字改正的地方。",
+    "doctor.no_fix": "没有写文件：没有找到可用的补丁。",
     "step.examining": "检查 {target}",
 }

@@ -166,4 +166,10 @@ LAWS: dict[str, str] = {
     "doctor.rotary_twice.what": "查询或键按位置旋转的次数比另一方多。",
     "doctor.rotary_twice.why": "分数不只取决于查询与键的距离。",
     "doctor.rotary_twice.fix": "查询与键各旋转一次。",
+    "doctor.scores_transposed.what": "得分矩阵的行是键、列是查询。",
+    "doctor.scores_transposed.why": "这样 softmax 就沿查询做归一化，与值相乘也只有在键与查询一样多时才成立。",
+    "doctor.scores_transposed.fix": "把得分写成 q·kᵀ：行是查询，最后一维是键。",
+    "doctor.cache_order_apart.what": "键和值之中，只有一个把新的 token 放在了缓存的 token 之前。",
+    "doctor.cache_order_apart.why": "键与值的次序不同：权重乘到了别的 token 的值上。",
+    "doctor.cache_order_apart.fix": "先放已保存的，再接上新的。",
 }

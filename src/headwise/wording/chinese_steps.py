@@ -14,6 +14,7 @@ STEPS: dict[str, str] = {
     "steps.kind.mask": "遮住",
     "steps.says.mask": "不可关注的一对得到一个极低的数，softmax 会把它变成 0。",
     "steps.kind.bias": "加到分数上",
+    "steps.says.mask_weights": "在 softmax 之后替换不可关注的权重：一行剩下的权重之和不一定是 1。",
     "steps.says.bias": "给每一对的分数加上一项，例如随距离而变的偏置。",
     "steps.kind.softmax": "归一（softmax）",
     "steps.says.softmax": "沿一个轴，数变成合起来为 1 的权重；−∞ 正好变成 0。",

@@ -132,6 +132,7 @@ ENGLISH: dict[str, str] = {
     "one is {b}, and they must be equal",
     "trace.reason.linear": "a Linear that takes {b} was given {shape}, whose last axis is {a}",
     "trace.reason.broadcast": "{op} of {left} and {right}: axis {axis} is {a} in one and {b} in the other",
+    "trace.reason.letter": "{op} of {left} and {right}: letter {letter} is {a} in one and {b} in the other",
     "trace.reason.other": "{op} on {shapes} failed",
     "trace.meaning.batch": "batch",
     "trace.meaning.queries": "query length",
@@ -164,6 +165,8 @@ ENGLISH: dict[str, str] = {
     "refuse.target_notebook": "{path} must be a notebook in JSON, but it is not ({reason}): save it again in Jupyter.",
     "refuse.target_no_code": "{path} must hold Python, but no class and no function could be found in it: put the code "
     "between ```python and ```.",
+    "refuse.target_no_definition": "{path} must define a class or a function to be named, but it defines none: write "
+    "it into the file.",
     "refuse.target_no_name": "{path} must define {name}, but it does not: it defines {known}.",
     "refuse.target_near": "{path} must define {name}, but it does not: did you mean {near}? It defines {known}.",
     "refuse.target_unnamed": "One class or function must be named, but {path} alone came: add one of {known}, as in "

@@ -292,6 +292,6 @@ DOCTOR: dict[str, str] = {
     "together. Say with --call how it is meant, where this was tried: --call '{call}' (in Python call=). What was not "
     "examined says at which line.",
     "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",
-    "doctor.no_fix": "Nothing was written: none of the findings can be mended by replacing text.",
+    "doctor.no_fix": "Nothing was written: no patch was found.",
     "step.examining": "examining {target}",
 }

@@ -177,4 +177,12 @@ LAWS: dict[str, str] = {
     "doctor.rotary_twice.what": "Queries or keys are rotated by position more often than the other side.",
     "doctor.rotary_twice.why": "Scores depend on more than the distance between query and key.",
     "doctor.rotary_twice.fix": "Rotate queries and keys once each.",
+    "doctor.scores_transposed.what": "The scores have keys in their rows and queries in their columns.",
+    "doctor.scores_transposed.why": "The softmax then runs over the queries, and the product with the values fits only "
+    "where there are as many keys as queries.",
+    "doctor.scores_transposed.fix": "Write the scores as q·kᵀ, queries in the rows and keys in the last axis.",
+    "doctor.cache_order_apart.what": "Of keys and values, one alone has its new tokens before those of the cache.",
+    "doctor.cache_order_apart.why": "Keys and values stand in different orders: a weight meets the value of another "
+    "token.",
+    "doctor.cache_order_apart.fix": "Join what was kept first, and the new tokens after it.",
 }

@@ -131,6 +131,7 @@ PAGE: dict[str, str] = {
     "look.code": "Understood as code: {target}, run once with random weights on random embeddings; watched, its output "
     "is bit for bit that of a run without headwise",
     "look.code.map": "Map {layer}: {name}, (batch, heads, queries, keys) = {shape}",
+    "look.code.mask": "A made-up mask is applied: {mask}.",
     "look.code.head": "head",
     "look.code.entropy": "entropy (even: {most})",
     "look.code.distance": "tokens back",
@@ -204,6 +205,11 @@ PAGE: dict[str, str] = {
     "leave it out, or name the code.",
     "refuse.look_failed": "{target} must run once to show its heads, but fails: {error}. Say how it is built and "
     "called by --init and --call.",
+    "refuse.look_axes": "The last two axes of a map must be the tokens of the text, but those of {target} are {axes}: "
+    "run headwise doctor {target}.",
+    "refuse.look_no_maps": "{target} has no map to show: {reason}; run headwise doctor {target}.",
+    "refuse.look_no_softmax": "{target} must compute attention weights to have a map, but no softmax of its own and no "
+    "call of attention was seen: run headwise doctor {target}.",
     "refuse.look_random": "{target} must give the same output twice to be compared, but does not: leave the random "
     "numbers out in eval mode.",
     "refuse.no_maps": "At least one map is needed to look at, but none was seen (unseen: {reason}): watch a model that "

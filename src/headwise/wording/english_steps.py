@@ -16,6 +16,8 @@ STEPS: dict[str, str] = {
     "steps.kind.mask": "Mask",
     "steps.says.mask": "A pair that may not attend gets a number so low that the softmax makes it 0.",
     "steps.kind.bias": "Add to the scores",
+    "steps.says.mask_weights": "Weights of pairs that may not attend are replaced after the softmax: what is left of a "
+    "row need not sum to 1.",
     "steps.says.bias": "Something is added to the score of each pair, such as a bias for its distance.",
     "steps.kind.softmax": "Softmax",
     "steps.says.softmax": "Along one axis numbers become weights that share out 1; −∞ becomes exactly 0.",

@@ -13,17 +13,20 @@ __all__ = ["CallError", "hinted"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# what to give in the place of an argument, which may hang on its value
+Hint = str | Callable[[object], str]
 
 
 class CallError(ArgumentError, TypeError):
     """A call has an argument that the function does not take."""
 
 
-def hinted(words: Mapping[str, str], *, by_name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+def hinted(words: Mapping[str, Hint], *, by_name: Hint = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A function whose TypeError for an argument that it does not take becomes a sentence with what to give.
 
     words: names that other libraries use -> what to give in their place. by_name: what to say where more arguments
-    came by their place than it takes that way, "": Python's own words. The function keeps its signature, and a call
+    came by their place than it takes that way, "": Python's own words. A hint that hangs on what came is a function of
+    it: of the argument, or of the first of those by their place. The function keeps its signature, and a call
     that fits costs one call of Python more.
 
     >>> @hinted({"colour": "give color="})
@@ -48,15 +51,19 @@ def hinted(words: Mapping[str, str], *, by_name: str = "") -> Callable[[Callable
 
 
 def _explain(
-    function: Callable[..., Any], args: Any, kwargs: Any, words: Mapping[str, str], by_name: str, error: TypeError
+    function: Callable[..., Any], args: Any, kwargs: Any, words: Mapping[str, Hint], by_name: Hint, error: TypeError
 ) -> NoReturn:
     """Raise the sentence for what is wrong with the arguments, or the error again if nothing is."""
     taken = inspect.signature(function).parameters
     name = function.__qualname__.removesuffix(".__init__").removesuffix(".forward")
     unknown = [word for word in kwargs if word in words]
     if unknown:
-        raise CallError(f"{name} takes no {unknown[0]}=: {words[unknown[0]]}") from None
+        raise CallError(f"{name} takes no {unknown[0]}=: {_said(words[unknown[0]], kwargs[unknown[0]])}") from None
     places = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken.values())
     if by_name and len(args) > places:
-        raise CallError(by_name) from None
+        raise CallError(_said(by_name, args[places])) from None
     raise error
+
+
+def _said(hint: Hint, given: object) -> str:
+    return hint if isinstance(hint, str) else hint(given)

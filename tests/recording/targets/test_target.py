@@ -115,9 +115,9 @@ def test_a_name_that_is_not_there_is_told_with_names_like_it(home):
 
 def test_a_file_without_definitions_is_told(home):
     written(home, "own.py", "x = 1\n")
-    with pytest.raises(Refusal, match="no class and no function"):
+    with pytest.raises(Refusal, match="must define a class or a function to be named"):
         loaded("own.py:A")
-    with pytest.raises(Refusal, match="no class and no function"):
+    with pytest.raises(Refusal, match="must define a class or a function to be named"):
         loaded("own.py")
 
 

@@ -172,25 +172,24 @@ def _far(breach: Breach) -> str:
     return f"{breach.distance:.4g}"
 
 
+JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack")
+
+
 def _disordered(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:
     """New tokens joined before those that came earlier."""
-    wrong = [
-        each
-        for each in in_call(done, breach.at)
-        if each.last in ("cat", "concat", "concatenate", "stack", "hstack", "vstack") and each.made
-        and _is_falling(each.made[0])
-    ]  # fmt: skip
+    joins = [each for each in in_call(done, breach.at) if each.last in JOINS and each.made]
+    wrong = [each for each in joins if _is_falling(each.made[0])]
     if not wrong:
         return []
     stand_ins = {site_of(each.operation): _turned(each) for each in wrong}
     if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
         return []
+    tokens = [each for each in joins if (marks := each.made[0]) is not None and marks.kind == "token"]
+    # where the keys alone or the values alone are joined so, these no longer belong together
+    words = "cache_order" if len(tokens) == len(wrong) else "cache_order_apart"
     return [
-        Suspect(
-            "causal-cache", wrong[0].operation.span, stand_ins, words="cache_order", proved=True,
-            evidence=_far(breach),
-        )
-    ]  # fmt: skip
+        Suspect("causal-cache", wrong[0].operation.span, stand_ins, words=words, proved=True, evidence=_far(breach))
+    ]
 
 
 def _is_falling(marks: Marks | None) -> bool:

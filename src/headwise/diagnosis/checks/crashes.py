@@ -15,6 +15,7 @@ from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.layout import leaving
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
+from headwise.diagnosis.checks.transposition import PRODUCTS, transposed_scores
 from headwise.diagnosis.checks.viewing import asked_sizes, view_suspect
 from headwise.diagnosis.following.anatomy import attentions, chain_of, operand_marks
 from headwise.diagnosis.following.marks import Marks, source_of
@@ -27,7 +28,6 @@ from headwise.tracing.movement import is_movement
 
 __all__ = ["crash_suspect"]
 
-PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 INPUTS = frozenset({"query", "key", "value"})
 # axes of what is in heads
 HEADED = 4
@@ -48,7 +48,8 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
         is_other = is_of_another_kind(error, done.named.values())
         return None if is_other else attribute_suspect(error, failure, said)
     if failure.operation is not None:
-        found = _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
+        found = transposed_scores(done, failure.operation, exam, said)
+        found = found or _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
         if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
             found = _product(done, failure.operation, exam, said)
         found = found or _merge(done, exam, said) or _operation(done, failure.operation, str(error), said)

@@ -25,8 +25,8 @@ SCORES, LARGEST = 20.0, 200.0
 HIDDEN = 5000.0
 
 
-def edge_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
-    """Warnings about a plan with a mask."""
+def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..., Run]) -> list[Suspect]:
+    """Warnings about a plan with a mask. as_written: a run in which nothing is put right."""
     said = plan.call.get("_mask")
     if not isinstance(said, Mapping):
         return []
@@ -45,8 +45,10 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         entry = found[0].softmax or found[0].context
         stand_ins = {site_of(entry.operation): _without_nan(entry.function)}
         out.append(Suspect("mask-nan", entry.operation.span, stand_ins, severity="warning"))
-    half = _in_half(plan, rerun)
-    failure = None if half is None else half.record.failure
+    # what puts a fill right may hide that its number is too large
+    halves = [_in_half(plan, way) for way in (rerun, as_written)]
+    failures = [half.record.failure for half in halves if half is not None]
+    failure = next((each for each in failures if each is not None and "overflow" in str(each.error)), None)
     if failure is not None and "overflow" in str(failure.error):
         error = f"float16 → {type(failure.error).__name__}: {failure.error}"
         held = failure.operation

@@ -166,7 +166,9 @@ class Search:
         plain, spare = bench.ran(plan), list[Plan]()
         if self.wish.masked:
             return self._declared(plan, plain)
-        for name in mask_arguments(bench.called, keys=self.what.key if plan.setting == "cross" else ""):
+        names = mask_arguments(bench.called, keys=self.what.key if plan.setting == "cross" else "")
+        # what the person says of an argument stands
+        for name in (name for name in names if name not in self.wish.call):
             for mask in masks(name, bench.reading, keys="S" if plan.setting == "cross" else "L"):
                 if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)

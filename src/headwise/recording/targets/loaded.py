@@ -54,7 +54,7 @@ def no_name(target: Target, source: Source, namespace: Mapping[str, Any] | None 
     """That a target has no such name, with the names like it, and those it defines."""
     names = [each.name for each in source.definitions]
     if not names and not namespace:
-        return refusal("refuse.target_no_code", path=target.path)
+        return _nothing(target)
     values = {"path": target.path, "name": target.name, "known": _listed(names)}
     near = difflib.get_close_matches(target.name, {*names, *(namespace or ())}, n=3, cutoff=0.6)
     if near:
@@ -62,11 +62,18 @@ def no_name(target: Target, source: Source, namespace: Mapping[str, Any] | None 
     return refusal("refuse.target_no_name", **values)
 
 
+def _nothing(target: Target) -> Refusal:
+    """That a target defines nothing: of a note, that no code was found in it."""
+    if target.kind == "note":
+        return refusal("refuse.target_no_code", path=target.path)
+    return refusal("refuse.target_no_definition", path=target.path)
+
+
 def unnamed(target: Target, source: Source) -> Refusal:
     """That a target names a whole file where one thing in it is meant."""
     names = [each.name for each in source.definitions]
     if not names:
-        return refusal("refuse.target_no_code", path=target.path)
+        return _nothing(target)
     return refusal("refuse.target_unnamed", path=target.path, known=_listed(names), first=names[0])
 
 
