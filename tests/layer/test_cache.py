@@ -1,5 +1,7 @@
 """Caches: token by token, in chunks or at once, padded on either side, dropping keys, reordered, cropped and reset."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ from torch import Tensor
 
 import headwise as hw
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
+from headwise.layer.rows import Counter
 from headwise.testing import assert_within_budget
 from tests.layer.test_layer import CONFIGURATIONS, E, pair
 
@@ -240,3 +243,55 @@ def test_a_static_cache_takes_masks_and_biases_of_all_its_slots() -> None:
         call = {"mask": hw.causal() & hw.keys(keep), "attn_bias": bias[t : t + 1]}
         out.append(layer(x[:, t : t + 1], cache=cache, **call))
     assert torch.allclose(torch.cat(out, dim=1), whole, atol=1e-6)
+
+
+SMALL: dict[str, Callable[[hw.MultiHeadAttention], hw.KVCache]] = {
+    "growing": lambda attn: attn.cache(),
+    "static": lambda attn: attn.cache(length=12, batch=2),
+    "window": lambda attn: attn.cache(window=4, sinks=1),
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", SMALL)
+def test_steps_read_no_number_from_the_device(kind: str, padded: bool) -> None:
+    # a tensor of the meta device has none, and refuses to be read
+    attn = hw.MultiHeadAttention(16, 4, num_kv_heads=2, position=hw.Rotary(), device="meta").eval()
+    cache, seen = SMALL[kind](attn), 0
+    for steps in (3, 1, 1):
+        seen += steps
+        keep = hw.keys(torch.empty(2, seen, dtype=torch.bool, device="meta"))
+        mask = hw.causal() & keep if padded else hw.causal()
+        out = attn(torch.empty(2, steps, 16, device="meta"), mask=mask, cache=cache)
+        assert (out.shape, cache.seen) == ((2, steps, 16), seen)
+
+
+def test_a_counter_knows_what_others_have_counted() -> None:
+    counter = Counter(torch.device("cpu"))
+    counter.add(3)
+    assert counter.number == 3
+    # as compiled steps do
+    with torch.inference_mode():
+        counter.tensor += 4
+    assert counter.number == 7
+    for again in (copy.deepcopy(counter), pickle.loads(pickle.dumps(counter))):
+        counter.add(1)
+        for _ in range(9):
+            again.tensor += 1
+        assert (again.number, int(again.tensor)) == (16, 16)
+    counter.move(2)
+    assert (counter.number, int(counter.tensor)) == (2, 2)
+
+
+def test_compiled_and_plain_steps_count_together() -> None:
+    attn = hw.MultiHeadAttention(16, 4).eval()
+    x = torch.randn(2, 9, 16)
+    cache = attn.cache(length=9, batch=2)
+    torch.compiler.reset()
+    compiled = torch.compile(attn, fullgraph=True, backend="aot_eager")
+    found = []
+    for t in range(9):
+        run = compiled if t in (2, 3, 4, 7) else attn
+        found.append(run(x[:, t : t + 1], mask=hw.causal(), cache=cache))
+        assert cache.seen == t + 1
+    torch.testing.assert_close(torch.cat(found, dim=1), attn(x, mask=hw.causal()))

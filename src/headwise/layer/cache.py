@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
 from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
-from headwise.layer.rows import GrowingStore, RingStore, Rows, StaticStore, Store
+from headwise.layer.rows import Counter, GrowingStore, RingStore, Rows, StaticStore, Store
 from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.places import Sizes
 from headwise.ops.call import check_bias
@@ -51,7 +51,7 @@ class KVCache:
     KVCache(growing, seen=3)
     """
 
-    def __init__(self, owner: Owner, store: Store, cursor: Tensor | int, *, batch: int | None = None) -> None:
+    def __init__(self, owner: Owner, store: Store, cursor: Counter | int, *, batch: int | None = None) -> None:
         self._owners: Owners = (owner,)
         self._store = store
         self._cursor = cursor
@@ -61,7 +61,12 @@ class KVCache:
     @property
     def seen(self) -> int:
         """How many tokens have been appended, the dropped ones of a window included."""
-        return int(self._cursor)
+        return self._cursor if isinstance(self._cursor, int) else self._cursor.number
+
+    @property
+    def _at(self) -> Tensor | int:
+        """The same without a look at the device."""
+        return self._cursor if isinstance(self._cursor, int) else self._cursor.tensor
 
     def reorder(self, index: Tensor) -> None:
         """Pick samples by index (B',), as beam search needs it."""
@@ -104,8 +109,8 @@ class KVCache:
         """Where the next tokens sit unless told otherwise, (steps,) or (B, steps): one after the last."""
         known, ahead = self._store.rows.get("position"), torch.arange(steps, device=device)
         if known is None:
-            return self._cursor + ahead
-        last = torch.as_tensor(self._cursor, device=device).reshape(1) - 1
+            return self._at + ahead
+        last = torch.as_tensor(self._at, device=device).reshape(1) - 1
         return known.index_select(1, last) + 1 + ahead
 
     def extend(
@@ -125,14 +130,17 @@ class KVCache:
         refused is refused before anything is appended.
         """
         whole = self._checked(k, v, mask, bias, placed=placed, heads=heads)
-        self._batch, cursor, steps = k.shape[0], self._cursor, k.shape[2]
-        rows = self._store.put(self._new_rows(k, v, mask, positions, placed=placed, whole=whole), cursor, whole=whole)
-        if isinstance(cursor, int):
-            self._cursor = cursor + steps
-        else:
-            cursor = cursor.clone()
+        self._batch, steps, before = k.shape[0], k.shape[2], self._at
+        if isinstance(before, Tensor):
+            # compiled steps, and rings, count on the device; other slots are cut out by number
+            is_cut = isinstance(self._store, StaticStore) and not torch.compiler.is_compiling()
+            before = self.seen if is_cut else before.clone()
+        rows = self._store.put(self._new_rows(k, v, mask, positions, placed=placed, whole=whole), before, whole=whole)
+        if isinstance(self._cursor, int):
             self._cursor += steps
-        return self._stretch(rows, mask, positions, cursor, whole=whole)
+        else:
+            self._cursor.add(steps)
+        return self._stretch(rows, mask, positions, before, whole=whole)
 
     def _checked(
         self, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None, *, placed: bool, heads: int
@@ -181,7 +189,7 @@ class KVCache:
         self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, whole: bool
     ) -> Rows:
         """The rows of new tokens: with padding and position, where this cache has had to keep them or has to now."""
-        (B, _, steps, _), known, slots = k.shape, self._store.rows, self._store.slots(self._cursor)
+        (B, _, steps, _), known, slots = k.shape, self._store.rows, self._store.slots(self._at)
         new = {"k": k, "v": v}
         keep = self._padding(mask, steps, whole=whole)
         if keep is not None or "keep" in known:
@@ -203,7 +211,7 @@ class KVCache:
             keep = mask.padding(self._store.slots(0))
             if keep is None:
                 return None
-            return keep.index_select(1, self._cursor + torch.arange(steps, device=keep.device))
+            return keep.index_select(1, self._at + torch.arange(steps, device=keep.device))
         keep = mask.padding(self.seen + steps)
         return None if keep is None else keep[:, -steps:]
 
@@ -211,7 +219,7 @@ class KVCache:
         store, slots, device = self._store, rows["k"].shape[2], rows["k"].device
         j, tokens = rows.get("position"), None
         if isinstance(store, RingStore):
-            held = store.tokens(torch.as_tensor(self._cursor, device=device))
+            held = store.tokens(torch.as_tensor(self._at, device=device))
             if i.shape[-1] > 1:
                 held = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
             j, tokens = held, held.clamp(min=0)
@@ -223,7 +231,7 @@ class KVCache:
             if mask is not None and (whole or j is not None):
                 mask = mask.at(i, torch.arange(slots, device=device) if j is None else j)
             if whole:
-                filled = keys((torch.arange(slots, device=device) < self._cursor)[None])
+                filled = keys((torch.arange(slots, device=device) < self._at)[None])
                 mask = filled if mask is None else mask & filled
         if "keep" in rows:
             mask = keys(rows["keep"]) if mask is None else mask & keys(rows["keep"])
@@ -233,7 +241,7 @@ class KVCache:
         if isinstance(self._cursor, int):
             self._cursor = length
         else:
-            self._cursor.fill_(length)
+            self._cursor.move(length)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KVCache:
         again = KVCache.__new__(KVCache)
@@ -267,9 +275,9 @@ def make_cache(
     if sinks and window is None:
         raise ArgumentError(f"sinks={sinks} are what a window keeps besides, so they need window=")
     if window is not None:
-        return KVCache(owner, RingStore(window, sinks), torch.zeros((), dtype=torch.int64, device=device))
+        return KVCache(owner, RingStore(window, sinks), Counter(device))
     if length is not None:
-        return KVCache(owner, StaticStore(length), torch.zeros((), dtype=torch.int64, device=device), batch=batch)
+        return KVCache(owner, StaticStore(length), Counter(device), batch=batch)
     return KVCache(owner, GrowingStore(), 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,67 @@ SLOT_AXIS = {"k": 2, "v": 2, "keep": 1, "position": 1}
 FIRST_CAPACITY = 16
 
 Rows = dict[str, Tensor]
+
+
+class Counter:
+    """How many tokens a cache has seen: a tensor that compiled steps count on, and the number that it holds.
+
+    The number is read from the device only where something else than `add` and `move` has changed the tensor.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        # a tensor of inference mode has no version
+        with torch.inference_mode(False):
+            self.tensor = torch.zeros((), dtype=torch.int64, device=device)
+        # the version of the tensor at which its number was known; None: it has to be read at any time
+        self._version: int | None = self.tensor._version
+        self._number = 0
+
+    @property
+    def number(self) -> int:
+        if self._version is None:
+            return int(self.tensor)
+        if self._version != self.tensor._version:
+            self._know(int(self.tensor))
+        return self._number
+
+    def add(self, steps: int) -> None:
+        """So many more tokens were seen."""
+        if torch.compiler.is_compiling():
+            self.tensor += steps
+            return
+        if self.tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+            # a graph that is replayed changes the tensor, and nothing of what Python knows
+            self._version = None
+            self.tensor += steps
+            return
+        number = self.number + steps
+        self.tensor += steps
+        self._know(number)
+
+    def move(self, number: int) -> None:
+        """So many tokens were seen."""
+        self.tensor.fill_(number)
+        self._know(number)
+
+    def _know(self, number: int) -> None:
+        if self._version is not None:
+            self._version, self._number = self.tensor._version, number
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Counter:
+        again = Counter(self.tensor.device)
+        memo[id(self)] = again
+        again.move(self.number)
+        return again
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _counted, (self.tensor.device, self.number)
+
+
+def _counted(device: torch.device, number: int) -> Counter:
+    made = Counter(device)
+    made.move(number)
+    return made
 
 
 class Store(Protocol):
@@ -50,7 +111,10 @@ class GrowingStore:
 
 
 class StaticStore:
-    """Buffers of one length, zeros at first, made with the first tokens: compiled steps find them again."""
+    """Buffers of one length, zeros at first, made with the first tokens: compiled steps find them again.
+
+    The cursor is a number where only the slots so far are looked at, and a tensor in compiled steps.
+    """
 
     def __init__(self, length: int) -> None:
         self.rows: Rows = {}
@@ -91,7 +155,7 @@ class RingStore:
 
     def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
         steps = new["k"].shape[2]
-        views, cursor = {}, torch.as_tensor(cursor)
+        views, cursor = {}, torch.as_tensor(cursor, device=new["k"].device)
         held = self.tokens(cursor + steps)
         fresh, source = held >= cursor, (held - cursor).clamp(0, steps - 1)
         for name, entries in new.items():
