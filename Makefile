@@ -32,9 +32,7 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 	"$(PYTHON)" -m ruff format --check .
 	"$(PYTHON)" -m ruff check .
 	"$(PYTHON)" -m mypy
-	"$(PYTHON)" -m pytest -q tests/test_import_arrow.py
-	"$(PYTHON)" -m pytest -q tests/test_documents.py
-	"$(PYTHON)" -m pytest --ignore tests/test_import_arrow.py --ignore tests/test_documents.py $(PROCESSES) $(PYTEST_FLAGS)
+	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
 
 bench: $(STAMP) ## measure side by side with torch and other libraries
 	"$(PYTHON)" -m benchmarks

@@ -139,7 +139,6 @@ def test_a_mask_argument_is_a_mask_a_bool_tensor_or_none():
         (lambda: hw.prefix(True), "must be an int, but True came"),
         (lambda: hw.prefix(torch.tensor([2.5])), r"prefix\(n\) must be integers, but torch.float32 came"),
         (lambda: hw.prefix(ones(B, 1, dtype=torch.int64)), r"a number or \(B,\), but came as \(2, 1\)"),
-        (lambda: hw.prefix(-1), r"prefix\(n\) counts keys from the first, so it must be 0 or more; got n=-1"),
         (lambda: hw.window(keys=0), "must be 1 or more; got keys=0"),
         (lambda: hw.window(keys=2.0), r"window\(keys=\) counts tokens, so it must be an int, but 2.0 came"),
         (lambda: hw.window(before=-1), "both must be 0 or more; got before=-1 and after=0"),

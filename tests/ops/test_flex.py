@@ -50,7 +50,6 @@ COMPILED = {
     "all rules": ("no mask", "all of them"),
     "causal and a sink": ("causal", "sink"),
     "padding": ("padding and causal", "no rule"),
-    "documents": ("documents", "softcap"),
     "a rule": ("a rule", "no rule"),
 }
 LONG = Shape(Lq=150, Lk=264, D=16)

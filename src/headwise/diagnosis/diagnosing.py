@@ -215,7 +215,18 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
         out += last.held.all("sizes", _at_own_sizes, found, out, own, budget)
+        _told_once(out)
     return out
+
+
+def _told_once(exams: list[Examination]) -> None:
+    """Leave out that cross-attention fails, at a line where something else is wrong of self-attention too."""
+    known = {each.span.line for exam in exams for each in exam.suspects if each.kind != "raises" and each.span}
+    for exam in exams:
+        if exam.plan.setting == "cross":
+            exam.suspects = [
+                each for each in exam.suspects if each.kind != "raises" or not each.span or each.span.line not in known
+            ]
 
 
 def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], budget: Budget) -> list[Examination]:

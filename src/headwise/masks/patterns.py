@@ -142,8 +142,6 @@ def prefix(n: int | Tensor) -> Mask:
             raise MaskError(f"prefix(n) must be a number or (B,), but came as {tuple(n.shape)}: one to each sample")
         return PrefixEach(n)
     _check_count("prefix(n)", n)
-    if n < 0:
-        raise MaskError(f"prefix(n) counts keys from the first, so it must be 0 or more; got n={n}")
     return Prefix(n)
 
 

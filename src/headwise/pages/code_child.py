@@ -12,8 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from headwise.errors import InputError
-from headwise.recording.calls import Plan, evaluated, find, whole
-from headwise.recording.calls.probes import PRIMES
+from headwise.recording.calls import PRIMES, Plan, evaluated, find, whole
 from headwise.recording.targets import Target, load, parse, read
 from headwise.watching import Seen, watch
 from headwise.watching.ears import ADVICE

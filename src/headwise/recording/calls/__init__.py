@@ -10,12 +10,14 @@ from headwise.recording.calls.given import checked_call, checked_init
 from headwise.recording.calls.guarding import check_lengths
 from headwise.recording.calls.masks import mask_arguments, masks
 from headwise.recording.calls.plan import Named, Plan, evaluated
+from headwise.recording.calls.probes import PRIMES
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role
 from headwise.recording.calls.trying import Tried
 
 __all__ = [
     "EMPTY",
+    "PRIMES",
     "Found",
     "Named",
     "Plan",
