@@ -11,7 +11,7 @@ from headwise.diagnosis.caches.remembering import remember
 from headwise.diagnosis.checks.documents import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward import forward_suspects, no_forward
 from headwise.diagnosis.checks.supplying import supplied_suspects
-from headwise.diagnosis.checks.transposition import takes_weights
+from headwise.diagnosis.checks.transposition import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.copies import apart, holds_numbers
 from headwise.diagnosis.diagnosis import Diagnosis, Finding
@@ -187,11 +187,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         failure = exam.run().record.failure
         is_certain = failure is not None and isinstance(failure.error, Exception) and is_of_code(failure.error, plan)
         is_within = plan.setting == "cross" and failure is not None and takes_weights(exam.run(), failure.operation)
-        if (
-            named
-            or (is_within and exam.suspects)
-            or (not plans and exam.suspects and (exam.is_understood or is_certain))
-        ):
+        if named or (exam.suspects and (is_within or (not plans and (exam.is_understood or is_certain)))):
             out.append(exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
@@ -215,18 +211,8 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
         out += last.held.all("sizes", _at_own_sizes, found, out, own, budget)
-        _told_once(out)
+        tell_once(out)
     return out
-
-
-def _told_once(exams: list[Examination]) -> None:
-    """Leave out that cross-attention fails, at a line where something else is wrong of self-attention too."""
-    known = {each.span.line for exam in exams for each in exam.suspects if each.kind != "raises" and each.span}
-    for exam in exams:
-        if exam.plan.setting == "cross":
-            exam.suspects = [
-                each for each in exam.suspects if each.kind != "raises" or not each.span or each.span.line not in known
-            ]
 
 
 def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], budget: Budget) -> list[Examination]:

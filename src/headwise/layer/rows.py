@@ -30,7 +30,7 @@ class Counter:
 
     @property
     def number(self) -> int:
-        if self._version is None:
+        if self._version is None or torch.compiler.is_compiling():
             return int(self.tensor)
         if self._version != self.tensor._version:
             self._know(int(self.tensor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwise.diagnosis.following.anatomy import is_scores
@@ -11,7 +11,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 
-__all__ = ["PRODUCTS", "takes_weights", "transposed_scores"]
+__all__ = ["PRODUCTS", "takes_weights", "tell_once", "transposed_scores"]
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 
@@ -22,6 +22,16 @@ def takes_weights(done: Run, operation: Operation | None) -> bool:
         return False
     marks = [done.marks.get(each.number) for each in operation.inputs]
     return any(each is not None and each.kind == "pair" for each in marks)
+
+
+def tell_once(exams: Sequence[Any]) -> None:
+    """Leave out that cross-attention fails, at a line where something else is wrong of self-attention too."""
+    known = {each.span.line for exam in exams for each in exam.suspects if each.kind != "raises" and each.span}
+    for exam in exams:
+        if exam.plan.setting == "cross":
+            exam.suspects = [
+                each for each in exam.suspects if each.kind != "raises" or not each.span or each.span.line not in known
+            ]
 
 
 def transposed_scores(done: Run, failed: Operation, exam: Any, said: dict[str, object]) -> Suspect | None:
