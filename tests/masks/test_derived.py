@@ -106,6 +106,15 @@ def test_a_table_forgets_its_oldest_results() -> None:
     assert list(kept.results) == list(range(3, MOST_RESULTS + 3))
 
 
+def test_a_result_that_is_kept_again_takes_no_room_of_another() -> None:
+    # as when two threads have derived it at the same time
+    kept = table(keep_mask())
+    assert kept is not None
+    for n in (*range(MOST_RESULTS), 5):
+        kept.add(n, n, 1)
+    assert sorted(kept.results) == list(range(MOST_RESULTS))
+
+
 def test_tensors_too_large_to_compare_are_not_kept() -> None:
     mask = hw.documents(torch.zeros(2, MOST_COMPARED // 2 + 1, dtype=torch.int64))
     assert table(mask) is None

@@ -15,6 +15,7 @@ from headwise.maps.recompute import Reading, differentiable, of_rows
 from headwise.maps.scan import log_sums, rows_without_keys
 from headwise.maps.strips import strips
 from headwise.maps.tiling import Region
+from headwise.masks.leaves import values_are_at_hand
 from headwise.ops import reference
 from headwise.ops.call import Call
 
@@ -61,14 +62,22 @@ def normalized(call: Call, lse: Tensor) -> LogSum:
     blurred = natural.abs() > RESOLVED / min(step, torch.finfo(torch.float32).eps)
     if without is not None:
         blurred &= ~without
-    return _sharpened(call, told, blurred, MISFIT * step) if bool(blurred.any()) else told
+    if values_are_at_hand(blurred) and not bool(blurred.any()):
+        return told
+    return _sharpened(call, told, blurred, MISFIT * step)
 
 
 def _sharpened(call: Call, told: LogSum, blurred: Tensor, rounding: float) -> LogSum:
-    """The log-sums that were told, with these rows computed anew; where what was told does not fit, it stays."""
-    places = blurred.nonzero()
-    runs = (slice(int(least), int(most) + 1) for least, most in zip(places.amin(0), places.amax(0), strict=True))
-    own = log_sums(call, Region(*runs)).sums
+    """The log-sums that were told, with these rows computed anew; where what was told does not fit, it stays.
+
+    Which rows these are is not read from a device: there all are computed.
+    """
+    region = None
+    if values_are_at_hand(blurred):
+        places = blurred.nonzero()
+        runs = (slice(int(least), int(most) + 1) for least, most in zip(places.amin(0), places.amax(0), strict=True))
+        region = Region(*runs)
+    own = log_sums(call, region).sums
     is_new = blurred & ((own.lse - told.lse).abs() <= rounding * own.lse.abs())
     return LogSum(*(torch.where(is_new, new, old) for new, old in zip(own, told, strict=True)))
 

@@ -51,9 +51,9 @@ class Table:
         if size > MOST_BYTES:
             return
         with room.lock:
+            self.forget(key)
             if len(self.results) >= MOST_RESULTS:
                 self.forget(next(iter(self.results)))
-            self.forget(key)
             room.take(self, key, size)
             self.results[key] = result
 
