@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import headwise as hw
+from headwise.ops import sdpa
+from headwise.ops.call import checked
 from tests.cases import DIFFERENT, MASKS, Shape, rules, tensors
 
 SQUARE = Shape(Hk=2, Lq=7)
@@ -28,6 +30,15 @@ def test_attention_and_its_gradients_read_no_number(mask: str, rule: str) -> Non
     out = hw.attention(*leaves, **given)
     found = torch.autograd.grad(out, leaves, torch.empty_like(out), create_graph=True)
     assert [t.shape for t in (out, *found)] == [(2, 6, 5, 13), *(t.shape for t in leaves)]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_way_to_torchs_kernels_reads_no_number(mask: str) -> None:
+    # by itself it is not taken for tensors of the meta device
+    leaves = [t.to("meta").requires_grad_() for t in tensors()]
+    out = sdpa.run(checked(*leaves, **on_meta(rules(mask, "bias", DIFFERENT))))
+    found = torch.autograd.grad(out, leaves, torch.empty_like(out))
+    assert [t.shape for t in found] == [t.shape for t in leaves]
 
 
 @pytest.mark.parametrize("mask", MASKS)
