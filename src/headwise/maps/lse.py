@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,14 +58,30 @@ def normalized(call: Call, lse: Tensor) -> LogSum:
         nothing = natural.new_tensor(float("-inf")) if call.sink is None else call.sink.detach().to(dtype)[:, None]
         natural = torch.where(without, nothing, natural)
     told = LogSum(natural.clone(), torch.zeros_like(natural), natural)
-    # a half has no more digits than float32 gives it
-    step = max(torch.finfo(lse.dtype).eps, torch.finfo(dtype).eps)
-    blurred = natural.abs() > RESOLVED / min(step, torch.finfo(torch.float32).eps)
+    limits = rounding_limits(lse, dtype)
+    blurred = natural.abs() > limits.resolved
     if without is not None:
         blurred &= ~without
     if values_are_at_hand(blurred) and not bool(blurred.any()):
         return told
-    return _sharpened(call, told, blurred, MISFIT * step)
+    return _sharpened(call, told, blurred, limits.misfit)
+
+
+class RoundingLimits(NamedTuple):
+    """Which rows are computed anew: those with a larger lse than `resolved`, whose rounding would show in the weights.
+
+    misfit: how far, times its size, such an lse may be from that of its row and still be taken for it.
+    """
+
+    resolved: float
+    misfit: float
+
+
+def rounding_limits(lse: Tensor, dtype: torch.dtype) -> RoundingLimits:
+    """The limits of an lse that is given in its dtype and read in this one."""
+    # a half has no more digits than float32 gives it
+    step = max(torch.finfo(lse.dtype).eps, torch.finfo(dtype).eps)
+    return RoundingLimits(RESOLVED / min(step, torch.finfo(torch.float32).eps), MISFIT * step)
 
 
 def _sharpened(call: Call, told: LogSum, blurred: Tensor, rounding: float) -> LogSum:
