@@ -203,7 +203,7 @@ def is_mixed(seen: Observation) -> bool:
     softmaxes = softmaxes_of(seen.attention)
     if not softmaxes or not is_close(seen, seen.doubled, 2 * seen.plain) or not is_close(seen, seen.fixed, seen.plain):
         return False
-    if len(seen.softmaxes) != len(softmaxes):
+    if len(seen.softmaxes) != len(softmaxes) or _is_one_softmax(seen):
         return False
     for entry, values in zip(softmaxes, seen.softmaxes, strict=True):
         marks = entry.made[0]
@@ -220,6 +220,13 @@ def is_mixed(seen: Observation) -> bool:
             # nothing of it follows the scores
             return False
     return True
+
+
+def _is_one_softmax(seen: Observation) -> bool:
+    """Whether the weights are, in some order, what one softmax gave: nothing was added to it, nor its heads mixed."""
+    given = seen.softmaxes[0][SHARES.index(1.0)]
+    pair = (each.nan_to_num().flatten().sort().values for each in (given, seen.plain))
+    return len(seen.softmaxes) == 1 and is_close(seen, *pair)
 
 
 def is_sigmoid(seen: Observation) -> bool:

@@ -80,6 +80,16 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "width of a value",
     "doctor.axis.parameter": "width",
     "doctor.axis.other": "another size",
+    "doctor.heads_attended.what": "Attention runs over the heads of one token instead of over the tokens: heads and "
+    "tokens are not transposed before the scores.",
+    "doctor.heads_attended.why": "The shapes fit, but each token attends to its own heads alone, and no token sees "
+    "another.",
+    "doctor.heads_attended.fix": "Transpose heads and tokens after the split, and back before the heads are merged.",
+    "doctor.weights_unmet.what": 'The einsum "{name}" sums the weights by themselves: no value is multiplied by its '
+    "own weight.",
+    "doctor.weights_unmet.why": "No query gets a sum of values by its own weights.",
+    "doctor.weights_unmet.fix": "Give the keys one letter, in the weights and in the values, and leave it out of the "
+    "result.",
     "doctor.missed.no_budget": "it would have taken more runs than one examination makes",
     "doctor.missed.patches_left": "of line {lines} not all were tried; --fix tries more of them",
     "doctor.missed.patches_left_at_last": "of line {lines} not all were tried",
@@ -113,6 +123,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_scores": "the scores and the weights of line {line} could not be laid side by side",
     "doctor.missed.no_design": "the weights of line {line} follow from the scores neither by softmax(q·kᵀ/√d) nor by a "
     "design that is known",
+    "doctor.missed.no_weighted_sum": "line {line} sums the weights by themselves, and not with the values",
     "doctor.missed.context_unread": "the output does not follow from the weighted sum of line {line}",
     "doctor.not_compared": "Its weights could not be compared with softmax(q·kᵀ/√d): {why}.",
     "doctor.missed.not_followed": "no softmax attention was found in it",
