@@ -109,6 +109,9 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_mask": "没有这样的参数",
     "doctor.missed.mask_unknown": "没有找到 {name} 能接受的掩码",
     "doctor.missed.no_cross": "它不接受与查询个数不同的键",
+    "doctor.missed.fails_apart": "键比查询多时，它在第 {line} 行出错",
+    "doctor.fails_apart": "键与查询长度不同时，它在第 {line} 行出错：{error}。如果键总是与查询一样多，"
+    "请用 --call '{call}' 说明（Python 里是 call=）。",
     "doctor.missed.no_self": "只找到另外传入键的调用方式",
     "doctor.missed.not_causal": "没有任何地方要求这样",
     "doctor.missed.no_scores": "第 {line} 行的得分与权重无法逐项对照",

@@ -118,6 +118,9 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_mask": "it takes none",
     "doctor.missed.mask_unknown": "none was found that {name} takes",
     "doctor.missed.no_cross": "it does not take more keys than queries",
+    "doctor.missed.fails_apart": "with more keys than queries it fails at line {line}",
+    "doctor.fails_apart": "With keys of another length than the queries it fails at line {line}: {error}. If there are "
+    "always as many keys as queries, say so: --call '{call}' (in Python call=).",
     "doctor.missed.no_self": "only a call with other keys was found",
     "doctor.missed.not_causal": "nothing asks for it",
     "doctor.missed.no_scores": "the scores and the weights of line {line} could not be laid side by side",

@@ -36,6 +36,10 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
             spread = _spread(run, attention)
             suspect = spread or _inward(run, rerun, attention, number, found)
             return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
+    # with as many keys as queries they meet all the same
+    mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
+    if (suspect := next(filter(None, mixed), None)) is not None:
+        return [suspect]
     for attention in attentions(run)[-1:]:
         what = leaving(run, attention)
         if what:
