@@ -3,9 +3,10 @@
 import pytest
 
 from headwise.diagnosis.child import answer
+from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
 from headwise.diagnosis.patches.fixing import fixed
-from tests.diagnosis.written import found_in
+from tests.diagnosis.written import found_in, line_of, loaded_from
 
 HEAD = """
 import torch
@@ -113,3 +114,22 @@ def test_a_packed_view_is_patched_into_projections_then_heads_then_features(tmp_
     assert (fault.kind, fault.proved) == ("split-without-transpose", True)
     assert fault.patch == "q, k, v = self.qkv(x).view(b, n, 3, self.h, self.d).permute(2, 0, 3, 1, 4)"
     assert after.verdict == "sound"
+
+
+HEADS_SUMMED = """
+        q, k, v = self.qkv(x).view(b, n, 3, self.h, self.d).unbind(2)
+        w = (q @ k.transpose(-2, -1) / self.d**0.5).softmax(-1)
+        return self.o((w @ v).sum(2).repeat(1, 1, self.h))
+"""
+
+
+@pytest.mark.parametrize("call", [{"x": ["B", "L", "D"]}, {"x": [2, 5, 12]}], ids=["letters", "numbers"])
+def test_a_call_that_was_declared_is_not_suggested_again(call):
+    source = written(HEADS_SUMMED)
+    target, namespace, file = loaded_from(source)
+    line = line_of(source, "w = (q @")
+    for declared in (None, call):
+        found = diagnosed(target, title="", namespace=namespace, files={file: "own.py"}, call=declared)
+        assert found.verdict == "not examined"
+        assert ('--call \'{"x": ["B", "L", "D"]}\'' in found.reason) == (declared is None)
+    assert f"the heads of one token meet each other at line {line}. What is missing is an order of axes" in found.reason

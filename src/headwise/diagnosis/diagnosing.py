@@ -83,7 +83,7 @@ def diagnosed(
             unbuilt(target, reason, init, call, lang, nearest) if held.is_whole else say("doctor.not_whole", lang=lang)
         )
         findings = findings_of(missed, files, held, lang)
-        verdict, reason = verdict_of(target, findings, exams, lang)
+        verdict, reason = verdict_of(target, findings, exams, call, lang)
         return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
     weigh(exams)
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
@@ -91,7 +91,7 @@ def diagnosed(
         there = [each for each in exams if each not in whole.exams] or exams
         suspects += held.all("documentation", _documented, there, own, files)
     findings = findings_of([*suspects, *missed], files, held, lang)
-    verdict, reason = verdict_of(target, findings, exams, lang)
+    verdict, reason = verdict_of(target, findings, exams, call, lang)
     tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
     if verdict == "not examined" and not any(exam.is_understood for exam in exams):
         tried = unfollowed(tried, lang=lang)

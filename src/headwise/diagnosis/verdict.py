@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwise.diagnosis.comparison import uncompared
@@ -17,8 +17,14 @@ from headwise.wording import say
 __all__ = ["verdict_of"]
 
 
-def verdict_of(target: Any, findings: Sequence[Finding], exams: Sequence[Examination], lang: str) -> tuple[str, str]:
-    """The verdict, and why there is none: "" where there is."""
+def verdict_of(
+    target: Any,
+    findings: Sequence[Finding],
+    exams: Sequence[Examination],
+    call: Mapping[str, Any] | None,
+    lang: str,
+) -> tuple[str, str]:
+    """The verdict, and why there is none: "" where there is. call: as it was declared; None: it was not."""
     if any(each.severity == "fault" for each in findings):
         return "faulty", ""
     known = [exam for exam in exams if exam.is_understood]
@@ -28,11 +34,21 @@ def verdict_of(target: Any, findings: Sequence[Finding], exams: Sequence[Examina
     if crossed is not None:
         return "not examined", say("doctor.fails_apart", lang=lang, **crossed.values)
     if any(is_call_guessed(exam) for exam in known):
-        guessed = next(exam for exam in known if is_call_guessed(exam))
-        return "not examined", say("doctor.no_order", lang=lang, call=as_json(guessed.plan.call))
+        return "not examined", _unplaced(next(exam for exam in known if is_call_guessed(exam)), call, lang)
     if not any(exam.held.is_whole for exam in known):
         return "not examined", say("doctor.not_whole", lang=lang)
     missed = uncompared(known)
     if missed is not None:
         return "not examined", say("doctor.not_compared", lang=lang, why=say(missed.reason, lang=lang, **missed.values))
     return "sound", ""
+
+
+def _unplaced(exam: Examination, call: Mapping[str, Any] | None, lang: str) -> str:
+    """That queries and keys of tokens do not meet: with the call that was tried, or what meets instead where that is
+    the one that was declared.
+    """
+    missed, inputs = exam.examined["heads"], exam.plan.call
+    if call is None or not inputs.keys() <= call.keys() or not isinstance(missed, Missed):
+        return say("doctor.no_order", lang=lang, call=as_json(inputs))
+    key = f"doctor.met.{str(missed.values['met']).replace(' ', '_') or 'other'}"
+    return say("doctor.order_said", lang=lang, met=say(key, lang=lang), line=missed.values["line"])

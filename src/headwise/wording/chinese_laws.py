@@ -112,6 +112,16 @@ LAWS: dict[str, str] = {
     "doctor.missed.fails_apart": "键比查询多时，它在第 {line} 行出错",
     "doctor.fails_apart": "键与查询长度不同时，它在第 {line} 行出错：{error}。如果键总是与查询一样多，"
     "请用 --call '{call}' 说明（Python 里是 call=）。",
+    "doctor.order_said": "按 --call 所说的调用（Python 里是 call=），在第 {line} 行相遇的是{met}。缺的是让 token "
+    "的查询和键在那里相遇的轴顺序：在调用里，或在那一行之前的代码里。",
+    "doctor.met.other": "别的东西",
+    "doctor.met.mixed": "几个 token 的碎片",
+    "doctor.met.features": "同一个 token 的各个头",
+    "doctor.met.samples": "一批中的各个样本",
+    "doctor.met.samples_mixed": "几个样本的 token",
+    "doctor.met.features_mixed": "几个头",
+    "doctor.met.unequal_samples": "一个样本的查询和另一个样本的键",
+    "doctor.met.unequal_tokens": "权重和别的 token 的值",
     "doctor.missed.no_self": "只找到另外传入键的调用方式",
     "doctor.missed.not_causal": "没有任何地方要求这样",
     "doctor.missed.no_scores": "第 {line} 行的得分与权重无法逐项对照",

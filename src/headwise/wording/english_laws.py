@@ -121,6 +121,16 @@ LAWS: dict[str, str] = {
     "doctor.missed.fails_apart": "with more keys than queries it fails at line {line}",
     "doctor.fails_apart": "With keys of another length than the queries it fails at line {line}: {error}. If there are "
     "always as many keys as queries, say so: --call '{call}' (in Python call=).",
+    "doctor.order_said": "Called as --call says (call= in Python), {met} at line {line}. What is missing is an order "
+    "of axes in which queries and keys of tokens meet there: in the call, or in the code before that line.",
+    "doctor.met.other": "something else than queries and keys of tokens meets",
+    "doctor.met.mixed": "pieces of several tokens meet",
+    "doctor.met.features": "the heads of one token meet each other",
+    "doctor.met.samples": "the samples of a batch meet each other",
+    "doctor.met.samples_mixed": "tokens of several samples meet",
+    "doctor.met.features_mixed": "several heads meet",
+    "doctor.met.unequal_samples": "the queries of one sample meet the keys of another",
+    "doctor.met.unequal_tokens": "weights meet the values of other tokens",
     "doctor.missed.no_self": "only a call with other keys was found",
     "doctor.missed.not_causal": "nothing asks for it",
     "doctor.missed.no_scores": "the scores and the weights of line {line} could not be laid side by side",

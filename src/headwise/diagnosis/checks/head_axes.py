@@ -53,15 +53,15 @@ def untransposed_heads(
     """
     splits = _splits(run, attention, found)
     ways = (_swaps(splits, place) for place in HEADS_AT) if splits else ()
-    return next((each for way in ways if (each := _suspect(rerun, way, number)) is not None), None)
+    return next((each for way in ways if (each := _suspect(run, rerun, way, number)) is not None), None)
 
 
 # the split of each operand, and its axes in the order in which heads and tokens have changed places
 Swaps = list[tuple[Seen, tuple[int, ...]]]
 
 
-def _suspect(rerun: Rerun, swaps: Swaps, number: int) -> Suspect | None:
-    """The finding where swaps bring tokens together; None: they do not."""
+def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | None:
+    """The finding where swaps bring tokens together; None: they do not, or the output is of another shape then."""
     stand_ins = {site_of(split.operation): _permuted(split.function, order) for split, order in swaps}
     done = rerun(stand_ins) if swaps else None
     now = [] if done is None else attentions(done)
@@ -71,6 +71,8 @@ def _suspect(rerun: Rerun, swaps: Swaps, number: int) -> Suspect | None:
         "_swapped": tuple(dict.fromkeys((split.operation.span, order) for split, order in swaps))
     }
     is_merged = done.record.failure is None and not leaving(done, now[-1])
+    if is_merged and done.output is not None and run.output is not None and done.output.shape != run.output.shape:
+        return None
     merge = None if is_merged else early_merge(done, lambda more: rerun({**stand_ins, **more}))
     if merge is not None:
         said["_merge"] = merge.span, merge.move

@@ -78,7 +78,7 @@ def _unknown(attention: Attention, breach: Breach) -> Suspect:
         return Suspect("sample-leak", entry.operation.span, guess="layout")
     # weights that are summed by themselves meet no value in any order of axes
     guess = "" if entry is attention.context and sums_alone(entry) else "layout"
-    return Suspect("unknown", entry.operation.span, said={"segment": breach.side}, guess=guess)
+    return Suspect("unknown", entry.operation.span, said={"segment": breach.side, "met": breach.what}, guess=guess)
 
 
 def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
