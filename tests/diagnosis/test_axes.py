@@ -2,10 +2,13 @@
 
 import pytest
 
+import headwise as hw
 from headwise.diagnosis.child import answer
 from headwise.diagnosis.diagnosing import diagnosed
 from headwise.diagnosis.diagnosis import Diagnosis
 from headwise.diagnosis.patches.fixing import fixed
+from tests.diagnosis.correct.chosen import Distances
+from tests.diagnosis.correct.sequences import PlacesFirst, PlacesOfAllKeys
 from tests.diagnosis.written import found_in, line_of, loaded_from
 
 HEAD = """
@@ -106,6 +109,12 @@ def test_an_einsum_that_sums_the_weights_alone_gets_the_letter_of_the_keys(tmp_p
         == f"no: line {fault.line} sums the weights by themselves, and not with the values"
     )
     assert after.verdict == "sound"
+
+
+@pytest.mark.parametrize("kind", [PlacesFirst, PlacesOfAllKeys, Distances])
+def test_one_softmax_of_several_products_is_named_for_what_it_is(kind):
+    found = hw.doctor(kind)
+    assert found.examined["comparison"] == "scores with further terms, arXiv:1803.02155, arXiv:1901.02860"
 
 
 def test_a_packed_view_is_patched_into_projections_then_heads_then_features(tmp_path):
