@@ -34,11 +34,10 @@ def watch(
     Seen are hw.attention, hw.additive_attention and headwise layers; F.scaled_dot_product_attention wherever it is
     called; nn.MultiheadAttention and nn.TransformerEncoderLayer, their fast path too; Hugging Face's attention
     functions, eager ones where a few rows of every sample of their own weights prove the map. Weights are before
-    dropout. What was met and not seen is in `seen.unseen`, with the reason. Attention by hand is seen too: a softmax of
-    scores in which queries and keys meet, summed with values by a product. Where sampled rows prove the q and k of its
-    scores, its map is over these, else it holds the scores (O(L²) memory). What other libraries write to scores is in
-    it, if they got the memory after the product. A batch of heads is (B, H, Lq, Lk) where a view made it so. Hidden
-    pairs are -inf in `logits`, for -1e9 too.
+    dropout. What was met and not seen is in `seen.unseen`, with the reason.
+    Attention by hand is seen too: a softmax of scores in which queries and keys meet, summed with values by a product.
+    Where sampled rows prove the q and k of its scores, its map is over these, else it holds the scores (O(L²) memory).
+    A batch of heads is (B, H, Lq, Lk) where a view made it so. Hidden pairs are -inf in `logits`, for -1e9 too.
 
     only: a name or glob, several of them, or a function of a name, None: everything. A name takes in all that is
     inside of the module, a function does not; what is not taken costs nothing. keep: called with each map as it is
