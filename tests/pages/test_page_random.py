@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import headwise as hw
@@ -131,6 +131,11 @@ def test_a_square_of_a_pooled_map_is_the_largest_of_it_or_says_why_there_is_none
 
 
 @SLOW
+@example(
+    tokens=[" a", "a ", "\t", "<b>x</b>", "&amp;", "e\u0301", "\u00e9", "\ufb01", "\u202ea", "</script>", "${x}"],
+    texts=("  two blanks", "<i>&lt;", "\u2028"),
+    names=[" l0", "<l1>", "l\u0301"],
+)
 @given(
     tokens=st.lists(st.text(max_size=30), min_size=2, max_size=18),
     texts=st.tuples(*(st.text(max_size=40) for _ in range(MAPS))),
