@@ -77,7 +77,7 @@ def test_an_unknown_backend_lists_the_known_ones() -> None:
         hw.attention(q, k, v, backend="flash")
 
 
-def test_the_automatic_choice_is_the_first_without_a_reason() -> None:
+def test_the_automatic_choice_alone_has_no_reason_against_it() -> None:
     q, k, v = tensors()
     for rules in ({}, {"mask": hw.causal()}, {"softcap": 2.0}, {"mask": hw.lengths([0, 3])}):
         table = hw.backends(q, k, v, **rules)

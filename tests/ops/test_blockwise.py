@@ -156,7 +156,6 @@ def test_drops_differ_from_call_to_call_and_repeat_with_a_seed() -> None:
     torch.manual_seed(3)
     assert torch.equal(drawn(), first)
     assert not torch.equal(first, second)
-    assert hw.backends(q, k, v, dropout=0.2).chosen == "blockwise"
 
 
 def test_scores_beyond_the_reach_of_float16_are_right() -> None:
@@ -167,13 +166,14 @@ def test_scores_beyond_the_reach_of_float16_are_right() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """The most elements that any tensor made in a block has."""
+    """The most elements that any tensor made in a block has room for."""
 
     elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.elements = max([self.elements, *(t.numel() for t in tree_leaves(out) if isinstance(t, Tensor))])
+        made = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+        self.elements = max([self.elements, *(t.untyped_storage().nbytes() // t.itemsize for t in made)])
         return out
 
 
@@ -198,35 +198,24 @@ class Sized(NamedTuple):
     Hk: int = 8
 
 
+# by far the fastest on every machine of the table, or ruled out before anything is compared
 CHOICES = {
-    "nothing to skip": ("sdpa", Sized(512, 512), {}, torch.float32, "nothing to skip"),
-    "bfloat16": ("blockwise", Sized(512, 512), {}, torch.bfloat16, ""),
-    "small bfloat16": ("sdpa", Sized(64, 64), {}, torch.bfloat16, "too small"),
-    "dropout": ("blockwise", Sized(512, 512), {"dropout": 0.1}, torch.float32, ""),
-    "softcap": ("blockwise", Sized(512, 512), {"softcap": 20.0}, torch.float32, ""),
-    "window": ("blockwise", Sized(512, 512), {"mask": hw.window(keys=100)}, torch.float32, ""),
-    "causal, short": ("blockwise", Sized(512, 512), {"mask": hw.causal()}, torch.float32, ""),
-    "causal, long": ("sdpa", Sized(1024, 1024), {"mask": hw.causal()}, torch.float32, "skips what is not causal"),
-    "little padding": ("sdpa", Sized(512, 512), {"mask": hw.lengths([500])}, torch.float32, "leaves 100% of"),
-    "much padding": ("blockwise", Sized(512, 512), {"mask": hw.lengths([200])}, torch.float32, ""),
-    "one query": ("sdpa", Sized(1, 512), {"mask": hw.lengths([200])}, torch.float32, "too small"),
-    "one query, one key head": ("blockwise", Sized(1, 16384, Hk=1), {"softcap": 9.0}, torch.float32, ""),
-    "one query, all key heads": (
-        "reference", Sized(1, 65536), {"softcap": 9.0}, torch.float32, "Lq=1 rows are computed at once",
-    ),
-    "few queries in bfloat16": ("blockwise", Sized(4, 4096), {}, torch.bfloat16, ""),
-    "few queries in float16": ("blockwise", Sized(4, 4096), {}, torch.float16, ""),
-    "few queries, many keys in float16": (
-        "sdpa", Sized(4, 65536), {}, torch.float16, "copy keys into float32 costs more than Lq=4 rows gain",
-    ),
-    "few queries, many keys, sink": ("blockwise", Sized(4, 65536), {"sink": torch.zeros(8)}, torch.float16, ""),
+    "nothing to skip": ("sdpa", Sized(64, 64), {}, "could run, in about"),
+    "dropout": ("blockwise", Sized(2048, 2048), {"dropout": 0.1}, ""),
+    "softcap": ("blockwise", Sized(2048, 2048), {"softcap": 20.0}, ""),
+    "window": ("blockwise", Sized(2048, 2048), {"mask": hw.window(keys=100)}, ""),
+    "little padding": ("sdpa", Sized(64, 64), {"mask": hw.lengths([60])}, "could run, in about"),
+    "much padding": ("blockwise", Sized(2048, 2048), {"mask": hw.lengths([200])}, ""),
+    "one query": ("sdpa", Sized(1, 512), {"mask": hw.lengths([200])}, "could run, in about"),
+    "one query, one key head": ("blockwise", Sized(1, 16384, Hk=1), {"softcap": 9.0}, ""),
+    "a dense mask": ("sdpa", Sized(600, 600), {"mask": torch.ones(1, 8, 600, 600) > 0}, "would cost what it gains"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CHOICES)
-def test_auto_takes_strips_where_they_were_measured_to_be_faster(case: str) -> None:
-    chosen, at, given, dtype, reason = CHOICES[case]
-    q, k = torch.zeros(1, 8, at.Lq, 16, dtype=dtype), torch.zeros(1, at.Hk, at.Lk, 16, dtype=dtype)
+def test_auto_takes_strips_where_they_are_far_faster(case: str) -> None:
+    chosen, at, given, reason = CHOICES[case]
+    q, k = torch.zeros(1, 8, at.Lq, 16), torch.zeros(1, at.Hk, at.Lk, 16)
     table = hw.backends(q, k, k, **given)
     assert table.chosen == chosen
     assert reason in table.reasons["blockwise"]

@@ -36,7 +36,7 @@ def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, **given: Any) -> bo
         **given,
     }
     key = repeated.key_of(q, k, v, {"mask": mask, **rules}, "auto")
-    return key is not None and repeated.find(mask, key) is not None
+    return key is not None and isinstance(repeated.find(mask, key), repeated.RepeatedCall)
 
 
 def gradients(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from torch import Tensor
 import headwise as hw
 from headwise.masks import Mask, as_mask
 from headwise.masks.places import Sizes
-from headwise.ops.strips import Strip, share_left, strips
+from headwise.ops.strips import Strip, strips
 from tests.cases import MASKS, SHAPES, Shape, dense_mask
 
 MOST = 16
@@ -58,7 +58,7 @@ class TestInTinyTiles:
 
 def test_the_cost_of_a_window_is_linear_in_the_length() -> None:
     shares = [
-        share_left(strips(hw.window(keys=128), Sizes(1, 8, L, L), 1, 1 << 22), Sizes(1, 8, L, L)) for L in (2048, 8192)
+        strips(hw.window(keys=128), Sizes(1, 8, L, L), 1, 1 << 22).total.pairs / (8 * L * L) for L in (2048, 8192)
     ]
     assert shares[0] / shares[1] == pytest.approx(4, rel=0.05)
 
@@ -70,7 +70,7 @@ def test_padding_of_a_sample_is_not_computed_and_that_of_another_not_touched() -
         (slice(0, 1), (slice(0, 128),)),
         (slice(1, 2), (slice(0, 512),)),
     ]
-    assert share_left(found, sizes) == (128 + 512) / 1024
+    assert found.total.pairs == 4 * 512 * (128 + 512)
 
 
 def test_samples_whose_tiles_agree_are_computed_together() -> None:

@@ -10,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
 from headwise.ops import repeated, sdpa
-from headwise.ops.backends import Choice, choose, report
+from headwise.ops.backends import Backend, Choice, choose, report
 from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
 from headwise.ops.words import BY_PLACE, CALLING
 from headwise.wording.hints import hinted
@@ -64,6 +64,8 @@ def attention(
         known = repeated.find(mask, key)
         if known is None:
             return _run(q, k, v, backend, rules, key)
+        if isinstance(known, Backend):
+            return known.run(checked(q, k, v, **rules))
         out, is_result = known.run(q, k, v, mask)  # type: ignore[arg-type]  # a tensor has no known
         return out if is_result else sdpa.run(checked(q, k, v, **rules), made=out)
     if not autocasts(q):
@@ -91,15 +93,17 @@ def backends(
 ) -> Choice:
     """Which backend would run this call of `attention`, and for each of the others one sentence on why not.
 
-    Takes what `attention` takes; computes nothing.
+    Takes what `attention` takes; computes nothing. `.seconds` holds what each that could run is estimated to take, from
+    rates measured on machines of this level; empty where there is nothing to compare. A machine without rates is timed
+    for 60 ms at its first large call; HEADWISE_CALIBRATION=0 in the environment leaves that out.
 
     >>> import headwise as hw
     >>> q = torch.randn(2, 8, 5, 16)
     >>> hw.backends(q, q, q, softcap=30.0)
-    blockwise  the call is too small for strips to pay
+    blockwise  could run, in about ... us
     sdpa       torch's kernels have no softcap
     flex       its speed was measured on no device yet: name it with backend="flex"
-    reference  runs
+    reference  runs, in about ... us
     """
     q, k, v = cast_by_autocast(q, k, v)
     call = checked(
@@ -113,6 +117,6 @@ def _run(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules, key: Hasha
     call = checked(q, k, v, **rules)
     chosen = choose(call, backend)
     out = chosen.run(call)
-    if key is not None and chosen.name == "sdpa":
-        repeated.remember(call, key)
+    if key is not None:
+        repeated.remember(call, key, chosen)
     return out

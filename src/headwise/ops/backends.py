@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, BackendError
-from headwise.ops import blockwise, flex, reference, sdpa
+from headwise.ops import blockwise, calibration, costs, flex, reference, sdpa
 from headwise.ops.call import Call
+from headwise.ops.strips import Total
+
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Backend:
         return self.why_not(call) or self.why_slower(call)
 
 
-# "auto" takes the first that has nothing against the call
+# "auto" takes the fastest of those that have nothing against the call; the first, where nothing tells which that is
 TABLE: tuple[Backend, ...] = (
     Backend("blockwise", blockwise.why_not, blockwise.why_slower, blockwise.run),
     Backend("sdpa", sdpa.why_not, lambda call: "", sdpa.run),
@@ -41,29 +46,33 @@ TABLE: tuple[Backend, ...] = (
 
 @dataclass(frozen=True)
 class Choice:
-    """Which backend would run a call, and why each of the others would not."""
+    """Which backend would run a call, and why each of the others would not.
+
+    seconds: what each backend that could run is estimated to take; empty where there was nothing to compare.
+    """
 
     chosen: str
     reasons: dict[str, str]
     note: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.reasons)
-        rows = [f"{name:<{width}}  {self._said(name)}" for name in self.reasons]
+        rows = [f"{name:<{width}}  {self._line(name)}" for name in self.reasons]
         return "\n".join([*rows, *([self.note] if self.note else [])])
 
     __repr__ = __str__
 
-    def _said(self, name: str) -> str:
-        if name == self.chosen:
-            return "runs"
-        return self.reasons[name] or f"could run, but {self.chosen} comes first"
+    def _line(self, name: str) -> str:
+        if name != self.chosen:
+            return self.reasons[name]
+        return "runs" + (f", in about {_duration(self.seconds[name])}" if name in self.seconds else "")
 
 
 def choose(call: Call, name: str) -> Backend:
-    """The backend that runs this call: the one named, or BackendError with its reason; "auto": the first able one."""
+    """The backend that runs this call: the one named, or BackendError with its reason; "auto": the fastest able one."""
     if name == "auto":
-        return next(backend for backend in TABLE if not backend.passed_over(call))
+        return fastest(call)[0]
     for backend in TABLE:
         if backend.name == name:
             reason = backend.why_not(call)
@@ -74,8 +83,42 @@ def choose(call: Call, name: str) -> Backend:
     raise ArgumentError(f'backend must be "auto", {listed}; got "{name}"')
 
 
+def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
+    """The backend that "auto" takes, and the estimates by which it does: the first able one where there are none."""
+    able = [backend for backend in TABLE if not backend.passed_over(call)]
+    # the definition holds every weight: it is measured up to a size only, and comes last beyond
+    if len(able) > 1 and math.prod(call.sizes) > costs.MOST_WEIGHTS:
+        able = [backend for backend in able if backend.name != "reference"]
+    if len(able) == 1 or torch.compiler.is_compiling() or not call.q.is_cpu or call.weight is not None:
+        return able[0], {}
+    seconds: dict[str, float] = {}
+    for backend in reversed(able):
+        scale, total = calibration.factor(backend.name, call), None
+        if backend.name == "blockwise":
+            # to look up its strips reads the mask, which a call that is too small for one of them is spared
+            total = Total(1.0, 0.0, 0.0, 0.0)
+            if scale * costs.estimate("blockwise", call, total) < min(seconds.values()):
+                total = blockwise.strips_of(call).total
+        seconds[backend.name] = scale * costs.estimate(backend.name, call, total)
+    return min(able, key=lambda backend: seconds[backend.name]), seconds
+
+
 def report(call: Call, name: str = "auto") -> Choice:
     """What `choose` would say of every backend."""
-    reasons = {backend.name: backend.passed_over(call) for backend in TABLE}
+    chosen = choose(call, name)
+    _, seconds = fastest(call)
+    reasons = {}
+    for backend in TABLE:
+        reason = backend.passed_over(call)
+        if not reason and backend.name in seconds:
+            reason = f"could run, in about {_duration(seconds[backend.name])}"
+        reasons[backend.name] = reason or f"could run, but {chosen.name} comes first"
+    reasons[chosen.name] = ""
     note = "" if call.mask is None else "a key hidden from some queries must be finite; hidden from all, it may be NaN"
-    return Choice(choose(call, name).name, reasons, note)
+    return Choice(chosen.name, reasons, note, seconds)
+
+
+def _duration(seconds: float) -> str:
+    """With two digits and a unit."""
+    size, unit = next((size, unit) for size, unit in UNITS if seconds >= size or unit == "us")
+    return f"{float(f'{seconds / size:.2g}'):g} {unit}"

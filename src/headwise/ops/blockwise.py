@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from headwise.masks.derived import check_unchanged, versions
-from headwise.masks.leaves import Allowed, Causal
-from headwise.ops import kernel, reference
+from headwise.masks.leaves import Allowed
+from headwise.ops import costs, kernel, reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.drops import Drops, drawn_seed
-from headwise.ops.strips import Strip, share_left, strips
-from headwise.ops.workspace import Gradients, Workspace, fits_torch, product_dtype
+from headwise.ops.strips import Strips, strips
+from headwise.ops.workspace import Gradients, Workspace, fits_torch
 
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
@@ -24,14 +24,6 @@ TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
 # torch's fused kernel holds none of them, and is fastest from 768 rows on
 FUSED_SCORES, FUSED_ROWS = 1 << 24, 2048
-# from how many scores on strips are faster, by what they gain: measured against torch's kernels and the definition
-FEWEST_PAIRS = {"float16": 1 << 15, "bfloat16": 1 << 17, "dropout": 1 << 17, "unfused": 1 << 19, "skipped": 1 << 19}
-# the share of the scores below which skipping the rest outweighs torch's faster products, and the fewest rows
-MOST_LEFT, FEWEST_ROWS = 0.7, 32
-# few rows do not pay for copies of keys in float32 from that many numbers on, which are made in memory anew each time
-FEW_ROWS, LARGE_COPY = 64, 1 << 23
-# torch's causal kernel skips by itself, but for lengths between these
-CAUSAL = range(384, 769)
 
 
 def why_not(call: Call) -> str:
@@ -42,23 +34,17 @@ def why_not(call: Call) -> str:
 
 
 def why_slower(call: Call) -> str:
-    """Why "auto" passes strips over although they could run; "" where they are the fastest. The figures are measured:
-    docs/decisions.md names the command.
-    """
+    """Why "auto" does not compare strips with other backends, although they could run; "" where it does."""
     if torch.compiler.is_exporting():
         return "an exported program is to run where headwise is not"
     if transformed(call):
         return "a transform is computed by the definition anyway"
-    gain, Lq = _gain(call), call.q.shape[2]
-    # the definition copies keys for each head that shares them
-    if math.prod(call.sizes) * (call.groups if gain == "unfused" else 1) < FEWEST_PAIRS[gain]:
-        return "the call is too small for strips to pay"
-    is_copied = product_dtype(call) is not call.q.dtype and call.k.numel() >= LARGE_COPY
-    if Lq < FEW_ROWS and is_copied and _is_fused(call):
-        return f"to copy keys into float32 costs more than Lq={Lq} rows gain"
-    if Lq < FEW_ROWS and gain == "unfused" and call.groups == 1:
-        return f"Lq={Lq} rows are computed at once by the definition too"
-    return _why_not_skip(call) if gain == "skipped" else ""
+    is_known = not torch.compiler.is_compiling() and call.weight is None
+    if not is_known and math.prod(call.sizes) < costs.fewest_pairs(call):
+        return "the call is too small for strips to pay, or has nothing that they gain from"
+    if not costs.rules_of(call) and type(call.mask) is Allowed and 4 * call.mask.t.numel() > math.prod(call.sizes):
+        return "to look for empty tiles in so large a mask would cost what it gains"
+    return ""
 
 
 def run(call: Call) -> Tensor:
@@ -180,44 +166,14 @@ class Tiled(torch.autograd.Function):
         return None, None, *(found.get(name) for name in TENSORS)
 
 
-def _gain(call: Call) -> str:
-    """What strips have before the other ways to compute this call."""
-    if call.dropout:
-        return "dropout"
-    if call.q.dtype in (torch.float16, torch.bfloat16):
-        return str(call.q.dtype).removeprefix("torch.")
-    return "skipped" if _is_fused(call) else "unfused"
-
-
-def _is_fused(call: Call) -> bool:
-    """Whether torch has a fused kernel for it."""
-    learns = call.attn_bias is not None and call.attn_bias.requires_grad and torch.is_grad_enabled()
-    return not (call.dropout or learns or call.softcap is not None or call.sink is not None)
-
-
-def _why_not_skip(call: Call) -> str:
-    if call.mask is None:
-        return "there is nothing to skip, and torch's float32 products are as fast"
-    if torch.compiler.is_compiling():
-        return "what a mask hides is not looked up while compiling"
-    if call.q.shape[2] < FEWEST_ROWS:
-        return f"Lq={call.q.shape[2]} rows are too few for tiles"
-    if type(call.mask) is Causal and call.q.shape[2] == call.k.shape[2] and call.q.shape[2] not in CAUSAL:
-        return "torch's kernel skips what is not causal as well"
-    if type(call.mask) is Allowed and 4 * call.mask.t.numel() > math.prod(call.sizes):
-        return "to look for empty tiles in so large a mask would cost what it gains"
-    left = share_left(strips_of(call), call.sizes)
-    return "" if left < MOST_LEFT else f"the mask leaves {left:.0%} of the scores to compute"
-
-
-def strips_of(call: Call) -> tuple[Strip, ...]:
+def strips_of(call: Call) -> Strips:
     """The strips of a call, found once."""
     if "strips" not in call.prepared:
         most, rows = SCORES if call.weight is None else ADDITIVE_SCORES, None
         if fits_torch(call, is_dropped=call.dropout > 0):
             most, rows = FUSED_SCORES, FUSED_ROWS
         call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows)
-    found: tuple[Strip, ...] = call.prepared["strips"]
+    found: Strips = call.prepared["strips"]
     return found
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-# the most pairs of a strip whose mask is kept for the next call: half a MiB in float32
-MOST_PAIRS_KEPT = 1 << 17
+# the most pairs of a strip whose mask is kept for the next call: a MiB in float32
+MOST_PAIRS_KEPT = 1 << 18
 
 
 def forward(task: Task) -> tuple[Tensor, Tensor]:

@@ -122,7 +122,8 @@ def _add_fused(task: Task, incoming: Tensor, made: Made, into: Gradients) -> Non
     shape = task.q.shape[:2]
     # a row that sees nothing was computed as if it saw all, and its lse of -inf would make NaN of zeros
     lse = task.without_empty_rows(made.lse[task.place].reshape(*shape, 1))[..., 0]
-    found = fused.backward(task, incoming, made.out[task.place].reshape(*shape, -1), lse)
+    out = made.out[task.place].to(task.v.dtype).reshape(*shape, -1)
+    found = fused.backward(task, incoming, out, lse)
     if into.q is not None:
         _add_rows(into.q, task, found[0])
     if into.k is not None:

@@ -1,4 +1,4 @@
-"""Repeated calls: those like one that was checked before go straight to torch's kernel."""
+"""Repeated calls: those like one before go to the backend that was chosen then, to torch's kernel without a check."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from headwise.masks import Mask
 from headwise.masks.derived import table
 from headwise.ops import sdpa
+from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
 
 # calls without a mask that are remembered; a mask keeps its own
@@ -22,7 +23,7 @@ MOST_SCORES_KEPT = 1 << 20
 
 PLAIN = (Tensor, nn.Parameter)
 
-_without_mask: dict[Hashable, RepeatedCall] = {}
+_without_mask: dict[Hashable, RepeatedCall | Backend] = {}
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,22 +62,15 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     """All that the checks of a call and the choice of its backend read beside the mask; None: it must be checked.
 
     None: while compiling, under a transform, a dispatch mode or autocast, for tensors that are not plain ones on the
-    CPU, and with rules that torch's kernel has not.
+    CPU, and with a bias.
     """
-    if torch.compiler.is_compiling() or (backend != "auto" and backend != "sdpa"):
+    if torch.compiler.is_compiling() or (backend != "auto" and backend != "sdpa") or rules["attn_bias"] is not None:
         return None
-    if (
-        rules["attn_bias"] is not None
-        or rules["softcap"] is not None
-        or rules["sink"] is not None
-        or rules["generator"] is not None
-        or type(rules["dropout"]) not in (float, int)
-        or rules["dropout"] != 0
-    ):
-        return None
-    scale = rules["scale"]
+    scale, sink, dropout = rules["scale"], rules["sink"], rules["dropout"]
     # 1.0, 1 and True are one key, and True is refused
-    if scale is not None and type(scale) is not float:
+    if (scale is not None and type(scale) is not float) or type(dropout) not in (float, int):
+        return None
+    if sink is not None and type(sink) not in PLAIN:
         return None
     for t in (q, k, v):
         if type(t) not in PLAIN or not t.is_cpu or t.layout is not torch.strided or t.stride()[-1:] != (1,):
@@ -89,40 +83,51 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
         or not torch._C._get_flash_sdp_enabled()
     ):
         return None
-    return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, scale, backend
+    is_differentiated = torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
+    )
+    threads = torch.get_num_threads()
+    key = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, scale, backend, is_differentiated, threads)
+    if dropout == 0 and rules["softcap"] is None and sink is None:
+        return key if rules["generator"] is None else None
+    # what is dropped is no rule of the choice, whether anything is
+    others = (bool(dropout), rules["softcap"] is None, sink is None, rules["generator"] is None)
+    return None if backend == "sdpa" else (*key, *others)
 
 
-def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | None:
-    """The call with this mask and key that was checked before; None: there was none."""
+def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | Backend | None:
+    """What was remembered of a call with this mask and key; None: there was none."""
     known = _known(mask)
     return None if known is None else known.get(key)
 
 
-def remember(call: Call, key: Hashable) -> None:
-    """Keep what torch's kernel was given for a checked call.
+def remember(call: Call, key: Hashable, chosen: Backend) -> None:
+    """Keep the backend of a checked call; of torch's kernel, what it was given.
 
-    Not where it was given copies of q, k or v, or a mask too large to be kept.
+    Not where that was given copies of q, k or v, or a mask too large to be kept.
     """
-    at = sdpa.arguments(call)
-    if at.q is not call.q or at.k is not call.k or at.v is not call.v:
-        return
-    scores = at.attn_mask
-    if scores is not None:
-        if scores.numel() > MOST_SCORES_KEPT:
-            return
-        with torch.inference_mode(False):
-            scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
-    has_tail = call.k.shape[2] % sdpa.VECTOR > 0
-    repeated = RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_tail)
+    repeated: RepeatedCall | Backend = chosen
+    size = 0
+    if chosen.name == "sdpa":
+        at = sdpa.arguments(call)
+        scores = at.attn_mask
+        is_kept = scores is None or scores.numel() <= MOST_SCORES_KEPT
+        if is_kept and at.q is call.q and at.k is call.k and at.v is call.v:
+            if scores is not None:
+                with torch.inference_mode(False):
+                    scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
+                size = scores.nbytes
+            has_tail = call.k.shape[2] % sdpa.VECTOR > 0
+            repeated = RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_tail)
     if call.mask is None:
         if len(_without_mask) >= MOST_CALLS:
             _without_mask.pop(next(iter(_without_mask)), None)
         _without_mask[key] = repeated
     elif (kept := table(call.mask)) is not None:
-        kept.add(key, repeated, 0 if scores is None else scores.nbytes)
+        kept.add(key, repeated, size)
 
 
-def _known(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall] | None:
+def _known(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall | Backend] | None:
     if mask is None:
         return _without_mask
     kept = table(mask) if isinstance(mask, Mask) else None

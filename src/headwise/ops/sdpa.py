@@ -170,8 +170,9 @@ class TwiceDifferentiable(torch.autograd.Function):
 
 
 def _kernel(call: Call) -> Kernel:
+    """The arguments, with a mask that has the right dtype and axes and takes no memory: torch asks for no more."""
     q, (k, v) = call.q, (call.k, call.v)
-    attn_mask, is_causal = None, False
+    dtype, is_causal = None, False
     is_square = q.shape[2] in (1, k.shape[2])
     # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
     if type(call.mask) is Causal and is_square and call.attn_bias is None and call.multiplier > 0:
@@ -179,16 +180,18 @@ def _kernel(call: Call) -> Kernel:
         if q.shape[2] != 1:
             is_causal = True
     elif call.mask is not None:
-        attn_mask = call.allowed
+        dtype = torch.bool
         if not _is_eager_on_cpu(q):
             k, v = call.without_hidden_keys()
     if call.attn_bias is not None:
-        attn_mask = _bias(call)
+        # torch takes a bias in the dtype of q or in float32; float32 loses nothing
+        dtype = torch.promote_types(q.dtype, torch.float32)
     width = max(q.shape[-1], v.shape[-1])
     # features of zeros change no score, and give outputs that are cut off: both widths equal is what torch fuses
     q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
-    return Kernel(q, k, v, attn_mask, is_causal)
+    unread = None if dtype is None else q.new_empty((), dtype=dtype).expand(1, 1, q.shape[2], k.shape[2])
+    return Kernel(q, k, v, unread, is_causal)
 
 
 def _without_hidden_keys(at: Kernel, call: Call) -> Kernel:
@@ -199,28 +202,41 @@ def _without_hidden_keys(at: Kernel, call: Call) -> Kernel:
     return at._replace(k=at.k.masked_fill(hidden, 0.0), v=at.v.masked_fill(hidden, 0.0))
 
 
-def _bias(call: Call) -> Tensor | None:
+def _scores_to_add(call: Call, dtype: torch.dtype) -> Tensor | None:
+    """The mask as bool, or the bias with the mask in it, broadcastable to (B, Hq, Lq, Lk); None: all pairs."""
     bias = call.attn_bias
     if bias is None:
-        return None
-    bias = bias if torch.is_grad_enabled() else bias.detach()
-    # torch takes a bias in the dtype of q or in float32; float32 loses nothing
-    bias = bias.to(torch.promote_types(call.q.dtype, torch.float32))
+        return call.allowed
+    bias = (bias if torch.is_grad_enabled() else bias.detach()).to(dtype)
     return bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
 
 
 def arguments(call: Call) -> Kernel:
-    """What the kernel is given for a call: one preparation for asking and running."""
+    """What the kernel is given for a call."""
+    at = _asked(call)
+    if at.attn_mask is None:
+        return at
     if torch.compiler.is_compiling():
-        return _kernel(call)
+        return at._replace(attn_mask=_scores_to_add(call, at.attn_mask.dtype))
     if "sdpa" not in call.prepared:
-        call.prepared["sdpa"] = _kernel(call)
+        call.prepared["sdpa"] = at._replace(attn_mask=_scores_to_add(call, at.attn_mask.dtype))
     kernel: Kernel = call.prepared["sdpa"]
     return kernel
 
 
+def _asked(call: Call) -> Kernel:
+    """The arguments without the numbers of the mask: one preparation for asking and running."""
+    if torch.compiler.is_compiling():
+        return _kernel(call)
+    if "asked" not in call.prepared:
+        call.prepared["asked"] = _kernel(call)
+    kernel: Kernel = call.prepared["asked"]
+    return kernel
+
+
 def _asked_of_torch(call: Call) -> int:
-    at = arguments(call)
+    # on the CPU nothing of a mask is read but its dtype and axes, and a call that goes to strips needs no dense one
+    at = _asked(call) if call.q.is_cpu else arguments(call)
     return torch._fused_sdp_choice(
         at.q, at.k, at.v, at.attn_mask, call.dropout, at.is_causal, scale=call.multiplier, enable_gqa=call.groups > 1
     )

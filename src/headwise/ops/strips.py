@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -60,7 +60,34 @@ class Strip:
         return samples * shared, members * rows, self.width
 
 
-def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None) -> tuple[Strip, ...]:
+class Total(NamedTuple):
+    """What all strips of a call hold: how many they are, and pairs.
+
+    asked: the pairs of which the mask is asked. masked: the pairs of strips with any of these.
+    """
+
+    strips: float
+    pairs: float
+    asked: float
+    masked: float
+
+
+class Strips(tuple[Strip, ...]):
+    """The strips of a call."""
+
+    @cached_property
+    def total(self) -> Total:
+        """What they hold."""
+        pairs = asked = masked = 0
+        for strip in self:
+            shared, rows, columns = strip.shape
+            pairs += shared * rows * columns
+            asked += shared * rows * sum(run.stop - run.start for run in strip.mixed)
+            masked += shared * rows * columns if strip.mixed else 0
+        return Total(float(len(self)), float(pairs), float(asked), float(masked))
+
+
+def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None) -> Strips:
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
     sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
@@ -72,14 +99,9 @@ def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int
     return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _found(mask, sizes, groups, most, rows))
 
 
-def share_left(found: Iterable[Strip], sizes: Sizes) -> float:
-    """What share of all pairs the strips hold: 0..1."""
-    return sum(math.prod(strip.shape) for strip in found) / max(1, math.prod(sizes))
-
-
-def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> tuple[Strip, ...]:
+def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> Strips:
     bands = () if 0 in sizes else _bands(mask, sizes, rows)
-    return tuple(strip for band in bands for strip in _fitting(*band, groups, most))
+    return Strips(strip for band in bands for strip in _fitting(*band, groups, most))
 
 
 _of_no_mask = lru_cache(maxsize=64)(partial(_found, None))

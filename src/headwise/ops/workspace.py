@@ -148,10 +148,10 @@ def product_dtype(call: Call) -> torch.dtype:
 
 
 def fits_torch(call: Call, *, is_dropped: bool) -> bool:
-    """Whether torch's fused kernel has all the rules of a call; of halves, strips make more."""
+    """Whether torch's fused kernel has all the rules of a call; of bfloat16 products, strips make more."""
     rules = (call.weight, call.attn_bias, call.softcap, call.sink)
     is_plain = not is_dropped and all(rule is None for rule in rules) and call.q.shape[-1] == call.v.shape[-1]
-    return is_plain and call.q.dtype in (torch.float32, torch.float64)
+    return is_plain and product_dtype(call) in (torch.float32, torch.float64)
 
 
 def _oddities(bias: Tensor | None) -> tuple[bool, bool]:

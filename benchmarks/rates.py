@@ -1,0 +1,179 @@
+"""Rates: what each backend's work takes on this machine, written to ops/rates.json for "auto" to choose by.
+
+    python -m benchmarks.rates [--level avx2|avx512|default] [--check]
+
+Times every backend by name on calls of many sizes, and fits seconds of each feature of the work, most closely where the
+backends are close to each other. --check prints how far the kept rates are from what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import headwise as hw
+from benchmarks.levels import at_level
+from benchmarks.machine import Machine, versions
+from benchmarks.regret import DTYPES, timed_in_turn
+from headwise.errors import BackendError
+from headwise.ops import blockwise, costs
+from headwise.ops.backends import choose
+from headwise.ops.call import Call, Rules, checked
+
+FILE = Path(costs.__file__).with_name("rates.json")
+# query heads, key/value heads and width; the last ones for few calls only
+WIDTHS = ((2, 2, 64), (8, 8, 64), (6, 6, 128), (8, 2, 64))
+# queries and keys; some few, as in decoding
+LENGTHS = ((12, 12), (32, 32), (100, 100), (250, 250), (600, 600), (1300, 1300), (1, 700), (1, 6000), (20, 3000))
+# the rules that torch's kernel does not have
+RULES: tuple[Rules, ...] = ({}, {"dropout": 0.2}, {"softcap": 30.0})
+# the largest call without such a rule, and with one
+MOST_PAIRS, MOST_PAIRS_RULED = 1 << 24, 1 << 22
+# how much a call counts for a backend that takes twice as long as the fastest, over one that is the fastest
+FAR = 0.3
+
+
+class Row(NamedTuple):
+    """What a backend computed for a call, how long it took, and how much that counts for its rates."""
+
+    work: costs.Work
+    seconds: float
+    weight: float
+
+
+Rows = list[Row]
+
+
+def masks(L: int) -> dict[str, hw.Mask | None]:
+    """Those that are timed; what they hide is kept with them, as it is in use."""
+    return {
+        "none": None,
+        "causal": hw.causal(),
+        "window": hw.causal() & hw.window(before=max(3, L // 7)),
+        "padding": hw.lengths([max(1, 2 * L // 3)]),
+    }
+
+
+def calls(dtype: torch.dtype) -> Iterator[tuple[Call, list[str]]]:
+    """Calls of many sizes, and the backends that can run each."""
+    for (H, Hk, D), (Lq, Lk), threads in itertools.product(WIDTHS, LENGTHS, (1, 2)):
+        if threads > (os.cpu_count() or 1) or H * Lq * Lk > MOST_PAIRS:
+            continue
+        is_rare = (H, Hk, D) != WIDTHS[1]
+        for (name, mask), rules, has_backward in itertools.product(masks(Lk).items(), RULES, (False, True)):
+            if rules and (is_rare or H * Lq * Lk > MOST_PAIRS_RULED or name in ("causal", "padding")):
+                continue
+            if is_rare and threads == 1:
+                continue
+            torch.set_num_threads(threads)
+            q, k, v = (torch.randn(1, heads, length, D).to(dtype).requires_grad_(has_backward)
+                       for heads, length in ((H, Lq), (Hk, Lk), (Hk, Lk)))  # fmt: skip
+            call = checked(q, k, v, mask=mask, **rules)
+            yield call, [name for name in costs.MEASURED if _can(call, name)]
+
+
+def _can(call: Call, name: str) -> bool:
+    if name == "reference" and math.prod(call.sizes) > costs.MOST_WEIGHTS:
+        return False
+    try:
+        choose(call, name)
+    except BackendError:
+        return False
+    return True
+
+
+def measured(dtype: torch.dtype) -> dict[str, Rows]:
+    """Work and seconds of every call, by way."""
+    found = defaultdict(list)
+    for call, names in calls(dtype):
+        is_differentiated = call.q.requires_grad
+        gradient = torch.randn(call.q.shape).to(dtype)
+
+        def run(name: str, call: Call = call, gradient: Tensor = gradient) -> None:
+            out = hw.attention(
+                call.q, call.k, call.v, mask=call.mask, dropout=call.dropout, softcap=call.softcap, backend=name
+            )
+            if out.requires_grad:
+                out.backward(gradient)
+                call.q.grad = call.k.grad = call.v.grad = None
+
+        with torch.set_grad_enabled(is_differentiated):
+            seconds = timed_in_turn({name: lambda name=name: run(name) for name in names}, 0.015)
+            for name in names:
+                strips = blockwise.strips_of(call).total if name == "blockwise" else None
+                weight = max(FAR, FAR ** (seconds[name] / min(seconds.values()) - 1))
+                found[costs.way_of(name, call)].append(Row(costs.work_of(name, call, strips), seconds[name], weight))
+    return found
+
+
+def fitted(rows: Rows) -> list[float]:
+    """The rates, none below 0, at which the logarithms of estimates are nearest to those of the times.
+
+    A call counts by how near this backend is to its fastest one, and what is far off counts no more than linearly.
+    """
+    work = torch.tensor([row.work for row in rows], dtype=torch.float64)
+    seconds = torch.tensor([row.seconds for row in rows], dtype=torch.float64)
+    weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
+    # each feature alone would take the whole time at a rate of 1
+    scale = (work / seconds[:, None]).amax(dim=0)
+    used = scale > 0
+    shares = work[:, used] / scale[used] / seconds[:, None]
+    logs = torch.full((int(used.sum()),), -1.0, dtype=torch.float64, requires_grad=True)
+    search = torch.optim.LBFGS([logs], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        errors = (shares @ logs.exp()).log()
+        total = (weights * F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=0.1)).sum()
+        total.backward()
+        return total
+
+    search.step(loss)
+    found = torch.zeros_like(scale)
+    found[used] = logs.detach().exp() / scale[used]
+    # what is nowhere a thousandth of the time is left out
+    found[(work * found / seconds[:, None]).amax(dim=0) < 1e-3] = 0.0
+    return [float(f"{rate:.4g}") for rate in found]
+
+
+def main() -> None:
+    """Measure this level and write its rates beside those of the others."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__.partition("\n")[0])
+    parser.add_argument("--level", choices=("default", "avx2", "avx512"), help="the highest level that is used")
+    parser.add_argument("--check", action="store_true", help="print how far the kept rates are; nothing is written")
+    options = parser.parse_args()
+    if options.level:
+        at_level(options.level, "benchmarks.rates")
+    known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"levels": {}}
+    by_dtype: dict[str, dict[str, list[float]]] = {}
+    for name, dtype in DTYPES.items():
+        found = measured(dtype)
+        kept = known["levels"].get(costs.level(), {}).get(name, {})
+        by_dtype[name] = {way: kept[way] if options.check else fitted(rows) for way, rows in sorted(found.items())}
+        for way, rows in sorted(found.items()):
+            ratios = sorted(costs.seconds_of(by_dtype[name][way], row.work) / row.seconds for row in rows)
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            print(f"{costs.level():<12} {name:<9} {way:<42} {len(rows):>4} calls, estimate / time "
+                  f"{low:.2f} {middle:.2f} {high:.2f}, {ratios[0]:.2f}..{ratios[-1]:.2f}", flush=True)  # fmt: skip
+    if not options.check:
+        known["features"] = costs.FEATURES
+        known.setdefault("measured", {})[costs.level()] = {"machine": str(Machine.here()), "versions": versions()}
+        known["levels"][costs.level()] = by_dtype
+        FILE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Costs: how long each backend takes for a call on this machine, estimated from rates that were measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+
+import torch
+
+from headwise.masks.leaves import Causal
+from headwise.ops.call import Call
+from headwise.ops.strips import Total
+from headwise.ops.workspace import fits_torch
+
+# what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
+FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
+# torch's fused kernel on the CPU takes so many rows of a causal mask at a time, by the length from which on it does,
+# and skips keys in blocks of so many
+ROWS, COLUMNS = ((768, 256), (192, 64), (0, 32)), 512
+# a call with so many times as many keys as queries has rates of its own
+FEW = 4
+# torch's operations number by number take another thread for each so many
+GRAIN = 1 << 15
+# the backends that have rates
+MEASURED = ("blockwise", "sdpa", "reference")
+# up to so many weights, 16 MiB in float32, the definition may be the fastest
+MOST_WEIGHTS = 1 << 22
+# the heads and the width of the calls of which `fewest_pairs` is told
+HEADS, WIDTH, MOST_PAIRS = 8, 64, 1 << 26
+
+Work = tuple[float, float, float, float, float, float, float]
+# seconds of one of each feature, by way
+Rates = dict[str, Sequence[float]]
+
+
+@lru_cache(maxsize=1)
+def level() -> str:
+    """The vectors that torch's kernels use here, and whether it multiplies bfloat16 as such: a key of the table."""
+    words: list[str] = [platform.machine().lower(), torch.backends.cpu.get_cpu_capability().lower()]
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        words.append("amx" if torch.cpu._is_amx_tile_supported() else "bf16")
+    return " ".join(words)
+
+
+@lru_cache(maxsize=1)
+def table() -> dict[str, dict[str, Rates]]:
+    """Rates by level and dtype, as `python -m benchmarks.rates` has written them."""
+    text = resources.files("headwise.ops").joinpath("rates.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Rates]] = json.loads(text)["levels"]
+    return found
+
+
+@lru_cache(maxsize=1)
+def nearest() -> str:
+    """The level of the table whose rates are read here: this machine's, or the one that does most of what it does."""
+    known, here = table(), level()
+    others = ("x86_64 avx512 bf16", "x86_64 avx2") if here.endswith((" bf16", " amx")) else ("x86_64 avx2",)
+    names: tuple[str, ...] = (here, *others, *known)
+    return next(name for name in names if name in known)
+
+
+@lru_cache(maxsize=64)
+def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
+    """Seconds of one of each feature here."""
+    found = table()[nearest()]
+    # float64 was not measured; every part of it takes twice as long
+    if dtype is torch.float64:
+        return [2.0 * rate for rate in found["float32"][way]]
+    return found[str(dtype).removeprefix("torch.")][way]
+
+
+def rules_of(call: Call) -> str:
+    """The rules of a call that torch's kernel does not have, so that strips are computed by other means; "": none."""
+    if call.dropout:
+        return "dropout"
+    rules = (call.weight, call.attn_bias, call.softcap, call.sink)
+    return "scores" if any(rule is not None for rule in rules) else ""
+
+
+def way_of(backend: str, call: Call) -> str:
+    """Which rates a backend has for a call: those of its kernel and rules, with the derivative or without."""
+    is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
+    rules = "" if backend == "sdpa" else rules_of(call)
+    return way(backend, rules, is_differentiated=is_differentiated, has_few_queries=is_read_once(call))
+
+
+def way(backend: str, rules: str, *, is_differentiated: bool, has_few_queries: bool = False) -> str:
+    """The name under which the table has rates."""
+    direction = "forward and backward" if is_differentiated else "forward"
+    return " ".join(filter(None, (backend, rules, direction, "of few queries" if has_few_queries else "")))
+
+
+def is_read_once(call: Call) -> bool:
+    """Whether queries are so few beside the keys that reading these takes the time, as in decoding."""
+    return FEW * call.sizes.Lq <= call.sizes.Lk
+
+
+def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
+    """How many of each feature a backend computes for a call. strips: what those of blockwise hold, for it alone."""
+    B, Hq, Lq, Lk = call.sizes
+    pairs, masked, count = float(B * Hq * Lq * Lk), 0.0, 0.0
+    threads = torch.get_num_threads()
+    # all but strips copy keys for each head that shares them
+    numbers = float(call.q.numel() + (1 if strips else call.groups) * (call.k.numel() + call.v.numel()))
+    if strips is not None:
+        # torch's kernel adds the mask of a strip to all of its scores
+        is_fused = fits_torch(call, is_dropped=call.dropout > 0)
+        count, pairs, masked = strips.strips, strips.pairs, strips.masked if is_fused else strips.asked
+    elif backend == "sdpa" and type(call.mask) is Causal and Lq in (1, Lk) and call.attn_bias is None:
+        pairs = B * Hq * float(causal_pairs(Lq, Lk))
+    elif call.mask is not None or call.attn_bias is not None:
+        masked = pairs
+    products = pairs * (call.q.shape[-1] + call.v.shape[-1]) / threads
+    if backend == "reference":
+        if call.mask is not None:
+            # what it hides from all is set to 0 in a copy
+            numbers += call.k.numel() + call.v.numel()
+        threads = max(1, min(threads, int(pairs) // GRAIN))
+    return 1.0, count, numbers / threads, B * Hq * Lq / threads, products, pairs / threads, masked / threads
+
+
+def seconds_of(known: Sequence[float], work: Work) -> float:
+    """What so much work takes by these rates."""
+    return sum(rate * count for rate, count in zip(known, work, strict=True))
+
+
+def estimate(backend: str, call: Call, strips: Total | None = None) -> float:
+    """Seconds that a backend takes for a call, by the table."""
+    return seconds_of(rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips))
+
+
+def causal_pairs(Lq: int, Lk: int) -> int:
+    """How many scores torch's kernel computes under a causal mask: it skips blocks of keys for each block of rows."""
+    if Lq == 1:
+        return Lk
+    rows = next(rows for least, rows in ROWS if Lq >= least)
+    return sum(
+        min(rows, Lq - start) * min(Lk, math.ceil(min(start + rows, Lk) / COLUMNS) * COLUMNS)
+        for start in range(0, Lq, rows)
+    )
+
+
+def fewest_pairs(call: Call) -> int:
+    """From how many pairs on strips are faster than all else where the mask hides nothing, in plain numbers."""
+    is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
+    return FEWEST_PAIRS[call.q.dtype, rules_of(call), is_differentiated]
+
+
+def _fewest_pairs(dtype: torch.dtype, rules: str, is_differentiated: bool) -> int:
+    def seconds(backend: str, pairs: int) -> float:
+        rows = math.sqrt(HEADS * pairs)
+        work = (1.0, float(backend == "blockwise"), 3.0 * WIDTH * rows, rows, 2.0 * WIDTH * pairs, float(pairs), 0.0)
+        return seconds_of(rates(dtype, way(backend, rules, is_differentiated=is_differentiated)), work)
+
+    pairs = MOST_PAIRS
+    while pairs > 1:
+        rivals = [*(["reference"] if pairs <= MOST_WEIGHTS else []), *([] if rules else ["sdpa"])]
+        if any(seconds(rival, pairs) < seconds("blockwise", pairs) for rival in rivals):
+            break
+        pairs //= 2
+    return 2 * pairs
+
+
+# read while compiling too, where a table can be looked up and nothing be computed
+FEWEST_PAIRS = {
+    (dtype, rules, is_differentiated): _fewest_pairs(dtype, rules, is_differentiated)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    for rules in ("", "scores", "dropout")
+    for is_differentiated in (False, True)
+}

@@ -1,0 +1,167 @@
+"""The table of rates is whole, work is counted as it is done, and "auto" takes the least estimate."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import headwise as hw
+from headwise.ops import blockwise, calibration, costs
+from headwise.ops.backends import choose
+from headwise.ops.call import Call, checked
+from headwise.ops.strips import Total
+
+DTYPES = ("float32", "bfloat16", "float16")
+WAYS = [
+    costs.way(backend, "" if backend == "sdpa" else rules, is_differentiated=has_backward, has_few_queries=has_few)
+    for backend, rules, has_backward, has_few in itertools.product(
+        costs.MEASURED, ("", "scores", "dropout"), (False, True), (False, True)
+    )
+]
+
+
+def call_of(Lq: int, Lk: int, *, Hk: int = 2, dtype: torch.dtype = torch.float32, **rules: Any) -> Call:
+    q, k, v = (torch.zeros(3, H, L, D, dtype=dtype) for H, L, D in ((4, Lq, 8), (Hk, Lk, 8), (Hk, Lk, 6)))
+    return checked(q, k, v, **rules)
+
+
+def rates_in_favour(of: str) -> Any:
+    """A table in which one backend takes a second a call, and the others two."""
+
+    def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
+        return [1.0 if way.startswith(of) else 2.0, *[0.0] * (len(costs.FEATURES) - 1)]
+
+    return rates
+
+
+def test_the_table_has_every_rate_of_every_level() -> None:
+    assert set(costs.table()) >= {"x86_64 avx2", "x86_64 avx512 bf16"}
+    for by_dtype in costs.table().values():
+        assert set(by_dtype) == set(DTYPES)
+        for by_way in by_dtype.values():
+            assert set(by_way) == set(WAYS)
+            for rates in by_way.values():
+                assert len(rates) == len(costs.FEATURES)
+                assert all(math.isfinite(rate) and rate >= 0 for rate in rates)
+                # time grows with the size of a call
+                assert any(rates[2:])
+
+
+def test_work_is_what_each_backend_computes() -> None:
+    torch.set_num_threads(1)
+    call = call_of(5, 7, mask=hw.lengths([2, 7, 1]))
+    pairs, q, k = 3 * 4 * 5 * 7, 3 * 4 * 5 * 8, 3 * 2 * 7 * (8 + 6)
+    rows = 3 * 4 * 5
+    assert costs.work_of("sdpa", call) == (1, 0, q + 2 * k, rows, pairs * 14, pairs, pairs)
+    # what the mask hides is set to 0 in a copy
+    assert costs.work_of("reference", call) == (1, 0, q + 3 * k, rows, pairs * 14, pairs, pairs)
+    # v is narrower than q, which torch's kernel does not take: the mask is asked of few pairs
+    assert costs.work_of("blockwise", call, Total(2, 90, 30, 50)) == (1, 2, q + k, rows, 90 * 14, 90, 30)
+    same = checked(call.q, call.k, call.k, mask=call.mask)
+    assert costs.work_of("blockwise", same, Total(2, 90, 30, 50))[4:] == (90 * 16, 90, 50)
+    assert costs.work_of("sdpa", call_of(5, 7))[5:] == (pairs, 0)
+    torch.set_num_threads(2)
+    assert costs.work_of("sdpa", call)[:4] == (1, 0, (q + 2 * k) / 2, rows / 2)
+    # its operations number by number are too small for two threads
+    assert costs.work_of("reference", call)[3:] == (rows, pairs * 7, pairs, pairs)
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("L", [1, 31, 200, 513, 1100])
+def test_a_causal_call_of_torch_skips_blocks_beyond_the_diagonal(L: int) -> None:
+    rows = next(rows for least, rows in costs.ROWS if costs.ROWS and least <= L)
+    seen = torch.zeros(L, L, dtype=torch.bool)
+    for start in range(0, L, rows):
+        for column in range(0, L, costs.COLUMNS):
+            seen[start : start + rows, column : column + costs.COLUMNS] = column < min(start + rows, L)
+    assert costs.causal_pairs(L, L) == int(seen.sum())
+    assert costs.work_of("sdpa", call_of(L, L, mask=hw.causal()))[5] * torch.get_num_threads() == 12 * int(seen.sum())
+
+
+@pytest.mark.parametrize("name", costs.MEASURED)
+def test_auto_takes_the_least_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "rates", rates_in_favour(name))
+    call = call_of(5, 7, mask=hw.window(keys=3))
+    assert choose(call, "auto").name == name
+    table = hw.backends(call.q, call.k, call.v[..., :8], mask=call.mask)
+    assert table.seconds == {each: 1.0 if each == name else 2.0 for each in costs.MEASURED}
+    lines = dict(line.split(maxsplit=1) for line in str(table).splitlines())
+    assert lines[name] == "runs, in about 1 s"
+    assert {lines[each] for each in costs.MEASURED if each != name} == {"could run, in about 2 s"}
+
+
+def test_the_choice_reads_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ((1, 1), (40, 40), (700, 700))
+    for (Lq, Lk), mask in itertools.product(sizes, (None, hw.causal(), hw.window(keys=5))):
+        names = set()
+        for value in (0.0, math.nan, math.inf):
+            q, k = torch.full((1, 2, Lq, 8), value), torch.full((1, 2, Lk, 8), value)
+            names.add(hw.backends(q, k, k, mask=mask).chosen)
+        assert len(names) == 1
+
+
+def test_a_small_call_does_not_look_up_what_its_mask_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(blockwise, "strips", lambda *args, **more: asked.append(args))
+    t = torch.zeros(1, 2, 9, 8)
+    hw.backends(t, t, t, mask=hw.window(keys=3))
+    assert asked == []
+
+
+def test_the_definition_is_not_compared_beyond_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "rates", rates_in_favour("reference"))
+    q, k = torch.zeros(1, 1, 2049, 1), torch.zeros(1, 1, 2048, 1)
+    assert set(hw.backends(q, k, k).seconds) == {"blockwise", "sdpa"}
+    assert set(hw.backends(q[:, :, :2048], k, k).seconds) == set(costs.MEASURED)
+
+
+def test_strips_of_no_mask_pay_from_the_fewest_pairs_on() -> None:
+    for (dtype, rules, is_differentiated), pairs in costs.FEWEST_PAIRS.items():
+        given = {"softcap": 3.0} if rules == "scores" else {"dropout": 0.5} if rules else {}
+        q = torch.zeros(1, 1, 1, 1, dtype=dtype, requires_grad=is_differentiated)
+        assert costs.fewest_pairs(checked(q, q, q, **given)) == pairs
+        assert pairs & (pairs - 1) == 0
+        assert 2 <= pairs <= 2 * costs.MOST_PAIRS
+
+
+class TestCalibration:
+    """A machine that is not in the table."""
+
+    @pytest.fixture(autouse=True)
+    def unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calibration.factors.cache_clear()
+        monkeypatch.setattr(costs, "level", lambda: "riscv64 default")
+
+    def test_it_reads_the_nearest_rates(self) -> None:
+        costs.nearest.cache_clear()
+        assert costs.nearest() == "x86_64 avx2"
+        costs.nearest.cache_clear()
+
+    def test_large_calls_are_measured_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(calibration.VARIABLE, raising=False)
+        monkeypatch.setattr(costs, "rates", rates_in_favour("sdpa"))
+        asked: list[torch.dtype] = []
+
+        def factors(dtype: torch.dtype) -> dict[str, float]:
+            asked.append(dtype)
+            return {"sdpa": 1e9, "blockwise": 1.0, "reference": 1e9}
+
+        monkeypatch.setattr(calibration, "factors", factors)
+        small, large = torch.zeros(1, 1, 500, 8), torch.zeros(1, 2, 600, 8)
+        assert hw.backends(small, small, small).chosen == "sdpa"
+        assert asked == []
+        assert hw.backends(large, large, large).chosen == "blockwise"
+        assert set(asked) == {torch.float32}
+        monkeypatch.setenv(calibration.VARIABLE, "0")
+        assert hw.backends(large, large, large).chosen == "sdpa"
+
+    def test_factors_are_of_what_was_measured(self) -> None:
+        found = calibration.factors(torch.float32)
+        assert set(found) == set(costs.MEASURED)
+        assert all(0 < each < math.inf for each in found.values())
+        before = calibration.factors.cache_info().hits
+        assert calibration.factors(torch.float32) is found
+        assert calibration.factors.cache_info().hits == before + 1
