@@ -19,14 +19,15 @@ from torch.nn.functional import cross_entropy
 
 HELD_OUT_DAYS = 2000
 BATCH = 128
-PEAK_RATE = 6e-3
+PEAK_RATE = 8e-3
+WEIGHT_DECAY = 0.1
 # what the picture shows: Friday, November 20, 2026 and the last of the Chinese ways
 PICTURED = (WAYS[8], WAYS[-1])
 
 
 def train(model: DateReader, days: list[date], random: Random, *, steps: int) -> None:
     """Show the model `steps` batches of days, each written in any way, and let it guess every sign of their dates."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.98), weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_RATE, total_steps=steps, pct_start=0.2)
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.fields[loss]:.4f}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
@@ -64,7 +65,7 @@ def show(texts: list[str], answers: list[str], days: list[date]) -> None:
 
 
 @click.command()
-@click.option("--steps", type=click.IntRange(min=1), default=800, show_default=True, help="Batches to train on.")
+@click.option("--steps", type=click.IntRange(min=1), default=400, show_default=True, help="Batches to train on.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides all that is random.")
 @click.option(
     "--threads",

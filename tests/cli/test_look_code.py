@@ -91,6 +91,8 @@ def test_the_heads_of_a_class_are_printed_with_how_it_was_called(headwise, code,
     assert f"Understood as code: {target}" in done.stdout
     assert "B=3, L=5, H=2, d=4, D=8" in done.stdout
     assert "(3, 2, 5, 5)" in done.stdout
+    # a map bears the name of its class, where no part has one
+    assert "Map 0: Attention, (batch" in done.stdout
     # a causal mask: the first word has itself only
     assert "0 The    100█" in done.stdout
     assert list(code.glob("*.html")) == []
@@ -100,12 +102,14 @@ def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code)
     found = json.loads(headwise("look", "attn.py:Attention", "--json").stdout)
     (made,) = found["maps"]
     B, H, L, _ = made["shape"]
+    assert made["name"] == "Attention"
     assert (found["schema"], found["target"], L) == (1, "attn.py:Attention", len(found["tokens"]))
     assert (found["sizes"]["B"], found["sizes"]["H"], found["unseen"]) == (B, H, {})
     assert all(abs(sum(row) - 1) < 1e-5 for row in made["weights"][0][0])
     assert made["weights"][0][0][0] == [1.0] + [0.0] * (L - 1)
     spoken = headwise("look", "attn.py:attention", "--lang", "zh").stdout
     assert "按代码理解：attn.py:attention" in spoken
+    assert "第 0 张图：attention，（批量" in spoken
 
 
 def test_a_mask_is_applied_only_where_it_is_declared_or_needed_and_is_named_then(headwise, code):
@@ -114,19 +118,12 @@ def test_a_mask_is_applied_only_where_it_is_declared_or_needed_and_is_named_then
     for args in plain:
         done = headwise("look", *args)
         assert (done.exit_code, "mask is applied" in done.stdout, "_mask" in done.stdout) == (0, False, False)
-    for args in (("attn.py:Masked", "--call", declared), ("attn.py:MustMask",)):
-        done = headwise("look", *args)
-        assert done.exit_code == 0
-        assert "A made-up mask is applied: mask [B, L], where 1 or True means: may be seen." in done.stdout
-    spoken = headwise("look", "attn.py:MustMask", "--lang", "zh").stdout
-    assert "mask [B, L]" in spoken
-    assert "掩码" in spoken
-
-
-def test_a_map_bears_the_name_of_its_class_where_no_part_has_one(headwise, code):
-    assert "Map 0: Attention, (batch" in headwise("look", "attn.py:Attention").stdout
-    (made,) = json.loads(headwise("look", "attn.py:attention", "--json").stdout)["maps"]
-    assert made["name"] == "attention"
+    done = headwise("look", "attn.py:Masked", "--call", declared)
+    assert done.exit_code == 0
+    assert "A made-up mask is applied: mask [B, L], where 1 or True means: may be seen." in done.stdout
+    spoken = headwise("look", "attn.py:MustMask", "--lang", "zh")
+    assert spoken.exit_code == 0
+    assert "使用了自动生成的掩码：mask [B, L]" in spoken.stdout
 
 
 def test_the_page_is_written_where_it_is_asked_for(headwise, code):

@@ -1,5 +1,8 @@
 """Attention that runs where there are as many keys as queries, and fails inside with a context of another length."""
 
+import inspect
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -15,7 +18,7 @@ class Crossed(nn.Module):
     def split(self, x, context):
         context = x if context is None else context
         apart = (self.q(x), *self.kv(context).chunk(2, -1))
-        return (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in apart)
+        return tuple(each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in apart)
 
 
 class EinsumSwapped(Crossed):
@@ -61,6 +64,68 @@ def test_a_context_of_another_length_that_fails_among_the_weights_leaves_no_soun
     assert (found.verdict, fault.kind) == ("faulty", "raises")
     assert fault.source.strip().startswith("return (scores.softmax(-1)")
     assert hw.doctor(Right).verdict == "sound"
+
+
+class Biased(Crossed):
+    """A bias of the queries' length alone."""
+
+    def forward(self, x, context):
+        q, k, v = self.split(x, context)
+        far = torch.arange(x.shape[1])
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5 - (far[:, None] - far).abs()
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+class Stacked(Crossed):
+    def forward(self, x, context=None):
+        x, context = torch.stack([x, x if context is None else context])
+        q, k, v = self.split(x, context)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+class Refusing(Crossed):
+    def forward(self, x, context):
+        if context.shape != x.shape:
+            raise ValueError(f"context must have the shape of x, {tuple(x.shape)}; got {tuple(context.shape)}")
+        q, k, v = self.split(x, context)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+EQUAL = {"x": ["B", "L", "D"], "context": ["B", "L", "D"]}
+
+
+@pytest.mark.parametrize(("kind", "line"), [(Biased, "scores = "), (Stacked, "x, context = torch.stack")])
+@pytest.mark.parametrize("call", [None, {"x": [2, 5, 12], "context": [2, 5, 12]}], ids=["nothing declared", "numbers"])
+def test_a_context_of_another_length_that_fails_before_the_weights_leaves_no_sound_verdict(kind, line, call):
+    found = hw.doctor(kind, call=call)
+    lines, first = inspect.getsourcelines(kind)
+    at = next(first + place for place, each in enumerate(lines) if each.strip().startswith(line))
+    assert found.verdict == "not examined"
+    assert found.reason.startswith(f"With keys of another length than the queries it fails at line {at}: RuntimeError")
+    assert json.dumps(EQUAL) in found.reason
+    assert found.examined["cross"] == f"no: with more keys than queries it fails at line {at}"
+    # with what it asks for
+    assert hw.doctor(kind, call=EQUAL).verdict == "sound"
+
+
+def test_code_that_refuses_a_context_of_another_length_is_sound_where_it_takes_one():
+    found = hw.doctor(Refusing)
+    assert (found.verdict, found.examined["cross"]) == ("sound", "no: it does not take more keys than queries")
+
+
+class Mixed(Crossed):
+    def forward(self, x, context):
+        q, k, _ = self.split(x, x)
+        v = self.split(x, context)[2]
+        return ((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(-2)
+
+
+def test_keys_of_another_input_than_their_values_are_found_where_both_are_as_many():
+    for call in (None, {"x": [2, 5, 12], "context": [2, 5, 12]}, EQUAL):
+        (fault,) = hw.doctor(Mixed, call=call).faults
+        assert fault.kind == "input-ignored"
 
 
 class Inverted(Crossed):

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import runpy
+import sys
 
 import click
 import pytest
@@ -47,7 +49,7 @@ def test_it_reads_days_that_it_was_not_trained_on(trained):
 
 def test_it_shows_a_progress_bar_and_no_warning(trained):
     _, done = trained
-    assert re.fullmatch(r"training ━+ 800/800 loss 0\.\d+ 0:00:00 *\n", done.stderr)
+    assert re.fullmatch(r"training ━+ 400/400 loss 0\.\d+ 0:00:00 *\n", done.stderr)
 
 
 def test_it_says_that_the_cache_and_the_saved_weights_change_nothing(trained):
@@ -166,6 +168,9 @@ def test_dates_that_come_out_otherwise_are_not_called_the_same(monkeypatch):
     ],
     ids=["steps", "out"],
 )
-def test_a_bad_argument_gets_one_sentence(arguments, sentence):
-    done = run_script("dates.py", *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{sentence}\n")
+def test_a_bad_argument_gets_one_sentence(arguments, sentence, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["dates.py", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLES / "dates.py"), run_name="__main__")
+    assert (ended.value.code, *capsys.readouterr()) == (2, "", f"{sentence}\n")

@@ -106,6 +106,35 @@ def test_a_table_forgets_its_oldest_results() -> None:
     assert list(kept.results) == list(range(3, MOST_RESULTS + 3))
 
 
+def test_a_result_that_is_kept_again_takes_no_room_of_another() -> None:
+    # as when two threads have derived it at the same time
+    kept = table(keep_mask())
+    assert kept is not None
+    for n in (*range(MOST_RESULTS), 5):
+        kept.add(n, n, 1)
+    assert sorted(kept.results) == list(range(MOST_RESULTS))
+
+
+def test_what_takes_a_read_of_a_device_is_kept_with_a_mask_there_until_it_changes() -> None:
+    keep = torch.ones(2, 7, dtype=torch.bool, device="meta")
+    mask, count = hw.causal() & hw.keys(keep), 0
+
+    def make() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    assert [derived(mask, "read", make, is_read=True) for _ in range(3)] == [1, 1, 1]
+    keep.logical_not_()
+    assert [derived(mask, "read", make, is_read=True) for _ in range(2)] == [2, 2]
+    # what takes no read is made anew, and so is what a tensor of inference mode gives, which counts no changes
+    assert [derived(mask, "no read", make) for _ in range(2)] == [3, 4]
+    with torch.inference_mode():
+        other = hw.keys(torch.ones(2, 7, dtype=torch.bool, device="meta"))
+    assert [derived(other, "read", make, is_read=True) for _ in range(2)] == [5, 6]
+    assert [derived(hw.rule(lambda b, h, i, j: i > j), "read", make, is_read=True) for _ in range(2)] == [7, 8]
+
+
 def test_tensors_too_large_to_compare_are_not_kept() -> None:
     mask = hw.documents(torch.zeros(2, MOST_COMPARED // 2 + 1, dtype=torch.int64))
     assert table(mask) is None

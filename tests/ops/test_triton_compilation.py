@@ -11,12 +11,13 @@ os.environ["TRITON_CACHE_DIR"] = {folder!r}
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from headwise.ops.triton_kernels import additive, statistics
+from headwise.ops.triton_kernels import additive, known_lse, statistics
 
 TYPES = dict.fromkeys(("q", "k", "v", "gradient", "out_to"), "*bf16")
-TYPES |= dict.fromkeys(("tiles", "places", "counts"), "*i32") | dict.fromkeys(("factor", "softcap"), "fp32")
+TYPES |= dict.fromkeys(("tiles", "places", "counts"), "*i32")
+TYPES |= dict.fromkeys(("factor", "softcap", "resolved", "misfit"), "fp32")
 TYPES |= {{"entries": "*i1"}}
-SIZES = ("groups", "Hq", "Lq", "Lk", "D", "Dv")
+SIZES = ("groups", "Hq", "Lq", "Lk", "D", "Dv", "parts")
 
 
 def compile_kernel(kernel, **constants):
@@ -35,6 +36,7 @@ def compile_kernel(kernel, **constants):
 rules = dict(ADDITIVE=False, HAS_BIAS=True, HAS_CAP=False, HAS_SINK=True, BLOCK=64, WIDTH=64, WIDEN=False)
 compile_kernel(statistics._row_kernel, HELD="q", **rules)
 compile_kernel(statistics._column_kernel, HELD="k", **rules)
+compile_kernel(known_lse._kernel, HELD="q", **rules)
 for kernel in (additive._forward_kernel, additive._row_kernel, additive._column_kernel):
     compile_kernel(kernel, BLOCK=32, WIDTH=64, V_WIDTH=64, WIDEN=False)
 """
@@ -43,5 +45,5 @@ for kernel in (additive._forward_kernel, additive._row_kernel, additive._column_
 @pytest.mark.needs("triton")
 def test_every_kernel_compiles_for_a_device(tmp_path):
     printed = run_fresh(COMPILE.format(folder=str(tmp_path)))
-    names = ("_row_kernel", "_column_kernel", "_forward_kernel", "_row_kernel", "_column_kernel")
+    names = ("_row_kernel", "_column_kernel", "_kernel", "_forward_kernel", "_row_kernel", "_column_kernel")
     assert printed.splitlines() == [f"{name} True" for name in names]

@@ -1,12 +1,17 @@
 """The Triton kernels give the numbers of the definition; here they are interpreted, on the CPU."""
 
+from typing import ClassVar
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwise as hw
 from headwise.errors import BackendError
 from headwise.maps import reductions
 from headwise.maps.device_summary import keep_summary, summarize
+from headwise.ops.call import checked
+from tests.cases import tensors
 from tests.fresh import run_fresh
 from tests.maps.oracle import inputs, made
 from tests.ops.kernel_laws import GROUPED, AdditiveLaws, StatisticsLaws, additive_inputs, by_kernels, call_of
@@ -37,6 +42,37 @@ class TestStatistics(StatisticsLaws):
         monkeypatch.delattr(reductions, "read_rows")
         found = m.entropy(), m.received(), m.max_logit(), m.lse, m.distance()
         assert all(bool(t.isfinite().all()) for t in found)
+
+    def test_a_mask_is_read_once_for_all_calls_until_it_changes(self, monkeypatch):
+        from headwise.ops.triton_kernels import tile_table
+
+        class Reads(TorchDispatchMode):
+            found: ClassVar[list[str]] = []
+
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                if function in (torch.ops.aten.nonzero.default, torch.ops.aten._local_scalar_dense.default):
+                    self.found.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        make = tile_table._table
+
+        def counted(*given):
+            with Reads():
+                return make(*given)
+
+        monkeypatch.setattr(tile_table, "_table", counted)
+        keep = torch.ones(2, 7, dtype=torch.bool)
+        mask, (q, k, _) = hw.causal() & hw.keys(keep), tensors()
+
+        def entropy():
+            return summarize(checked(q, k, k, mask=mask)).entropy
+
+        first = entropy()
+        assert torch.equal(entropy(), first)
+        assert Reads.found == ["aten.nonzero.default"]
+        keep[0, 0] = False
+        assert not torch.equal(entropy(), first)
+        assert Reads.found == ["aten.nonzero.default"] * 2
 
     @pytest.mark.parametrize(
         ("changed", "sentence"),

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import headwise as hw
@@ -18,7 +18,9 @@ from tests.pages.made import a_page
 
 LEAST = 2.0**-28
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-SLOW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+# a page takes most of a second, whatever it holds: few pages, each of many maps or texts
+MAPS = 3
+SLOW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -68,20 +70,29 @@ def read(browser, tmp_path_factory):
                 " Array.from({ length: layer.lengths[0] }, (_, i) => Array.from({ length: layer.lengths[1] }, (_, j) =>"
                 " { const w = window.headwise.weight(n, h, i, j); return [w.weight, w.code, w.isExact]; }))))"
             )
-            # every view must bear it
+            # every view must bear every layer
             for view in ("heads", "map", "row", "statistics"):
                 tab.view(view)
+                for layer in range(len(found)):
+                    tab.tab.select_option("#layer", str(layer))
         return found
 
     return reading
 
 
 @SLOW
-@given(made=maps(), is_exact=st.booleans(), data=st.data())
-def test_every_number_of_the_page_is_that_of_the_map(read, made, is_exact, data):
-    sample = data.draw(st.integers(0, made.shape[0] - 1))
+@given(drawn=st.lists(maps(), min_size=MAPS, max_size=MAPS), is_exact=st.booleans(), data=st.data())
+def test_every_number_of_the_page_is_that_of_the_map(read, drawn, is_exact, data):
+    sample = data.draw(st.integers(0, min(made.shape[0] for made in drawn) - 1))
+    page = a_page({f"layer {n}": made for n, made in enumerate(drawn)})
     with patch.object(packing, "EXACT_BYTES", 10**6 if is_exact else -1):
-        (layer,) = read(a_page(made).of_samples([sample]))
+        layers = read(page.of_samples([sample]))
+    for made, layer in zip(drawn, layers, strict=True):
+        assert_read(layer, made, sample, is_exact=is_exact)
+
+
+def assert_read(layer, made, sample, *, is_exact):
+    """What the page gave for a layer is what its map says."""
     weights, kinds = told(made, sample)
     found = torch.tensor([[[[math.nan if w is None else w for w in pair] for pair in row] for row in h] for h in layer])
     found = found.double()
@@ -120,16 +131,24 @@ def test_a_square_of_a_pooled_map_is_the_largest_of_it_or_says_why_there_is_none
 
 
 @SLOW
-@given(
-    tokens=st.lists(st.text(max_size=30), min_size=2, max_size=6), title=st.text(max_size=40), name=st.text(max_size=20)
+@example(
+    tokens=[" a", "a ", "\t", "<b>x</b>", "&amp;", "e\u0301", "\u00e9", "\ufb01", "\u202ea", "</script>", "${x}"],
+    texts=("  two blanks", "<i>&lt;", "\u2028"),
+    names=[" l0", "<l1>", "l\u0301"],
 )
-def test_any_text_is_shown_as_text(browser, tmp_path_factory, tokens, title, name):
+@given(
+    tokens=st.lists(st.text(max_size=30), min_size=2, max_size=18),
+    texts=st.tuples(*(st.text(max_size=40) for _ in range(MAPS))),
+    names=st.lists(st.text(max_size=20), min_size=MAPS, max_size=MAPS, unique=True),
+)
+def test_any_text_is_shown_as_text(browser, tmp_path_factory, tokens, texts, names):
     import dataclasses
 
     torch.manual_seed(0)
     size = len(tokens)
     made = hw.attention_map(torch.randn(1, 1, size, 3), torch.randn(1, 1, size, 3))
-    page = dataclasses.replace(a_page({name: made}, tokens=tokens), title=title, text=title, notes=(title,))
+    title, text, note = texts
+    page = dataclasses.replace(a_page(dict.fromkeys(names, made), tokens=tokens), title=title, text=text, notes=(note,))
     file = page.save(tmp_path_factory.mktemp("text") / "page.html")
     with opened(browser, file, place="#view=row") as tab:
         shown = tab.asked("[...document.querySelectorAll('.text .piece')].map((each) => each.textContent)")

@@ -1,10 +1,12 @@
 """Attention written by hand: its map is what the model computed, and the model runs as if nobody watched."""
 
 import copy
+import ctypes
 import gc
 import re
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -197,6 +199,51 @@ def product(q, k):
 
 def clamped_product(q, k):
     return product(q, k).clamp(max=1.0)
+
+
+def numbers_at(tensor):
+    """The numbers of a tensor by their address in memory, as foreign code has them."""
+    return (ctypes.c_float * tensor.numel()).from_address(tensor.data_ptr())
+
+
+# memory of a tensor in other hands, where no function of torch is heard that writes to it
+LOANS = {
+    "numpy": lambda t: t.detach().numpy().reshape(-1),
+    "an array": lambda t: np.asarray(t.detach()).reshape(-1),
+    "an address": lambda t: numbers_at(t.detach()),
+}
+
+
+def overwrite(numbers):
+    # the second of 5 rows: those that prove a map are the first, the middle and the last
+    numbers[L : 2 * L] = [0.25] * L
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+@pytest.mark.parametrize("name", LOANS)
+def test_scores_that_are_written_by_others_are_in_the_map_as_the_model_had_them(name, mode):
+    model = Changed(lambda _, scores: (overwrite(LOANS[name](scores)), scores)[1])
+    with mode():
+        m = watched(model, inputs()[0])[""]
+    assert torch.equal(m.dense(), model.weights)
+
+
+def test_an_array_of_scores_that_is_written_after_the_softmax_leaves_the_map_as_the_model_had_it():
+    arrays = []
+    model = Changed(lambda _, scores: (arrays.append(scores.detach().numpy()), scores)[1])
+    seen = watched(model, inputs()[0])
+    arrays[-1].fill(3.0)
+    assert torch.equal(seen[""].dense(), model.weights)
+
+
+@pytest.mark.parametrize("name", LOANS)
+def test_weights_are_a_map_if_others_read_them_and_none_if_others_write_to_them(name):
+    with torch.no_grad():
+        read = watched(model := Late(product, lambda _k, _s, w: LOANS[name](w)), inputs()[0])
+        written = watched(Late(product, lambda _k, _s, w: overwrite(LOANS[name](w))), inputs()[0])
+    assert torch.allclose(read[""].dense(), model.weights, rtol=0, atol=torch.finfo(torch.float32).eps)
+    assert list(written) == []
+    assert "changed in memory that was handed out, as by numpy()" in written.unseen[""]
 
 
 # what is written to weights, and the name that the reason gives it

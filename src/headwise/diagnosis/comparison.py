@@ -69,6 +69,8 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
             continue
         known.add(spans)
         line = {"line": attention.context.operation.span.line}
+        if not attention.fused and attention.context.joint is not None and not attention.context.joint.summed:
+            return Missed("doctor.missed.no_weighted_sum", line)
         seen = None if attention.fused else observed(done, rerun, at)
         design = None if seen is None else design_of(seen)
         name = _step(attention) if attention.fused else "" if design is None else str(design)

@@ -14,17 +14,18 @@ from headwise.diagnosis.checks.supplying import supplied_suspects
 from headwise.diagnosis.checks.transposition import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.copies import apart, holds_numbers
-from headwise.diagnosis.diagnosis import Diagnosis, Finding
-from headwise.diagnosis.evidence import is_call_guessed, weigh
+from headwise.diagnosis.diagnosis import Diagnosis
+from headwise.diagnosis.evidence import weigh
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.examining import broken, examined
 from headwise.diagnosis.following.running import run
 from headwise.diagnosis.holding import Held, failures_of
 from headwise.diagnosis.laws import law_suspects
 from headwise.diagnosis.merging import merged
-from headwise.diagnosis.owners import holds_layers, is_of_torch, own_files
+from headwise.diagnosis.owners import holds_layers, own_files
+from headwise.diagnosis.plans.equal_lengths import fails_apart
 from headwise.diagnosis.plans.layouts import TURNED, is_better, tells_no_layout, turned_calls
-from headwise.diagnosis.plans.saying import as_json, no_mask, unbuilt
+from headwise.diagnosis.plans.saying import no_mask, unbuilt
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.sizing import as_given, distinct
 from headwise.diagnosis.proving import Goal, goal_of, proved
@@ -32,6 +33,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switching import switched
 from headwise.diagnosis.telling import findings_of
 from headwise.diagnosis.tried import Missed, told, unfollowed
+from headwise.diagnosis.verdict import verdict_of
 from headwise.diagnosis.wholes import Whole
 from headwise.recording.calls import Plan, is_of_code
 from headwise.recording.calls import whole as whole_of
@@ -81,7 +83,7 @@ def diagnosed(
             unbuilt(target, reason, init, call, lang, nearest) if held.is_whole else say("doctor.not_whole", lang=lang)
         )
         findings = findings_of(missed, files, held, lang)
-        verdict, reason = _verdict(target, findings, exams, lang)
+        verdict, reason = verdict_of(target, findings, exams, call, lang)
         return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
     weigh(exams)
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
@@ -89,29 +91,11 @@ def diagnosed(
         there = [each for each in exams if each not in whole.exams] or exams
         suspects += held.all("documentation", _documented, there, own, files)
     findings = findings_of([*suspects, *missed], files, held, lang)
-    verdict, reason = _verdict(target, findings, exams, lang)
+    verdict, reason = verdict_of(target, findings, exams, call, lang)
     tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
     if verdict == "not examined" and not any(exam.is_understood for exam in exams):
         tried = unfollowed(tried, lang=lang)
     return Diagnosis(title, verdict, findings, tried, reason, lang)
-
-
-def _verdict(target: Any, findings: Sequence[Finding], exams: Sequence[Examination], lang: str) -> tuple[str, str]:
-    """The verdict, and why there is none."""
-    if any(each.severity == "fault" for each in findings):
-        return "faulty", ""
-    known = [exam for exam in exams if exam.is_understood]
-    if not known:
-        return "not examined", say(f"doctor.{'of_torch' if is_of_torch(target) else 'no_attention'}", lang=lang)
-    if any(is_call_guessed(exam) for exam in known):
-        guessed = next(exam for exam in known if is_call_guessed(exam))
-        return "not examined", say("doctor.no_order", lang=lang, call=as_json(guessed.plan.call))
-    if not any(exam.held.is_whole for exam in known):
-        return "not examined", say("doctor.not_whole", lang=lang)
-    missed = uncompared(known)
-    if missed is not None:
-        return "not examined", say("doctor.not_compared", lang=lang, why=say(missed.reason, lang=lang, **missed.values))
-    return "sound", ""
 
 
 class Seen(NamedTuple):
@@ -174,6 +158,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
     is_published = bool(own) and all(is_installed(each) for each in own)
     plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
     out: list[Examination] = []
+    apart: Missed | None = None
     has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
     for plan in found.failures:
         # a mask that it takes in another shape: nobody said that it takes this one
@@ -189,6 +174,9 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         is_within = plan.setting == "cross" and failure is not None and takes_weights(exam.run(), failure.operation)
         if named or (exam.suspects and (is_within or (not plans and (exam.is_understood or is_certain)))):
             out.append(exam)
+        elif whole is not None and not is_published:
+            # as its owner calls a class inside, so it is
+            apart = apart or exam.held("call", None, fails_apart, exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
         sure, held = found.is_sure(plan), Held(budget=budget)
@@ -196,6 +184,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         out.append(exam)
         before = exam
     if out:
+        out[0].examined |= {} if apart is None else {"cross": apart}
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
         is_shown = whole is not None and last.held("classes", False, whole.holds, out)

@@ -54,7 +54,8 @@ def weigh(exams: Sequence[Examination]) -> None:
         for suspect in [each for each in exam.suspects if rests_on_guess(each) and (each.guess or not is_spoiled)]:
             exam.suspects.remove(suspect)
             part, reason = PARTS[suspect.guess] if suspect.guess else UNMENDED[suspect.words or suspect.kind]
-            exam.examined[part] = Missed(reason, {"line": "?" if suspect.span is None else suspect.span.line})
+            line = "?" if suspect.span is None else suspect.span.line
+            exam.examined[part] = Missed(reason, {"line": line, "met": suspect.said.get("met", "")})
     if any(is_call_guessed(exam) for exam in exams):
         for exam in exams:
             exam.suspects = [each for each in exam.suspects if (each.proved and not is_short) or not _is_of_axes(each)]

@@ -155,7 +155,9 @@ def is_capped(seen: Observation) -> bool:
 
 def has_further_terms(seen: Observation) -> bool:
     """Whether scores are added to others that follow the inputs, as of distances, before a softmax."""
-    return is_normalised(seen) and softmax_of(seen) is not None and _is_plain(seen) is None
+    if not is_normalised(seen) or _is_plain(seen) is not None:
+        return False
+    return softmax_of(seen) is not None or (_is_one_softmax(seen) and _follow_evenly(seen))
 
 
 def is_normalised_late(seen: Observation) -> bool:
@@ -200,6 +202,11 @@ def _sums_to_one(value: Tensor, axis: int) -> bool:
 
 def is_mixed(seen: Observation) -> bool:
     """Whether weights are sums of softmaxes over keys, of logits that follow the scores evenly."""
+    return not _is_one_softmax(seen) and _follow_evenly(seen)
+
+
+def _follow_evenly(seen: Observation) -> bool:
+    """Whether weights are made linearly of softmaxes over keys, of logits that follow the scores evenly."""
     softmaxes = softmaxes_of(seen.attention)
     if not softmaxes or not is_close(seen, seen.doubled, 2 * seen.plain) or not is_close(seen, seen.fixed, seen.plain):
         return False
@@ -220,6 +227,15 @@ def is_mixed(seen: Observation) -> bool:
             # nothing of it follows the scores
             return False
     return True
+
+
+def _is_one_softmax(seen: Observation) -> bool:
+    """Whether the weights are, in some order, what one softmax gave: nothing was added to it, nor its heads mixed."""
+    if len(seen.softmaxes) != 1:
+        return False
+    given = seen.softmaxes[0][SHARES.index(1.0)]
+    first, second = (each.nan_to_num().flatten().sort().values for each in (given, seen.plain))
+    return is_close(seen, first, second)
 
 
 def is_sigmoid(seen: Observation) -> bool:

@@ -106,7 +106,9 @@ def picked(values: Tensor, taken: tuple[Taken, ...]) -> Tensor:
     """What is taken from the first axes of a tensor."""
     for axis, some in enumerate(taken):
         values = (
-            values.index_select(axis, some) if isinstance(some, Tensor) else values[(slice(None),) * axis + (some,)]
+            values.index_select(axis, some.to(values.device))
+            if isinstance(some, Tensor)
+            else values[(slice(None),) * axis + (some,)]
         )
     return values
 
@@ -136,4 +138,4 @@ def _four(bias: Tensor) -> Tensor:
 
 def _numbers(taken: Taken, size: int, device: torch.device) -> Tensor:
     """What is taken from an axis, as indices (n,)."""
-    return torch.arange(size, device=device)[taken] if isinstance(taken, slice) else taken
+    return torch.arange(size, device=device)[taken] if isinstance(taken, slice) else taken.to(device)

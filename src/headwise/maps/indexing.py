@@ -21,31 +21,35 @@ POINTS = 32
 
 @dataclass(frozen=True)
 class Index:
-    """A legal index of a map of this shape: one entry an axis, but a bool tensor of more axes stands for them all."""
+    """A legal index of a map of this shape: one entry an axis, but a bool tensor of more axes stands for them all.
+
+    Tensors of an index stay on the CPU, where they are checked without reading the map's device.
+    """
 
     shape: tuple[int, ...]
     entries: tuple[int | slice | Tensor, ...]
+    device: torch.device
 
     @staticmethod
     def read(index: Any, shape: Sequence[int], device: torch.device) -> Index:
         """The index as torch reads it; OutOfRangeError or ArgumentError where it is none of this map's."""
         given = list(index) if isinstance(index, tuple) else [index]
-        entries = [_entry(item, device) for item in given]
+        entries = [_entry(item) for item in given]
         _check_count(entries, len(shape))
         if not any(item is Ellipsis for item in entries):
             entries.append(Ellipsis)
         place = next(n for n, item in enumerate(entries) if item is Ellipsis)
         missing = len(shape) - sum(map(_width, entries))
         entries[place : place + 1] = [slice(None)] * missing
-        return Index(tuple(shape), tuple(_within(entries, shape)))
+        return Index(tuple(shape), tuple(_within(entries, shape)), device)
 
     def coordinates(self) -> list[Tensor]:
-        """For each axis, the index that every entry of the result comes from; all of the result's shape."""
-        device = next((e.device for e in self.entries if isinstance(e, Tensor)), None)
+        """For each axis, the index that every entry of the result comes from; all of the result's shape, on device."""
         found = []
         for axis, size in enumerate(self.shape):
             along = [size if n == axis else 1 for n in range(len(self.shape))]
-            found.append(torch.arange(size, device=device).view(along).expand(self.shape)[self.entries])
+            places = torch.arange(size, device="cpu").view(along).expand(self.shape)[self.entries]
+            found.append(places.to(self.device))
         return found
 
     def result_shape(self) -> torch.Size:
@@ -58,10 +62,10 @@ class Index:
         except RuntimeError as error:
             came = ", ".join(str(tuple(t.shape)) for t in tensors)
             raise ArgumentError(f"tensors in one index must broadcast to one shape, but {came} came") from error
-        return torch.zeros((), device=tensors[0].device if tensors else None).expand(self.shape)[self.entries].shape
+        return torch.zeros((), device="cpu").expand(self.shape)[self.entries].shape
 
     def block(self) -> tuple[tuple[Taken, ...], tuple[Any, ...]]:
-        """What to take from each axis, and the index that picks the result from the block so taken."""
+        """What to take from each axis, and the index that picks the result from the block so taken; on the CPU."""
         taken: list[Taken] = []
         left: list[Any] = []
         for entry, size in zip(self.entries, self.shape, strict=True):
@@ -100,8 +104,8 @@ def whole(name: str, value: Any) -> int:
         raise ArgumentError(f"{name} must be a whole number, but {value!r} came: give an int") from error
 
 
-def _entry(item: Any, device: torch.device) -> Any:
-    """One item of an index as int, slice, Ellipsis or a tensor of int64 or bool."""
+def _entry(item: Any) -> Any:
+    """One item of an index as int, slice, Ellipsis or a tensor of int64 or bool on the CPU."""
     if item is Ellipsis or isinstance(item, slice):
         return item
     if item is None or isinstance(item, bool):
@@ -129,8 +133,8 @@ def _entry(item: Any, device: torch.device) -> Any:
             f"{tuple(item.shape)} came: cast it"
         )
     if item.dtype is torch.bool:
-        return item.to(device)
-    return int(item) if item.ndim == 0 else item.to(device, torch.int64)
+        return item.to("cpu")
+    return int(item) if item.ndim == 0 else item.to("cpu", torch.int64)
 
 
 def _width(entry: Any) -> int:

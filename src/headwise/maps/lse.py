@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from headwise.maps.recompute import Reading, differentiable, of_rows
 from headwise.maps.scan import log_sums, rows_without_keys
 from headwise.maps.strips import strips
 from headwise.maps.tiling import Region
+from headwise.masks.leaves import values_are_at_hand
 from headwise.ops import reference
 from headwise.ops.call import Call
 
@@ -56,19 +58,43 @@ def normalized(call: Call, lse: Tensor) -> LogSum:
         nothing = natural.new_tensor(float("-inf")) if call.sink is None else call.sink.detach().to(dtype)[:, None]
         natural = torch.where(without, nothing, natural)
     told = LogSum(natural.clone(), torch.zeros_like(natural), natural)
-    # a half has no more digits than float32 gives it
-    step = max(torch.finfo(lse.dtype).eps, torch.finfo(dtype).eps)
-    blurred = natural.abs() > RESOLVED / min(step, torch.finfo(torch.float32).eps)
+    limits = rounding_limits(lse, dtype)
+    blurred = natural.abs() > limits.resolved
     if without is not None:
         blurred &= ~without
-    return _sharpened(call, told, blurred, MISFIT * step) if bool(blurred.any()) else told
+    if values_are_at_hand(blurred) and not bool(blurred.any()):
+        return told
+    return _sharpened(call, told, blurred, limits.misfit)
+
+
+class RoundingLimits(NamedTuple):
+    """Which rows are computed anew: those with a larger lse than `resolved`, whose rounding would show in the weights.
+
+    misfit: how far, times its size, such an lse may be from that of its row and still be taken for it.
+    """
+
+    resolved: float
+    misfit: float
+
+
+def rounding_limits(lse: Tensor, dtype: torch.dtype) -> RoundingLimits:
+    """The limits of an lse that is given in its dtype and read in this one."""
+    # a half has no more digits than float32 gives it
+    step = max(torch.finfo(lse.dtype).eps, torch.finfo(dtype).eps)
+    return RoundingLimits(RESOLVED / min(step, torch.finfo(torch.float32).eps), MISFIT * step)
 
 
 def _sharpened(call: Call, told: LogSum, blurred: Tensor, rounding: float) -> LogSum:
-    """The log-sums that were told, with these rows computed anew; where what was told does not fit, it stays."""
-    places = blurred.nonzero()
-    runs = (slice(int(least), int(most) + 1) for least, most in zip(places.amin(0), places.amax(0), strict=True))
-    own = log_sums(call, Region(*runs)).sums
+    """The log-sums that were told, with these rows computed anew; where what was told does not fit, it stays.
+
+    Which rows these are is not read from a device: there all are computed.
+    """
+    region = None
+    if values_are_at_hand(blurred):
+        places = blurred.nonzero()
+        runs = (slice(int(least), int(most) + 1) for least, most in zip(places.amin(0), places.amax(0), strict=True))
+        region = Region(*runs)
+    own = log_sums(call, region).sums
     is_new = blurred & ((own.lse - told.lse).abs() <= rounding * own.lse.abs())
     return LogSum(*(torch.where(is_new, new, old) for new, old in zip(own, told, strict=True)))
 

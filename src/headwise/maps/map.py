@@ -241,7 +241,8 @@ class AttentionMap(Reductions):
         return blocks.weights(blocks.block(self._call, taken), self._sums_of(taken))
 
     def _columns(self, taken: Taken) -> Tensor:
-        return taken if isinstance(taken, Tensor) else torch.arange(self.shape[3], device=self.device)[taken]
+        columns = torch.arange(self.shape[3], device=self.device)
+        return taken.to(self.device) if isinstance(taken, Tensor) else columns[taken]
 
     def _points(self, at: tuple[Tensor, ...]) -> Tensor:
         return blocks.pair_weights(self._call, at, self._log_sums().of(*at[:3]))

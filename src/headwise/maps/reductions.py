@@ -10,7 +10,16 @@ from torch import Tensor
 
 from headwise.maps.kept import Answer, Kept, Question
 from headwise.maps.rows import RowBlock, read_rows
-from headwise.maps.statistics import Flow, Largest, Picture, Statistic, Statistics, Summary, summarize
+from headwise.maps.statistics import (
+    Flow,
+    Largest,
+    Picture,
+    Statistic,
+    Statistics,
+    Summary,
+    rows_in_use,
+    summarize,
+)
 from headwise.maps.strips import exact
 from headwise.maps.transforms import refuse_in_torch_func
 from headwise.maps.weights import Sums, WeightMap
@@ -66,11 +75,11 @@ class Reductions(WeightMap):
         """
         self._ready()
         refuse_in_torch_func("weighted_rows()")
-        taken = factors.ne(0).any(0).nonzero()
         with exact(self._call):
-            flow = Flow(self._call, factors.detach().to(self.dtype))
-            if taken.numel():
-                self._read([flow], slice(int(taken[0]), int(taken[-1]) + 1))
+            rows, within = rows_in_use(factors.detach())
+            flow = Flow(self._call, factors.detach().to(self.dtype), within)
+            if rows.stop > rows.start:
+                self._read([flow], rows)
             return flow.result()[0]
 
     def _summary(self) -> Summary:

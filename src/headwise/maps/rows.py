@@ -13,6 +13,8 @@ from headwise.maps.logsum import LogSum, finite
 from headwise.maps.strips import exact
 from headwise.maps.tiling import Tile, TileScores, cut_axes, cut_bias, pieces, wide_type
 from headwise.maps.workers import run_parts
+from headwise.masks.host_tiles import host_tiles
+from headwise.masks.leaves import values_are_at_hand
 from headwise.masks.places import Grid
 from headwise.masks.tiles import EMPTY, FULL
 from headwise.ops.call import Call
@@ -97,8 +99,7 @@ def read_rows(call: Call, visit: Visit, *, rows: slice | None = None) -> None:
     scores = TileScores(call)
     kinds = None
     if call.mask is not None:
-        B, Hq, Lq, Lk = call.sizes
-        kinds = call.mask.tiles(Lq, Lk, block=(GRID, GRID), batch=B, heads=Hq)
+        kinds = host_tiles(call.mask, call.sizes, (GRID, GRID), call.q.device)
     limits = slice(0, call.sizes.Lq) if rows is None else rows
     threads = torch.get_num_threads() if call.q.device.type == "cpu" and math.prod(call.sizes) > SMALL else 1
 
@@ -161,21 +162,24 @@ class Buffers:
 def _cuts(call: Call, kinds: Tensor | None, limits: slice) -> Iterator[Cut]:
     """The rows in runs, as long as a block has room for; those that may attend to nothing with the first column."""
     Lk = call.sizes.Lk
+    whole = (slice(0, Lk),)
     # of every block of the grid: whether a pair may attend, and whether all may
-    is_open = None if kinds is None else kinds.ne(EMPTY).any(0).cpu()
-    is_full = None if kinds is None else kinds.eq(FULL).all(0).cpu()
+    is_open = None if kinds is None else kinds.ne(EMPTY).any(0)
+    is_full = None if kinds is None else kinds.eq(FULL).all(0)
     start = limits.start
     while start < limits.stop:
         for length in _lengths(start, limits.stop):
             rows = slice(start, start + length)
-            runs = (slice(0, Lk),) if is_open is None else _runs(_some(is_open, rows), Lk)
+            runs = whole if is_open is None else _runs(_some(is_open, rows), Lk)
             width = sum(run.stop - run.start for run in runs)
             if length * width * call.groups <= ENTRIES:
                 break
         else:
             length = max(1, ENTRIES // (max(1, width) * call.groups))
             rows = slice(start, min(start + length, limits.stop))
-        mixed = () if is_open is None or is_full is None else _runs(_some(is_open, rows) & ~_all(is_full, rows), Lk)
+        mixed: tuple[slice, ...] = () if call.mask is None else whole
+        if is_open is not None and is_full is not None:
+            mixed = _runs(_some(is_open, rows) & ~_all(is_full, rows), Lk)
         # one column where there is none, so that there is a largest score
         nothing = (slice(0, 1),)
         yield Cut(rows, runs, mixed) if runs else Cut(rows, nothing, nothing)
@@ -225,8 +229,8 @@ def _closed(call: Call, lot: Lot, cut: Cut) -> Iterator[tuple[slice, Tensor]]:
                 yield slice(mixed.start + shift, mixed.stop + shift), ~call.mask.allows(part)
         stop = start + run.stop - run.start
         if call.attn_bias is not None:
-            bias = cut_axes(cut_bias(call.attn_bias, cut.rows, run), lot.samples, lot.heads).isneginf()
-            if bool(bias.any()):
+            bias = cut_axes(cut_bias(call.attn_bias.detach(), cut.rows, run), lot.samples, lot.heads).isneginf()
+            if not values_are_at_hand(bias) or bool(bias.any()):
                 yield slice(start, stop), bias
         start = stop
 
@@ -242,7 +246,7 @@ def _block(scores: TileScores, buffers: Buffers, place: Lot, cut: Cut, closed: l
         stop = start + run.stop - run.start
         scores.into(Tile(place.samples, place.heads, cut.rows, run, None), t[..., start:stop])
         start = stop
-    _close(t, closed)
+    _close(t, closed, float("-inf"))
     top = t.amax(-1)
     t.sub_(finite(top)[..., None])
     _exponentials(t, p)
@@ -250,19 +254,19 @@ def _block(scores: TileScores, buffers: Buffers, place: Lot, cut: Cut, closed: l
     sums = _log_sums(top, total, None if call.sink is None else call.sink.detach()[place.heads])
     share = sums.log.neg().exp_()
     broken = share.isnan()
-    if bool(broken.any()):
+    if not values_are_at_hand(broken) or bool(broken.any()):
         # times a share of NaN, the weight 0 of a pair that may not attend would be NaN too
-        t.masked_fill_(broken[..., None], float("nan"))
-        _close(t, closed)
-        _exponentials(t, p)
-        total = p.sum(-1)
+        for values, fill in ((t, float("-inf")), (p, 0.0)):
+            values.masked_fill_(broken[..., None], float("nan"))
+            _close(values, closed, fill)
+        total.masked_fill_(broken, float("nan"))
         share.masked_fill_(broken, 1.0)
     return RowBlock(*place, cut.rows, cut.columns, t, p, top, total, sums, share)
 
 
-def _close(scores: Tensor, closed: list[tuple[slice, Tensor]]) -> None:
+def _close(values: Tensor, closed: list[tuple[slice, Tensor]], fill: float) -> None:
     for columns, pairs in closed:
-        scores[..., columns].masked_fill_(pairs, float("-inf"))
+        values[..., columns].masked_fill_(pairs, fill)
 
 
 def _exponentials(scores: Tensor, out: Tensor) -> None:

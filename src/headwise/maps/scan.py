@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headwise.maps.logsum import LogSum, finite
 from headwise.maps.tiling import Region, TileScores, tiles, wide_type
+from headwise.masks.leaves import values_are_at_hand
 from headwise.ops.call import Call
 
 
@@ -50,7 +51,7 @@ def log_sums(call: Call, region: Region | None = None) -> Peaks:
 
 
 def rows_without_keys(call: Call) -> Tensor | None:
-    """Which rows may attend to nothing, bool (B, Hq, Lq), by mask and bias; None: there are none."""
+    """Which rows may attend to nothing, bool (B, Hq, Lq), by mask and bias; None: there are surely none."""
     B, Hq, Lq, _ = call.sizes
     if call.mask is None and call.attn_bias is None:
         return None
@@ -58,4 +59,4 @@ def rows_without_keys(call: Call) -> Tensor | None:
     for tile in tiles(call):
         place = without[tile.samples, tile.heads, tile.rows]
         place &= False if tile.closed is None else tile.closed.all(-1)
-    return without if bool(without.any()) else None
+    return without if not values_are_at_hand(without) or bool(without.any()) else None

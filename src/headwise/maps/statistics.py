@@ -13,6 +13,7 @@ from headwise.maps.logsum import LogSum
 from headwise.maps.pooling import bins, pool_columns
 from headwise.maps.rows import RowBlock, read_rows
 from headwise.maps.tiling import wide_type
+from headwise.masks.leaves import values_are_at_hand
 from headwise.ops.call import Call
 
 # the largest entries of a long row are looked for in runs of this many, where FEW times as many runs are there
@@ -113,16 +114,35 @@ def add_columns(totals: Tensor, block: RowBlock, factors: Tensor) -> None:
         totals[block.samples, block.heads, run] += part
 
 
-class Flow(Statistic):
-    """The sums of the columns with a factor for each row, (B, Hq, Lk); factors (B, Lq)."""
+def rows_in_use(factors: Tensor) -> tuple[slice, Tensor | None]:
+    """The rows from the first to the last with a factor that is not 0, of factors (B, Lq), in two parts.
 
-    def __init__(self, call: Call, factors: Tensor) -> None:
+    A slice that holds them, and which of all Lq rows they are, bool (Lq,); None: all of the slice. On a device, which
+    is not read, the slice is all rows.
+    """
+    is_taken = factors.ne(0).any(0)
+    if not values_are_at_hand(is_taken):
+        before, after = is_taken.cumsum(0), is_taken.flip(0).cumsum(0).flip(0)
+        return slice(0, factors.shape[1]), before.gt(0) & after.gt(0)
+    taken = is_taken.nonzero()
+    return (slice(int(taken[0]), int(taken[-1]) + 1) if taken.numel() else slice(0, 0)), None
+
+
+class Flow(Statistic):
+    """The sums of the columns with a factor for each row, (B, Hq, Lk).
+
+    factors: (B, Lq). within: bool (Lq,), other rows add nothing, even where they hold NaN; None: all rows add.
+    """
+
+    def __init__(self, call: Call, factors: Tensor, within: Tensor | None = None) -> None:
         B, Hq, _, Lk = call.sizes
-        self._factors = factors
+        self._factors, self._within = factors, within
         self._totals = call.q.new_zeros((B, Hq, Lk), dtype=_total_type(call))
 
     def add(self, block: RowBlock) -> None:
         factors = self._factors[block.samples, None, block.rows]
+        if self._within is not None:
+            block = block._replace(powers=block.powers.masked_fill(~self._within[block.rows, None], 0.0))
         add_columns(self._totals, block, block.share * factors)
 
     def result(self) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.maps.tiling import Region, pieces
-from headwise.maps.transforms import in_torch_func
+from headwise.masks.host_tiles import host_tiles
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
 
@@ -77,13 +77,14 @@ def strips(
 
 def _open_columns(call: Call, rows: slice) -> slice:
     """The columns from the first to the last that some of these rows may attend to, in any sample and head."""
-    B, Hq, Lq, Lk = call.sizes
-    # in torch.func a mask may have no numbers yet
-    if call.mask is None or 0 in (B, Hq, Lq, Lk) or in_torch_func():
+    Lk = call.sizes.Lk
+    if call.mask is None or 0 in call.sizes:
         return slice(0, Lk)
     if "open" not in call.prepared:
-        kinds = call.mask.tiles(Lq, Lk, block=(BLOCK, BLOCK), batch=B, heads=Hq)
-        call.prepared["open"] = kinds.ne(EMPTY).flatten(0, 1).any(0).cpu()
+        kinds = host_tiles(call.mask, call.sizes, (BLOCK, BLOCK), call.q.device)
+        if kinds is None:
+            return slice(0, Lk)
+        call.prepared["open"] = kinds.ne(EMPTY).flatten(0, 1).any(0)
     blocks: Tensor = call.prepared["open"][rows.start // BLOCK : -(-rows.stop // BLOCK)].any(0).nonzero()
     if not blocks.numel():
         # one column, so that there is a largest score

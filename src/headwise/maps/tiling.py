@@ -9,8 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headwise.masks.host_tiles import host_tiles
+from headwise.masks.leaves import values_are_at_hand
 from headwise.masks.places import Grid
-from headwise.masks.tiles import EMPTY, FULL
+from headwise.masks.tiles import EMPTY, FULL, MIXED
 from headwise.ops.call import Call
 
 # measured: 1 MiB of float32 for two heads is where two threads with 1 MiB of L2 each are fast; rows of 256 keys keep
@@ -66,7 +68,7 @@ def tiles(call: Call, region: Region | None = None) -> Iterator[Tile]:
 
     region: they are cut to these rows, and to the heads that share a key head with its heads; None: the whole map.
     """
-    B, Hq, Lq, Lk = call.sizes
+    _, _, Lq, Lk = call.sizes
     if 0 in call.sizes:
         return
     block = _block(call)
@@ -74,7 +76,7 @@ def tiles(call: Call, region: Region | None = None) -> Iterator[Tile]:
     units = list(_units(call, block, limits))
     kinds = None
     if call.mask is not None:
-        kinds = call.mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
+        kinds = host_tiles(call.mask, call.sizes, block, call.q.device)
     for rows in pieces(Lq, block[0], limits.rows):
         for column, columns in enumerate(pieces(Lk, block[1])):
             own = None if kinds is None else kinds[:, :, rows.start // block[0], column]
@@ -84,8 +86,9 @@ def tiles(call: Call, region: Region | None = None) -> Iterator[Tile]:
 def _tiles_at(
     call: Call, units: list[tuple[slice, slice]], rows: slice, columns: slice, kinds: Tensor | None
 ) -> Iterator[Tile]:
-    """The tiles of all samples and heads at one place; kinds: (B|1, H|1)."""
-    least = FULL if kinds is None else int(kinds.min())
+    """The tiles of all samples and heads at one place; kinds: (B|1, H|1), None: not known, or without a mask."""
+    unknown = FULL if call.mask is None else MIXED
+    least = unknown if kinds is None else int(kinds.min())
     if kinds is not None and int(kinds.max()) == EMPTY:
         return
     closed = _closed(call, rows, columns, is_open=least == FULL)
@@ -101,8 +104,8 @@ def _closed(call: Call, rows: slice, columns: slice, *, is_open: bool) -> Tensor
     if call.mask is not None and not is_open:
         closed = ~call.mask.allows(Grid.whole(call.sizes, call.q.device).part(rows, columns))
     if call.attn_bias is not None:
-        by_bias = cut_bias(call.attn_bias, rows, columns).isneginf()
-        if bool(by_bias.any()):
+        by_bias = cut_bias(call.attn_bias.detach(), rows, columns).isneginf()
+        if not values_are_at_hand(by_bias) or bool(by_bias.any()):
             closed = by_bias if closed is None else closed | by_bias
     return closed
 

@@ -29,31 +29,46 @@ MOST_TABLES = 64
 MOST_BYTES = 1 << 26
 
 MISSING: Any = object()
+CHANGED = "a mask's tensor was changed behind torch's back: change it without .data, or make the mask anew"
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Table:
     """Results derived from a mask by a key that names what they are and for which sizes, dtype and device.
 
-    tensors: those of the mask; copies: of what they held when the results were made.
+    tensors: those of the mask; copies: of what they held when the results were made; versions: as each counted its
+    changes in place then.
     """
 
     tensors: tuple[Tensor, ...]
     copies: tuple[Tensor, ...]
+    versions: tuple[int, ...]
     results: dict[Hashable, Any] = field(default_factory=dict)
 
     def is_current(self) -> bool:
-        """Whether the tensors of the mask still hold what the results were derived from."""
-        return all(torch.equal(t, copy) for t, copy in zip(self.tensors, self.copies, strict=True))
+        """Whether the tensors of the mask still hold what the results were derived from.
+
+        A device is not read for it: a tensor there is asked for its version, and a change that counted none, as through
+        `.data`, is an assertion that the device raises.
+        """
+        for t, copy, version in zip(self.tensors, self.copies, self.versions, strict=True):
+            if t.device.type == "cpu":
+                if not torch.equal(t, copy):
+                    return False
+            elif t._version != version:
+                return False
+            else:
+                torch._assert_async(t.eq(copy).all(), CHANGED)
+        return True
 
     def add(self, key: Hashable, result: Any, size: int) -> None:
         """Keep a result of so many bytes, if there is room for it; threads may add at the same time."""
         if size > MOST_BYTES:
             return
         with room.lock:
+            self.forget(key)
             if len(self.results) >= MOST_RESULTS:
                 self.forget(next(iter(self.results)))
-            self.forget(key)
             room.take(self, key, size)
             self.results[key] = result
 
@@ -100,7 +115,7 @@ class Room:
 
 room = Room()
 # of a mask that was not used yet
-STALE = Table((), ())
+STALE = Table((), (), ())
 
 
 def table(mask: Mask) -> Table | None:
@@ -110,25 +125,56 @@ def table(mask: Mask) -> Table | None:
     masks with a function, which may read anything, or with tensors that are not plain ones on the CPU or too large.
     A tensor that was changed in place, by whatever means, empties the table.
     """
-    if (
+    return _current(mask, "_table", _table_of) if _may_keep() else None
+
+
+def device_table(mask: Mask) -> Table | None:
+    """The results, of those for which a device has to be read, that are kept with a mask whose tensors are on one.
+
+    None: where `table` gives None too, but for the device; while a CUDA graph is captured, which is run again with
+    other numbers; for tensors made in inference mode, which count no changes.
+    """
+    if not _may_keep() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+        return None
+    return _current(mask, "_device_table", _device_table_of)
+
+
+def _may_keep() -> bool:
+    """Whether tensors that are made now may outlive the call."""
+    return not (
         torch.compiler.is_compiling()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack()
-    ):
-        return None
-    known: Table | None = mask.__dict__.get("_table", STALE)
+    )
+
+
+def _current(mask: Mask, name: str, make: Callable[[Mask], Table | None]) -> Table | None:
+    """The table of this name, made anew where the mask has changed."""
+    known: Table | None = mask.__dict__.get(name, STALE)
     if known is None:
         return None
     if known is STALE or not known.is_current():
-        known = _table_of(mask)
+        known = make(mask)
         # beside the fields: not compared, not copied, not pickled, and no part of the tree
-        object.__setattr__(mask, "_table", known)
+        object.__setattr__(mask, name, known)
     return known
 
 
-def derived(mask: Mask, key: Hashable, make: Callable[[], T], *, keeps: Callable[[T], bool] = lambda result: True) -> T:
-    """make(), or what it gave before under this key, while the mask is the same. keeps: whether to keep a result."""
+def derived(
+    mask: Mask,
+    key: Hashable,
+    make: Callable[[], T],
+    *,
+    keeps: Callable[[T], bool] = lambda result: True,
+    is_read: bool = False,
+) -> T:
+    """make(), or what it gave before under this key, while the mask is the same. keeps: whether to keep a result.
+
+    is_read: whether make() reads the device of the mask's tensors, so that its result is kept there too.
+    """
     kept = table(mask)
+    if kept is None and is_read:
+        kept = device_table(mask)
     if kept is None:
         return make()
     result: T = kept.results.get(key, MISSING)
@@ -174,16 +220,26 @@ def _table_of(mask: Mask) -> Table | None:
     tensors = tuple(leaf for leaf in pytree.tree_leaves(mask) if isinstance(leaf, Tensor))
     if not tensors:
         return _table_of_numbers(mask)
-    if any(type(t) is not Tensor or t.device.type != "cpu" for t in tensors):
+    return None if any(t.device.type != "cpu" for t in tensors) else _table_of_tensors(tensors)
+
+
+def _device_table_of(mask: Mask) -> Table | None:
+    tensors = tuple(leaf for leaf in pytree.tree_leaves(mask) if isinstance(leaf, Tensor))
+    if has_function(mask) or not tensors or any(t.is_inference() or t.device.type == "cpu" for t in tensors):
         return None
-    if sum(t.numel() for t in tensors) > MOST_COMPARED:
+    return _table_of_tensors(tensors)
+
+
+def _table_of_tensors(tensors: tuple[Tensor, ...]) -> Table | None:
+    if any(type(t) is not Tensor for t in tensors) or sum(t.numel() for t in tensors) > MOST_COMPARED:
         return None
-    return Table(tensors, tuple(t.clone() for t in tensors))
+    versions = tuple(0 if t.is_inference() else t._version for t in tensors)
+    return Table(tensors, tuple(t.clone() for t in tensors), versions)
 
 
 @lru_cache(maxsize=MOST_TABLES)
 def _table_of_numbers(_: Mask) -> Table:
-    return Table((), ())
+    return Table((), (), ())
 
 
 def has_function(mask: Mask) -> bool:

@@ -87,9 +87,9 @@ def tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         if not is_lazy(value):
             yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors(item)
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from tensors(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from tensors(each)
+        for item in value.values():
+            yield from tensors(item)

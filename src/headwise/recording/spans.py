@@ -139,6 +139,7 @@ def _characters(file: str, line: int, column: int) -> int:
     return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
 
 
+@lru_cache(maxsize=4096)
 def _is_library(file: str) -> bool:
     if file.startswith("<"):
         # a cell, a prompt or exec is someone's own; frozen modules are Python's

@@ -12,6 +12,9 @@ from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
 from headwise.maps.files import LoadedMaps
 from headwise.maps.naming import LONGEST_LIST
+from headwise.maps.statistics import rows_in_use
+from headwise.maps.tiling import pieces
+from headwise.masks.leaves import values_are_at_hand
 from headwise.watching.seen import Seen
 from headwise.watching.sequences import layers_of
 from headwise.wording.bar import told
@@ -75,7 +78,9 @@ def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -
     with told("en") if len(maps) * L * L > LONG else nullcontext(_silent) as tell:
         for done, layer in enumerate(reversed(maps)):
             tell("step.maps", {"done": done, "total": len(maps)})
-            share = _through(layer, share.to(layer.device, layer.dtype))
+            # the first rows are known without a look at the device
+            rows = slice(token % L, token % L + 1) if done == 0 else slice(0, L)
+            share = _through(layer, share.to(layer.device, layer.dtype), rows)
     return share
 
 
@@ -83,27 +88,31 @@ def _silent(key: str, values: Mapping[str, object]) -> None:
     """Tell nobody."""
 
 
-def _through(layer: AttentionMap, share: Tensor) -> Tensor:
-    """share (B, L) of this layer's outputs, as shares of its inputs."""
-    taken = share.detach().ne(0).any(0).nonzero()
-    if len(taken) <= FEW or layer.needs_gradient() or share.requires_grad:
-        return _through_rows(layer, share)
-    each = share / (1.0 + layer.mass().mean(dim=1))
+def _through(layer: AttentionMap, share: Tensor, rows: slice) -> Tensor:
+    """share (B, L) of this layer's outputs, as shares of its inputs; it is 0 at all but these rows."""
+    taken = rows.stop - rows.start
+    if values_are_at_hand(share.detach()):
+        taken = int(share.detach().ne(0).any(0).sum())
+    if taken <= FEW or layer.needs_gradient() or share.requires_grad:
+        return _through_rows(layer, share, rows)
+    # a row without a share passes nothing on, even one of NaN
+    each = torch.where(share == 0, 0.0, share / (1.0 + layer.mass().mean(dim=1)))
     return layer.weighted_rows(each).mean(dim=1) + each
 
 
-def _through_rows(layer: AttentionMap, share: Tensor) -> Tensor:
+def _through_rows(layer: AttentionMap, share: Tensor, within: slice) -> Tensor:
     """The same by rows that are read one strip at a time, which is differentiable, and faster where there are few."""
     B, H, L, _ = layer.shape
     size = max(1, STRIP // max(1, B * H * L))
     result = torch.zeros_like(share)
-    for start in range(0, L, size):
-        rows = slice(start, min(start + size, L))
-        some = share[:, rows].detach().ne(0).any(0).nonzero()
-        if not some.numel():
+    for rows in pieces(L, size, within):
+        used, is_used = rows_in_use(share[:, rows].detach())
+        if used.stop == used.start:
             continue
-        rows = slice(start + int(some[0]), start + int(some[-1]) + 1)
+        rows = slice(rows.start + used.start, rows.start + used.stop)
         weights = layer[:, :, rows].mean(dim=1)
+        if is_used is not None:
+            weights = weights.masked_fill(~is_used[:, None], 0.0)
         each = share[:, rows] / (1.0 + weights.sum(dim=-1))
         result = result + torch.einsum("br,brk->bk", each, weights)
         result[:, rows] += each

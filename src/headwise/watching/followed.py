@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 # functions that write to their first argument and give nothing
 ASSIGNMENTS: frozenset[Any] = frozenset({Tensor.__setitem__, Tensor.data.__set__})  # type: ignore[attr-defined]
+# functions that give the memory of their first argument to others, who may write to it unseen
+LENDERS = frozenset({"numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage"})
 
 
 class Followed(Generic[T]):
@@ -77,6 +79,11 @@ class Ran(NamedTuple):
     def written(self) -> Iterator[Tensor]:
         """The tensors that it wrote to."""
         return tensors_of((*self.args[: int(self.is_in_place)], self.options.get("out")))
+
+    @property
+    def lent(self) -> Iterator[Tensor]:
+        """The tensors whose memory it gave to others."""
+        return tensors_of(self.args[: int(self.full_name in LENDERS)])
 
     @property
     def inputs(self) -> Iterator[Tensor]:

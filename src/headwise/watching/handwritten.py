@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -32,6 +32,7 @@ FAITHFUL = frozenset(
         "nan_to_num", "requires_grad",
     }
 )  # fmt: skip
+LENT = "its numbers have been changed in memory that was handed out, as by numpy(), before the product with the values"
 OVERWRITTEN = "its scores have been changed in place before their product with the values"
 
 
@@ -42,7 +43,7 @@ class Softmax:
     axes: of its result. key: which of them it runs over, None: not known. source: what it was given, None: not the
     scores of queries and keys. scores: how these were computed, None: not known, or not proved. has_nan: whether rows
     are NaN. reason: why it can be no map, "" where nothing speaks against it. versions: of the source. is_overwritten:
-    whether a function has written to the storage of the source.
+    whether a function has written to the storage of the source. copies: of tensors whose memory others may write to.
     """
 
     name: str
@@ -56,10 +57,14 @@ class Softmax:
     is_seen: bool = False
     versions: tuple[tuple[Tensor, int], ...] = ()
     is_overwritten: bool = False
+    copies: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def hold(self, source: Tensor, scores: Scores | None, result: Tensor) -> None:
-        """Keep what the softmax was given until it meets values; scores are kept where rows of `result` prove them."""
-        self.source, self.versions = source, tuple(version_of(source))
+    def hold(self, source: Tensor, scores: Scores | None, result: Tensor, *, is_lent: bool = False) -> None:
+        """Keep what the softmax was given until it meets values; scores are kept where rows of `result` prove them.
+
+        is_lent: whether others may write to the memory of the source.
+        """
+        self.source, self.versions = _copied(source) if is_lent else source, tuple(version_of(source))
         if self.key is None:
             return
         position = next(n for n in range(source.ndim) if self.axes.alone(n) is self.key)
@@ -89,6 +94,22 @@ class Softmax:
         if self.source is not None and storage_of(self.source) == storage:
             self.is_overwritten = True
 
+    def lend(self, storage: int, weights: Tensor | None) -> None:
+        """Others may write to this storage from now on, where perhaps weights of this softmax lie."""
+        if self.is_seen:
+            return
+        if self.scores is not None and self.scores.reads(storage):
+            self.scores = None
+        if self.source is not None and storage_of(self.source) == storage:
+            self.source = _copied(self.source)
+        if weights is not None:
+            self.copies.append((weights, weights.detach().clone()))
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether others have written to memory that was lent."""
+        return not all(torch.equal(now.nan_to_num(), then.nan_to_num()) for now, then in self.copies)
+
     @property
     def is_source_intact(self) -> bool:
         """Whether the source is as the softmax was given it."""
@@ -97,6 +118,7 @@ class Softmax:
     def let_go(self) -> None:
         """Its map has been made, or there will be none."""
         self.is_seen, self.source, self.scores = True, None, None
+        self.copies.clear()
 
 
 class Weights(NamedTuple):
@@ -147,6 +169,8 @@ class Weights(NamedTuple):
             return NO_PRODUCT
         if self.changed:
             return f"{self.changed} changes its weights before they meet the values"
+        if softmax.is_rewritten:
+            return LENT
         if self.axes is None or product is None or softmax.key is None:
             return "its axes could not be followed to the product with the values"
         letters = product.letters[side]
@@ -208,6 +232,12 @@ def batch_and_heads(groups: Sequence[Sequence[Axis]]) -> tuple[list[Axis], list[
     if len(leaves) < 2:
         return leaves, []
     return leaves[:-1], leaves[-1:]
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy that leads back to what the tensor was made of, where that does."""
+    with torch.enable_grad():
+        return tensor.clone()
 
 
 def _is_equal(weights: Tensor, made: Tensor) -> bool:

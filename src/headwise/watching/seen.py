@@ -43,6 +43,8 @@ class Seen(Mapping[str, Any]):
     """The maps of a watched block: full name of the module that computed it -> AttentionMap, in running order.
 
     With `keep=`, what that function made of each map. The model itself is "". Made by `watch`.
+
+    What other libraries write to a softmax's scores is in its map, if they got the memory after the scores were made.
     """
 
     def __init__(self, keep: Callable[[AttentionMap], Any] | None = None) -> None:

@@ -45,7 +45,8 @@ class Tracked(NamedTuple):
     """Scores of queries and keys, or what functions have made of them.
 
     axes, scores: None where a function has been met that is not known. is_outer: an axis of features is still to be
-    summed, as in additive attention. version: of the tensor, None in inference mode.
+    summed, as in additive attention. version: of the tensor, None in inference mode. is_lent: whether others may write
+    to its memory.
     """
 
     axes: Axes | None
@@ -53,6 +54,7 @@ class Tracked(NamedTuple):
     is_outer: bool
     version: int | None
     way: int
+    is_lent: bool = False
 
 
 class Softmaxes:
@@ -117,11 +119,12 @@ class Softmaxes:
         if scores is not None and "out" in options and scores.reads(storage):
             scores = None
         with torch.no_grad():
-            softmax.hold(result.log() if is_replaced else source, scores, result)
+            softmax.hold(result.log() if is_replaced else source, scores, result, is_lent=tracked.is_lent)
 
     def go_on(self, ran: Ran) -> None:
         """Another function has run."""
         self._disturb(ran)
+        self._lend(ran)
         if ran.function in PRODUCTS:
             self._multiply(ran)
             return
@@ -197,7 +200,9 @@ class Softmaxes:
                 elif made.shape == came.shape:
                     axes = tracked.axes
                     after = None if scores is None else scores_after(scores, axes, at, ran)
-            self._scores.put(made, Tracked(axes, after, tracked.is_outer, _version(made), tracked.way + 1))
+            self._scores.put(
+                made, Tracked(axes, after, tracked.is_outer, _version(made), tracked.way + 1, tracked.is_lent)
+            )
 
     def _carry(self, weights: Weights, came: Tensor, ran: Ran) -> None:
         """A function of weights has run."""
@@ -261,6 +266,17 @@ class Softmaxes:
                 is_there = tensor is not followed and storage_of(tensor) == storage
                 if is_there and not weights.changed and ran.name != "dropout":
                     self._weights.put(tensor, weights._replace(changed=ran.name.strip("_")))
+
+    def _lend(self, ran: Ran) -> None:
+        """A function has run: memory that it gave to others may be written by them, which nothing tells."""
+        for lent in ran.lent:
+            storage = storage_of(lent)
+            for tensor, tracked in self._scores.items() if storage else ():
+                is_there = storage_of(tensor) == storage
+                if is_there or (tracked.scores is not None and tracked.scores.reads(storage)):
+                    self._scores.put(tensor, tracked._replace(scores=None, is_lent=tracked.is_lent or is_there))
+            for tensor, weights in self._weights.items() if storage else ():
+                weights.softmax.lend(storage, tensor if storage_of(tensor) == storage else None)
 
     def _is_learned(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter of the model, or a view of one."""

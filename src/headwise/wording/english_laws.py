@@ -80,6 +80,16 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "width of a value",
     "doctor.axis.parameter": "width",
     "doctor.axis.other": "another size",
+    "doctor.heads_attended.what": "Attention runs over the heads of one token instead of over the tokens: heads and "
+    "tokens are not transposed before the scores.",
+    "doctor.heads_attended.why": "The shapes fit, but each token attends to its own heads alone, and no token sees "
+    "another.",
+    "doctor.heads_attended.fix": "Transpose heads and tokens after the split, and back before the heads are merged.",
+    "doctor.weights_unmet.what": 'The einsum "{name}" sums the weights by themselves: no value is multiplied by its '
+    "own weight.",
+    "doctor.weights_unmet.why": "No query gets a sum of values by its own weights.",
+    "doctor.weights_unmet.fix": "Give the keys one letter, in the weights and in the values, and leave it out of the "
+    "result.",
     "doctor.missed.no_budget": "it would have taken more runs than one examination makes",
     "doctor.missed.patches_left": "of line {lines} not all were tried; --fix tries more of them",
     "doctor.missed.patches_left_at_last": "of line {lines} not all were tried",
@@ -108,11 +118,25 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_mask": "it takes none",
     "doctor.missed.mask_unknown": "none was found that {name} takes",
     "doctor.missed.no_cross": "it does not take more keys than queries",
+    "doctor.missed.fails_apart": "with more keys than queries it fails at line {line}",
+    "doctor.fails_apart": "With keys of another length than the queries it fails at line {line}: {error}. If there are "
+    "always as many keys as queries, say so: --call '{call}' (in Python call=).",
+    "doctor.order_said": "Called as --call says (call= in Python), {met} at line {line}. What is missing is an order "
+    "of axes in which queries and keys of tokens meet there: in the call, or in the code before that line.",
+    "doctor.met.other": "something else than queries and keys of tokens meets",
+    "doctor.met.mixed": "pieces of several tokens meet",
+    "doctor.met.features": "the heads of one token meet each other",
+    "doctor.met.samples": "the samples of a batch meet each other",
+    "doctor.met.samples_mixed": "tokens of several samples meet",
+    "doctor.met.features_mixed": "several heads meet",
+    "doctor.met.unequal_samples": "the queries of one sample meet the keys of another",
+    "doctor.met.unequal_tokens": "weights meet the values of other tokens",
     "doctor.missed.no_self": "only a call with other keys was found",
     "doctor.missed.not_causal": "nothing asks for it",
     "doctor.missed.no_scores": "the scores and the weights of line {line} could not be laid side by side",
     "doctor.missed.no_design": "the weights of line {line} follow from the scores neither by softmax(q·kᵀ/√d) nor by a "
     "design that is known",
+    "doctor.missed.no_weighted_sum": "line {line} sums the weights by themselves, and not with the values",
     "doctor.missed.context_unread": "the output does not follow from the weighted sum of line {line}",
     "doctor.not_compared": "Its weights could not be compared with softmax(q·kᵀ/√d): {why}.",
     "doctor.missed.not_followed": "no softmax attention was found in it",

@@ -11,26 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from headwise.diagnosis.checks.condensing import is_condensed
+from headwise.diagnosis.checks.head_axes import early_merge
 from headwise.diagnosis.checks.inputs import redirected
-from headwise.diagnosis.checks.layout import leaving
 from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
 from headwise.diagnosis.checks.transposition import PRODUCTS, transposed_scores
 from headwise.diagnosis.checks.viewing import asked_sizes, view_suspect
-from headwise.diagnosis.following.anatomy import attentions, chain_of, operand_marks
+from headwise.diagnosis.following.anatomy import chain_of, operand_marks
 from headwise.diagnosis.following.marks import Marks, source_of
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 from headwise.recording.calls import call_role, is_of_code, is_of_library
-from headwise.tracing.movement import is_movement
 
 __all__ = ["crash_suspect"]
 
 INPUTS = frozenset({"query", "key", "value"})
-# axes of what is in heads
-HEADED = 4
 
 
 def crash_suspect(done: Run, exam: Any) -> Suspect | None:
@@ -73,25 +70,10 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
 
 def _merge(done: Run, exam: Any, said: dict[str, object]) -> Suspect | None:
     """Heads that are merged before the tokens stand in front of them, where the call runs once these change places."""
-    found = attentions(done)
-    after = [each for each in done.seen if found and each.at > found[-1].context.at]
-    for entry in (each for each in after if is_movement(each.operation.function)):
-        before, made = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
-        if len(before) != HEADED or len(made) >= len(before) or prod(before) != prod(made):
-            continue
-        order = (0, 2, 1, 3)
-        stand_ins = {site_of(entry.operation): _with_order(entry.function, order)}
-        then = exam.run(stand_ins)
-        if then.record.failure is None and not leaving(then, attentions(then)[-1]):
-            cuts = (1,) * (len(made) - 1) + (len(before) - len(made) + 1,)
-            move = (tuple(before), tuple(before), order, tuple(made), cuts)
-            return Suspect("merge-without-transpose", entry.operation.span, stand_ins, said={**said, "_move": move})
-    return None
-
-
-def _with_order(function: Callable[..., Any], order: tuple[int, ...]) -> Callable[..., Any]:
-    """A movement of a tensor whose axes stand in another order first."""
-    return lambda *args, **options: function(args[0].permute(order), *args[1:], **options)
+    merge = early_merge(done, exam.run)
+    if merge is None:
+        return None
+    return Suspect("merge-without-transpose", merge.span, merge.stand_ins, said={**said, "_move": merge.move})
 
 
 def _is_certain(done: Run, operation: Operation | None) -> bool:

@@ -9,7 +9,7 @@ from headwise.diagnosis.checks.halves import is_other_half, of_others
 from headwise.diagnosis.checks.hiding import hiding
 from headwise.diagnosis.checks.lateness import also_wrong, is_shared_out
 from headwise.diagnosis.checks.mistaking import mistaken
-from headwise.diagnosis.checks.normalising import normalised
+from headwise.diagnosis.checks.normalisation import other_normalisation
 from headwise.diagnosis.checks.sharing import TOLERANCE
 from headwise.diagnosis.checks.waiting import waits_for_another
 from headwise.diagnosis.checks.withholding import withheld
@@ -58,7 +58,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
-        if kind == "mask-nan" and (other := normalised(a, reached)) is not None:
+        if kind == "mask-nan" and (other := other_normalisation(a, reached)) is not None:
             return [other]
         if kind == "mask-ignored" and waits_for_another(masked):
             continue

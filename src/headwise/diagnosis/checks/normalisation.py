@@ -1,4 +1,4 @@
-"""Normalisation: a softmax that is applied twice, whose logarithm is taken, or that is left without its sum."""
+"""Normalisation: a softmax that is applied twice, as its logarithm, or without its sum, or that another replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.checks.sharing import TOLERANCE, key_axis, weights_of
+from headwise.diagnosis.checks.coming import uses
+from headwise.diagnosis.checks.sharing import DIVISIONS, OTHERS, TOLERANCE, key_axis, weights_of
 from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.replacing import site_of
 from headwise.diagnosis.following.running import Run
@@ -16,11 +17,10 @@ from headwise.diagnosis.following.shadow import Seen
 from headwise.diagnosis.suspects import Suspect
 from headwise.tracing.movement import is_movement
 
-__all__ = ["normalisation_suspects"]
+__all__ = ["normalisation_suspects", "other_normalisation"]
 
 SOFTMAXES = frozenset({"softmax", "_softmax"})
 EXPONENTIALS = frozenset({"exp", "exp_", "exp2", "expm1"})
-DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
 
 
 def normalisation_suspects(run: Run) -> list[Suspect]:
@@ -29,6 +29,37 @@ def normalisation_suspects(run: Run) -> list[Suspect]:
         if not attention.fused and (found := _twice(attention) or _log(attention) or _unnormalised(run, attention)):
             return found
     return []
+
+
+def other_normalisation(attention: Attention, reached: set[int]) -> Suspect | None:
+    """That weights are normalised by what makes NaN of masked scores, where a softmax would make 0; None: they are not.
+
+    reached: the numbers of the tensors that the mask led to.
+    """
+    if attention.softmax is not None or attention.fused:
+        return None
+    maker = next((each for each in attention.path if _makes_nan(each)), None)
+    if maker is None or uses(maker, reached) or maker.last not in OTHERS | DIVISIONS:
+        return None
+    marks = maker.made[0] if maker.made else None
+    axis = None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
+    if marks is None or axis is None:
+        return None
+    place = axis - len(marks.shape)
+
+    def right(*args: Any, **options: Any) -> Any:
+        return torch.softmax(args[0] if args else options["input"], dim=place)
+
+    said = {"axis": place, "name": maker.last.rstrip("_")}
+    return Suspect("softmax-missing", maker.operation.span, {site_of(maker.operation): right}, said=said,
+                   words="softmax_replaced")  # fmt: skip
+
+
+def _makes_nan(entry: Seen) -> bool:
+    """Whether an operation is the first that leaves NaN."""
+    before, after = ([each.value for each in some if each.value is not None]
+                     for some in (entry.operation.inputs, entry.operation.outputs))  # fmt: skip
+    return any(bool(each.isnan().any()) for each in after) and not any(bool(each.isnan().any()) for each in before)
 
 
 def _twice(attention: Attention) -> list[Suspect]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headwise.diagnosis.checks.elsewhere import is_chosen
+from headwise.diagnosis.checks.equation import sums_alone, unmet_weights
+from headwise.diagnosis.checks.head_axes import Rerun, movements_of, untransposed_heads
 from headwise.diagnosis.checks.inputs import makings, redirected
-from headwise.diagnosis.checks.layout import Breach, Side, breaches, leaving, sides
+from headwise.diagnosis.checks.layout import Breach, breaches, leaving, sides
 from headwise.diagnosis.checks.repairs import Rearrangement, rearrangements, turns
 from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of, is_laid_over
 from headwise.diagnosis.following.marks import place_of, sample_of
@@ -18,9 +20,8 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import call_role
 from headwise.tracing.movement import is_movement
 
-__all__ = ["Rerun", "layout_suspects"]
+__all__ = ["layout_suspects"]
 
-Rerun = Callable[[dict[Site, Callable[..., Any]]], Run]
 # trials of one examination: each is a run
 MOST = 60
 
@@ -28,11 +29,17 @@ MOST = 60
 def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     """The first thing that is wrong with how heads are split, met and merged; [] where all is well."""
     for number, attention in enumerate(attentions(run)):
+        if unmet := unmet_weights(attention):
+            return [unmet]
         found = breaches(attention)
         if found:
             spread = _spread(run, attention)
             suspect = spread or _inward(run, rerun, attention, number, found)
             return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
+    # with as many keys as queries they meet all the same
+    mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
+    if (suspect := next(filter(None, mixed), None)) is not None:
+        return [suspect]
     for attention in attentions(run)[-1:]:
         what = leaving(run, attention)
         if what:
@@ -70,24 +77,18 @@ def _unknown(attention: Attention, breach: Breach) -> Suspect:
     if breach.what in ("samples mixed", "unequal samples"):
         return Suspect("sample-leak", entry.operation.span, guess="layout")
     # weights that are summed by themselves meet no value in any order of axes
-    guess = "" if entry is attention.context and _sums_alone(entry) else "layout"
-    return Suspect("unknown", entry.operation.span, said={"segment": breach.side}, guess=guess)
-
-
-def _sums_alone(entry: Seen) -> bool:
-    """Whether a product sums over an axis that one side has alone."""
-    joint = entry.joint
-    return joint is not None and not (set(joint.left) ^ set(joint.right)) <= set(joint.out)
+    guess = "" if entry is attention.context and sums_alone(entry) else "layout"
+    return Suspect("unknown", entry.operation.span, said={"segment": breach.side, "met": breach.what}, guess=guess)
 
 
 def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
     if all(each.what == "features" for each in found) and len(found) > 1:
-        suspect = _turned(run, rerun, attention, number, found)
+        suspect = untransposed_heads(run, rerun, attention, number, found)
         if suspect is not None:
             return suspect
     breach = found[0]
     side = next(each for each in sides(attention) if each.name == breach.side)
-    moves = _moves(run, side)
+    moves = movements_of(run, side)
     for entry in moves:
         for change in rearrangements(run, entry):
             stand_ins = {site_of(entry.operation): change.instead(entry)}
@@ -95,30 +96,23 @@ def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: li
                 together = _same_span(run, rerun, number, entry)
                 kind = _inward_kind(entry, breach, change)
                 return Suspect(
-                    kind,
-                    entry.operation.span,
-                    {**together, **stand_ins},
-                    said={"_move": _move(entry, change)},
-                    is_local=True,
-                )
+                    kind, entry.operation.span, {**together, **stand_ins}, said={"_move": _move(entry, change)},
+                    is_local=True, words=_inward_words(kind, breach),
+                )  # fmt: skip
     for entry in reversed(moves):
         for order in turns(entry):
             stand_ins = {site_of(entry.operation): _then(entry, order)}
             if _is_mended(rerun(stand_ins), number, breach):
                 kind = "key-not-transposed" if breach.side == "k" else "split-without-transpose"
-                return Suspect(kind, entry.operation.span, stand_ins, said={"_then": order})
+                return Suspect(
+                    kind, entry.operation.span, stand_ins, said={"_then": order}, words=_inward_words(kind, breach)
+                )
     return None
 
 
-def _moves(run: Run, side: Side) -> list[Seen]:
-    """The movements that led to an operand, since it was last computed."""
-    out: list[Seen] = []
-    for entry in chain_of(run, side.entry, side.operand):
-        if entry.joint is not None:
-            out = []
-        elif is_movement(entry.operation.function) and len(entry.operation.outputs) == 1:
-            out.append(entry)
-    return out
+def _inward_words(kind: str, breach: Breach) -> str:
+    """Which sentences tell a split: rows that are heads of one token mix no tokens."""
+    return "heads_attended" if kind == "split-without-transpose" and breach.what == "features" else ""
 
 
 def _is_mended(done: Run, number: int, breach: Breach) -> bool:
@@ -139,7 +133,7 @@ def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, C
     for attention in attentions(run)[number : number + 1]:
         for breach in breaches(attention):
             side = next(each for each in sides(attention) if each.name == breach.side)
-            for other in _moves(run, side):
+            for other in movements_of(run, side):
                 if other.operation.span != entry.operation.span or other.at == entry.at:
                     continue
                 for change in rearrangements(run, other):
@@ -179,38 +173,6 @@ def _passed(entry: Seen, change: Rearrangement) -> set[tuple[str, str]]:
             if b < a and pair[0] and pair[0] != pair[1]:
                 out.add((pair[0], pair[1]))
     return out
-
-
-def _turned(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
-    """Heads that were split but never brought before the tokens: each meets the others of its own token."""
-    stand_ins: dict[Site, Callable[..., Any]] = {}
-    first: Seen | None = None
-    for breach in found:
-        side = next(each for each in sides(attention) if each.name == breach.side)
-        split = next(
-            (
-                each
-                for each in _moves(run, side)
-                if len(each.operation.outputs[0].shape) > len(each.operation.inputs[0].shape)
-            ),
-            None,
-        )
-        if split is None or len(split.operation.outputs[0].shape) != 4:
-            return None
-        stand_ins[site_of(split.operation)] = _then(split, (0, 2, 1, 3))
-        first = first or split
-    if first is None:
-        return None
-    done = rerun(stand_ins)
-    found_now = attentions(done)
-    if len(found_now) <= number or breaches(found_now[number]):
-        return None
-    return Suspect(
-        "split-without-transpose",
-        first.operation.span,
-        stand_ins,
-        said={"_turned": tuple(dict.fromkeys(span for _, span, _ in stand_ins))},
-    )
 
 
 def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect | None:

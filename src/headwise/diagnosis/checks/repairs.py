@@ -104,8 +104,9 @@ def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[i
         if changes_feature and not changes_place and len(samples) == 1:
             heads = [run.sizes[name] for name in ("H", "Hkv") if name in run.sizes]
             pairs = [(a, size // a) for a in dict.fromkeys([*heads, *known]) if 1 < a < size and size % a == 0]
-            # several projections in one, each in heads
-            many = [(size // (a * b), a, b) for a in heads for b in dict.fromkeys(known)
+            # several projections in one, each in heads: how many there are, then heads, then the features of a head
+            widths = [run.sizes[name] for name in ("d", "dv") if name in run.sizes]
+            many = [(size // (a * b), a, b) for a in heads for b in dict.fromkeys([*widths, *known])
                     if a > 1 and b > 1 and size % (a * b) == 0 and size > a * b]  # fmt: skip
             many = [each for each in dict.fromkeys(many) if set(each) <= set(shape)][:1]
             own = [*many, *[each for each in pairs if set(each) & set(shape)], (size,)]

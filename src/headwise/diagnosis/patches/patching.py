@@ -9,9 +9,10 @@ from headwise.diagnosis.patches.idling import without_idle
 from headwise.diagnosis.patches.loss import removes
 from headwise.diagnosis.patches.remasking import REMASKED
 from headwise.diagnosis.patches.renaming import RENAMED
-from headwise.diagnosis.patches.rewriting import called, queries_of, rearranged, receiver, with_argument
+from headwise.diagnosis.patches.rewriting import called, queries_of, receiver, with_argument
 from headwise.diagnosis.patches.rotation import rotated
 from headwise.diagnosis.patches.sources import Code, Edits, code_at
+from headwise.diagnosis.patches.transposition import moved
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Span
 
@@ -19,7 +20,7 @@ __all__ = ["candidates"]
 
 MOST = 4
 # kinds that only these words of them tell how to mend
-WORDED = {"raises": ("unready",), "unknown": ("no_return", "dropout_twice")}
+WORDED = {"raises": ("unready",), "unknown": ("no_return", "dropout_twice", "weights_unmet")}
 
 
 def candidates(suspect: Suspect) -> tuple[Edits, ...]:
@@ -157,26 +158,6 @@ def _softmax_missing(code: Code, suspect: Suspect) -> Iterator[Edits]:
     yield (code.edit(code.node, f"({code.of(code.node)}).softmax(dim={suspect.said.get('axis', -1)})"),)
 
 
-def _moved(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    spans = suspect.said.get("_turned")
-    if isinstance(spans, tuple):
-        found = [code_at(each) for each in spans]
-        yield tuple(each.edit(each.node, f"{each.of(each.node)}.transpose(1, 2)") for each in found if each is not None)
-    move = suspect.said.get("_move")
-    if move is not None:
-        yield from ((code.edit(code.node, text),) for text in rearranged(code, move))
-    order = suspect.said.get("_then")
-    if isinstance(order, tuple):
-        yield (code.edit(code.node, f"{code.bracketed(code.node)}.permute({', '.join(map(str, order))})"),)
-    if suspect.said.get("_product") and isinstance(code.node, ast.BinOp | ast.Call):
-        second = code.node.right if isinstance(code.node, ast.BinOp) else code.node.args[-1]
-        if called(second) in ("transpose", "permute", "swapaxes") and isinstance(second, ast.Call):
-            # a transposition of the wrong axes
-            whose = receiver(second) or second.args[0]
-            yield (code.edit(second, f"{code.bracketed(whose)}.transpose(-2, -1)"),)
-        yield (code.edit(second, f"{code.bracketed(second)}.transpose(-2, -1)"),)
-
-
 def _dropout_in_eval(code: Code, _: Suspect) -> Iterator[Edits]:
     node = code.node
     if not isinstance(node, ast.Call):
@@ -213,10 +194,14 @@ def _dropout_early(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 
 def _unknown(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    """Without the second of two dropouts, or with a value that is returned."""
+    """Without the second of two dropouts, with other letters of an einsum, or with a value that is returned."""
     if suspect.words == "dropout_twice":
         if isinstance(code.node, ast.Call) and code.node.args:
             yield (code.edit(code.node, code.bracketed(code.node.args[0])),)
+    elif suspect.words == "weights_unmet":
+        written = next((each for each in getattr(code.node, "args", [])[:1] if isinstance(each, ast.Constant)), None)
+        if written is not None and (equation := suspect.said.get("_equation")):
+            yield (code.edit(written, code.of(written).replace(str(written.value), str(equation))),)
     else:
         yield from RENAMED["unknown"](code, suspect)
 
@@ -281,8 +266,8 @@ def _contiguous(code: Code, _: Suspect) -> Iterator[Edits]:
 WRITTEN: dict[str, Callable[[Code, Suspect], Iterator[Edits]]] = {
     "scale-missing": _scale_missing, "scale-wrong": _scale_wrong, "scale-inverted": _scale_wrong,
     "scale-twice": _scale_twice, "scale-floor-division": _scale_floored, "scale-after-softmax": _scale_late,
-    "softmax-axis": _softmax_axis, "softmax-missing": _softmax_missing, "split-without-transpose": _moved,
-    "merge-without-transpose": _moved, "heads-batch-swapped": _moved, "key-not-transposed": _moved,
+    "softmax-axis": _softmax_axis, "softmax-missing": _softmax_missing, "split-without-transpose": moved,
+    "merge-without-transpose": moved, "heads-batch-swapped": moved, "key-not-transposed": moved,
     "dropout-in-eval": _dropout_in_eval, "dropout-before-softmax": _dropout_early,
     "rotary-wrong": _turned, "gradient-cut": _gradient_cut, "groups-tiled": _groups,
     "key-uses-query-length": _length, "view-noncontiguous": _contiguous, **RENAMED, **REMASKED,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from headwise.diagnosis.patches.sources import Code
 
-__all__ = ["called", "negated", "queries_of", "rearranged", "receiver", "with_argument"]
+__all__ = ["called", "negated", "queries_of", "rearranged", "receiver", "turned", "with_argument"]
 
 RESHAPES = ("view", "reshape")
 MODULES = ("torch", "F", "functional", "nn", "einops", "math", "np")
@@ -109,20 +109,20 @@ def rearranged(code: Code, move: object) -> Iterator[str]:
         given = list(given[0].elts)
     is_reshape = called(node) in RESHAPES
     text = code.of(own) if isinstance(own, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({code.of(own)})"
-    turned, arguments = _turned(order), ", ".join(code.of(each) for each in given)
+    axes, arguments = turned(order), ", ".join(code.of(each) for each in given)
     again = {"view_as": "reshape_as", "reshape_as": "reshape_as", "flatten": "flatten"}.get(called(node), "reshape")
     if tuple(parts) == tuple(before):
         if all(each == 1 for each in cuts):
-            yield f"{text}{turned}"
+            yield f"{text}{axes}"
         elif is_reshape or again != "reshape":
-            yield f"{text}{turned}.{again}({arguments})"
+            yield f"{text}{axes}.{again}({arguments})"
     elif is_reshape and (halves := _divided(code, given, before, parts, after)):
-        yield f"{text}{halves}{turned}.reshape({arguments})"
+        yield f"{text}{halves}{axes}.reshape({arguments})"
     elif is_reshape and all(each == 1 for each in cuts) and len(given) == len(after):
         sizes = [""] * len(given)
         for at, place in enumerate(order):
             sizes[place] = code.of(given[at])
-        yield f"{text}.{called(node)}({', '.join(sizes)}){turned}"
+        yield f"{text}.{called(node)}({', '.join(sizes)}){axes}"
 
 
 def _divided(
@@ -137,7 +137,7 @@ def _divided(
     return f".unflatten({axis}, ({slow or -1}, {-1 if slow else fast}))" if slow or fast else ""
 
 
-def _turned(order: Sequence[int]) -> str:
+def turned(order: Sequence[int]) -> str:
     """A transpose, or where more than two axes move, a permute; "" where none does."""
     moved = [at for at, each in enumerate(order) if at != each]
     if not moved:

@@ -22,8 +22,10 @@ from headwise.ops.triton_kernels.scores import (
     load_feature,
     load_rows,
     open_pairs,
+    place_of,
     product,
     tanh,
+    visited_tiles,
 )
 from headwise.ops.triton_kernels.tile_table import TileTable, tile_table, walk
 
@@ -152,17 +154,15 @@ def _forward_kernel(
 ):  # fmt: skip
     """One program: BLOCK rows of the outputs of one head. Dao 2023, arXiv:2307.08691, algorithm 1."""
     runs = tl.cdiv(Lq, BLOCK)
-    head, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
-    b, h, i = head // Hq, head % Hq, run * BLOCK
-    key_head = head // groups
+    head, b, h, run = place_of(runs, Hq)
+    i, key_head = run * BLOCK, head // groups
     q += head * D * Lq
     k += key_head * D * Lk
     v += key_head * Lk * Dv
     weight += h * D
-    tiles += b * tile_sample + h * tile_head + run * tile_run
-    places += b * tile_sample + h * tile_head + run * tile_run
-    counts += b * count_sample + h * count_head + run * count_run
-    mixed, visited = tl.load(counts), tl.load(counts + 1)
+    tiles, places, mixed, visited = visited_tiles(
+        tiles, places, counts, b, h, run, tile_sample, tile_head, tile_run, count_sample, count_head, count_run
+    )
     top = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     out = tl.zeros((BLOCK, V_WIDTH), tl.float32)
@@ -220,9 +220,8 @@ def _row_kernel(
 ):  # fmt: skip
     """One program: the gradients of BLOCK rows of q, and the part of the weight's that comes from them."""
     runs = tl.cdiv(Lq, BLOCK)
-    head, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
-    b, h, i = head // Hq, head % Hq, run * BLOCK
-    key_head = head // groups
+    head, b, h, run = place_of(runs, Hq)
+    i, key_head = run * BLOCK, head // groups
     q += head * D * Lq
     k += key_head * D * Lk
     v += key_head * Lk * Dv
@@ -230,10 +229,9 @@ def _row_kernel(
     lse += head * Lq
     mean += head * Lq
     gradient += head * Lq * Dv
-    tiles += b * tile_sample + h * tile_head + run * tile_run
-    places += b * tile_sample + h * tile_head + run * tile_run
-    counts += b * count_sample + h * count_head + run * count_run
-    mixed, visited = tl.load(counts), tl.load(counts + 1)
+    tiles, places, mixed, visited = visited_tiles(
+        tiles, places, counts, b, h, run, tile_sample, tile_head, tile_run, count_sample, count_head, count_run
+    )
     of_q = tl.zeros((BLOCK, WIDTH), tl.float32)
     of_weight = tl.zeros((WIDTH,), tl.float32)
     feature = tl.arange(0, WIDTH)
@@ -264,8 +262,8 @@ def _column_kernel(
     BLOCK: tl.constexpr, V_WIDTH: tl.constexpr, WIDEN: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One program: the gradients of BLOCK rows of k and v, from all query heads that share them."""
-    runs = tl.cdiv(Lk, BLOCK)
-    key_head, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
+    # of the heads of keys, whose sample the query heads below say
+    key_head, _, _, run = place_of(tl.cdiv(Lk, BLOCK), Hq)
     j = run * BLOCK
     k += key_head * D * Lk
     v += key_head * Lk * Dv
@@ -275,12 +273,11 @@ def _column_kernel(
     for member in range(groups):
         head = key_head * groups + member
         b, h = head // Hq, head % Hq
-        skipped = b * tile_sample + h * tile_head + run * tile_run
-        counted = counts + b * count_sample + h * count_head + run * count_run
-        mixed, visited = tl.load(counted), tl.load(counted + 1)
+        of_tiles, of_places, mixed, visited = visited_tiles(
+            tiles, places, counts, b, h, run, tile_sample, tile_head, tile_run, count_sample, count_head, count_run
+        )
         for n in range(visited):
-            i = tl.load(tiles + skipped + n * tile_next) * BLOCK
-            place = tl.load(places + skipped + n * tile_next)
+            i, place = tl.load(of_tiles + n * tile_next) * BLOCK, tl.load(of_places + n * tile_next)
             p, slopes, of_out = _slopes(
                 q + head * D * Lq, k, v, weight + h * D, lse + head * Lq, mean + head * Lq,
                 gradient + head * Lq * Dv, entries, place, n < mixed, i, j, Lq, Lk, D, Dv, BLOCK, V_WIDTH, WIDEN,

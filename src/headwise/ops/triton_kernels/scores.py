@@ -27,6 +27,23 @@ INTERPRETED = isinstance(tanh, InterpretedFunction)
 
 
 @triton.jit
+def place_of(runs, Hq):
+    """Which of all heads this program serves, its sample, its place among the sample's heads, and which of its runs."""
+    head, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
+    return head, head // Hq, head % Hq, run
+
+
+@triton.jit
+def visited_tiles(
+    tiles, places, counts, b, h, run, tile_sample, tile_head, tile_run, count_sample, count_head, count_run
+):
+    """Where the tiles of a run and the places of their entries begin, how many are mixed, and how many are visited."""
+    skipped = b * tile_sample + h * tile_head + run * tile_run
+    counts += b * count_sample + h * count_head + run * count_run
+    return tiles + skipped, places + skipped, tl.load(counts), tl.load(counts + 1)
+
+
+@triton.jit
 def load_rows(x, start, length, stride, feature_stride, first, D, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     """Rows and features of x (length, D), from `start` and `first` on, zeros outside: (BLOCK, WIDTH)."""
     row = tl.arange(0, BLOCK)

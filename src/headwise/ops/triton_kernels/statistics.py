@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headwise.ops.call import Call
-from headwise.ops.triton_kernels.scores import INTERPRETED, load_rows, tile_scores
+from headwise.ops.triton_kernels.scores import INTERPRETED, load_rows, place_of, tile_scores, visited_tiles
 from headwise.ops.triton_kernels.tile_table import TileLists, tile_table
 
 # queries and keys of a tile, and the most features of q that a program holds; no device has been asked for better ones
@@ -46,7 +46,7 @@ def row_statistics(call: Call) -> RowStatistics:
     if B * Hq * Lq:
         sink = call.q if call.sink is None else call.sink.detach().contiguous()
         grid = (B * Hq * triton.cdiv(Lq, BLOCK),)
-        _row_kernel[grid](*found, sink, *_inputs(call, tables.rows, tables.entries), **_constants(call, "q", BLOCK))
+        _row_kernel[grid](*found, sink, *inputs(call, tables.rows, tables.entries), **constants(call, "q", BLOCK))
     return found
 
 
@@ -63,12 +63,12 @@ def received(call: Call, base: Tensor, log: Tensor | None = None) -> Tensor:
         log = torch.zeros_like(base) if log is None else log.detach().float().contiguous()
         grid = (B * Hq * triton.cdiv(Lk, BLOCK),)
         _column_kernel[grid](
-            found, base, log, *_inputs(call, tables.columns, tables.entries), **_constants(call, "k", BLOCK)
+            found, base, log, *inputs(call, tables.columns, tables.entries), **constants(call, "k", BLOCK)
         )
     return found
 
 
-def _inputs(call: Call, lists: TileLists, entries: Tensor) -> tuple[Any, ...]:
+def inputs(call: Call, lists: TileLists, entries: Tensor) -> tuple[Any, ...]:
     """The arguments that both kernels share: tensors, numbers, and the strides of what is broadcast."""
     B, Hq, Lq, Lk = call.sizes
     q, k = call.q.detach(), call.k.detach()
@@ -82,7 +82,7 @@ def _inputs(call: Call, lists: TileLists, entries: Tensor) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _constants(call: Call, held: str, block: int) -> dict[str, Any]:
+def constants(call: Call, held: str, block: int) -> dict[str, Any]:
     """What the kernels are compiled for."""
     D = call.q.shape[-1]
     is_additive = call.weight is not None
@@ -109,20 +109,47 @@ def _row_kernel(
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """One program: the statistics of BLOCK rows of one head."""
-    runs = tl.cdiv(Lq, BLOCK)
-    head, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
-    b, h, i = head // Hq, head % Hq, run * BLOCK
+    head, b, h, run = place_of(tl.cdiv(Lq, BLOCK), Hq)
+    i = run * BLOCK
     q += b * q_sample + h * q_head
     k += b * k_sample + h // groups * k_head
     weight += h * D
     bias += b * bias_sample + h * bias_head
-    tiles += b * tile_sample + h * tile_head + run * tile_run
-    places += b * tile_sample + h * tile_head + run * tile_run
-    counts += b * count_sample + h * count_head + run * count_run
-    mixed, visited = tl.load(counts), tl.load(counts + 1)
+    tiles, places, mixed, visited = visited_tiles(
+        tiles, places, counts, b, h, run, tile_sample, tile_head, tile_run, count_sample, count_head, count_run
+    )
     held = i
     if HELD == "q":
         held = load_rows(q, i, Lq, q_row, q_feature, 0, D, BLOCK, WIDTH)
+    top, total, slope = row_sums(
+        q, k, weight, bias, held, entries, tiles, places, mixed, visited, i, Lq, Lk, D, factor, softcap,
+        q_row, q_feature, k_row, k_feature, bias_row, bias_column, tile_next,
+        HELD, ADDITIVE, HAS_BIAS, HAS_CAP, BLOCK, WIDTH, WIDEN,
+    )  # fmt: skip
+    row = i + tl.arange(0, BLOCK)
+    at, inside = head * Lq + row, row < Lq
+    is_empty = top == float("-inf")
+    base, log, lse = log_sums(top, total, sink + h, HAS_SINK)
+    share = tl.exp(-log)
+    mass = tl.where(is_empty, 0.0, total * share)
+    # a row of NaN: the maximum of a device passes over it
+    tl.store(peak_to + at, tl.where((total != total) & (top < float("inf")), total, top), mask=inside)
+    tl.store(base_to + at, base, mask=inside)
+    tl.store(log_to + at, log, mask=inside)
+    tl.store(lse_to + at, lse, mask=inside)
+    tl.store(mass_to + at, mass, mask=inside)
+    # -sum p (score - top - log), of which both terms are positive
+    tl.store(entropy_to + at, tl.where(is_empty, 0.0, mass * log - slope * share), mask=inside)
+
+
+@triton.jit
+def row_sums(
+    q, k, weight, bias, held, entries, tiles, places, mixed, visited, i, Lq, Lk, D, factor, softcap,
+    q_row, q_feature, k_row, k_feature, bias_row, bias_column, tile_next,
+    HELD: tl.constexpr, ADDITIVE: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_CAP: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Of the rows from i on: the largest score, and with x = score - largest the sums of exp(x) and of x exp(x)."""
     top = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     slope = tl.zeros((BLOCK,), tl.float32)
@@ -140,14 +167,18 @@ def _row_kernel(
             k_feature, bias_row, bias_column, HELD, False, ADDITIVE, HAS_BIAS, HAS_CAP, BLOCK, WIDTH, WIDEN,
         )  # fmt: skip
         top, total, slope = _sums_with(t, top, total, slope)
-    row = i + tl.arange(0, BLOCK)
-    at, inside = head * Lq + row, row < Lq
+    return top, total, slope
+
+
+@triton.jit
+def log_sums(top, total, sink, HAS_SINK: tl.constexpr):
+    """The two parts of each row's log-sum, base and log, and both in one, by its largest score and sum of exp(x)."""
     is_empty = top == float("-inf")
     base = tl.where(is_empty, 0.0, top)
     log = tl.log(total)
     lse = tl.where(is_empty, float("-inf"), top + log)
     if HAS_SINK:
-        logit = tl.load(sink + h).to(tl.float32)
+        logit = tl.load(sink).to(tl.float32)
         # a bias of -1e38 is as far below the sink as float32 reaches
         gap = logit - base
         log = _log_add(log, tl.where(gap > 3.4e38, 3.4e38, gap))
@@ -156,16 +187,7 @@ def _row_kernel(
     else:
         base = top
     log = tl.where(is_empty, 0.0, log)
-    share = tl.exp(-log)
-    mass = tl.where(is_empty, 0.0, total * share)
-    # a row of NaN: the maximum of a device passes over it
-    tl.store(peak_to + at, tl.where((total != total) & (top < float("inf")), total, top), mask=inside)
-    tl.store(base_to + at, base, mask=inside)
-    tl.store(log_to + at, log, mask=inside)
-    tl.store(lse_to + at, lse, mask=inside)
-    tl.store(mass_to + at, mass, mask=inside)
-    # -sum p (score - top - log), of which both terms are positive
-    tl.store(entropy_to + at, tl.where(is_empty, 0.0, mass * log - slope * share), mask=inside)
+    return base, log, lse
 
 
 @triton.jit
@@ -208,19 +230,17 @@ def _column_kernel(
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """One program: what BLOCK keys receive of all queries of one head."""
-    runs = tl.cdiv(Lk, BLOCK)
-    head, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
-    b, h, j = head // Hq, head % Hq, run * BLOCK
+    head, b, h, run = place_of(tl.cdiv(Lk, BLOCK), Hq)
+    j = run * BLOCK
     q += b * q_sample + h * q_head
     k += b * k_sample + h // groups * k_head
     weight += h * D
     bias += b * bias_sample + h * bias_head
-    tiles += b * tile_sample + h * tile_head + run * tile_run
-    places += b * tile_sample + h * tile_head + run * tile_run
-    counts += b * count_sample + h * count_head + run * count_run
     bases += head * Lq
     logs += head * Lq
-    mixed, visited = tl.load(counts), tl.load(counts + 1)
+    tiles, places, mixed, visited = visited_tiles(
+        tiles, places, counts, b, h, run, tile_sample, tile_head, tile_run, count_sample, count_head, count_run
+    )
     held = j
     if HELD == "k":
         held = load_rows(k, j, Lk, k_row, k_feature, 0, D, BLOCK, WIDTH)

@@ -46,11 +46,13 @@ class TileTable(NamedTuple):
 def tile_table(call: Call, block: int) -> TileTable:
     """The table of a call's mask in tiles of block × block.
 
-    O(L) memory where the mask has O(L) mixed tiles. How many there are is read from the device, once for a mask whose
-    results are kept (`headwise.masks.derived`), and with each call for one whose tensors are on a GPU.
+    O(L) memory where the mask has O(L) mixed tiles. How many there are is read from the device, once for a mask, with
+    which the table is kept (`headwise.masks.derived`) until one of its tensors is changed in place.
     """
     mask, sizes, device = call.mask, call.sizes, call.q.device
-    key = ("tile table", *sizes, block, device)
+    # what one stream has made another may not read without waiting
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    key = ("tile table", *sizes, block, device, stream)
     if mask is None or 0 in sizes:
         return _all_full(sizes, block, device)
     if str(key) not in call.prepared:
@@ -59,6 +61,7 @@ def tile_table(call: Call, block: int) -> TileTable:
             key,
             lambda: _table(mask, sizes, block, device),
             keeps=lambda table: table.entries.numel() <= MOST_KEPT,
+            is_read=True,
         )
     table: TileTable = call.prepared[str(key)]
     return table

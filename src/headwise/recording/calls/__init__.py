@@ -13,6 +13,7 @@ from headwise.recording.calls.plan import Named, Plan, evaluated
 from headwise.recording.calls.probes import PRIMES
 from headwise.recording.calls.reading import Reading, read
 from headwise.recording.calls.roles import call_role, init_role
+from headwise.recording.calls.symbols import alike
 from headwise.recording.calls.trying import Tried
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Plan",
     "Reading",
     "Tried",
+    "alike",
     "call_role",
     "callee",
     "check_lengths",

@@ -81,11 +81,13 @@ class Bench:
         ways = [replace(what, is_ids=each) for each in is_ids]
         if tables > 1 and what.key and what.key not in what.optional:
             ways.insert(0, replace(what, is_ids=True, keys_are_ids=True))
+        # an input whose size is declared is given, in self-attention too
+        declared = tuple(name for name in (what.key, what.value) if name in self.wish.numbers.call)
         for way in ways:
             for more in extras(what):
                 for call in calls(
                     self.called, way, family, self.reading,
-                    is_cross=is_cross, sizes=sizes, extras=more,
+                    is_cross=is_cross, sizes=sizes, extras=(*more, *declared),
                 ):  # fmt: skip
                     layout = {} if family.layout in ("BLD", "BHLd", "BLd") else {"_layout": family.layout}
                     yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)

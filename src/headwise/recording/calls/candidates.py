@@ -215,7 +215,8 @@ def calls(
     for each in own:
         name = each.name
         if name in shapes and name:
-            if name in what.optional and name != what.query and not is_cross and not what.is_triple:
+            is_left_out = name in what.optional and name != what.query and name not in extras
+            if is_left_out and not is_cross and not what.is_triple:
                 continue
             shape = [sizes.get(axis, axis) for axis in shapes[name]]
             if PACKED.search(name) and "packed" in sizes:

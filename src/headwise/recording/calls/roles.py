@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import UserDict
 from collections.abc import Mapping
+from functools import lru_cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -79,11 +80,13 @@ CALL_PARTS = (
 )
 
 
+@lru_cache(maxsize=4096)
 def init_role(name: str) -> str:
     """What a parameter of a constructor is for; "": its name does not tell."""
     return _role(name, INIT_NAMES, INIT_PARTS)
 
 
+@lru_cache(maxsize=4096)
 def call_role(name: str) -> str:
     """What a parameter of a call is for; "": its name does not tell, as that of `x`."""
     if name in ("Q", "K", "V"):
