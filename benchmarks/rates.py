@@ -42,6 +42,8 @@ LENGTHS = ((12, 12), (32, 32), (100, 100), (250, 250), (600, 600), (1300, 1300),
 RULES: tuple[Rules, ...] = ({}, {"dropout": 0.2}, {"softcap": 30.0})
 # the largest call without such a rule, and with one
 MOST_PAIRS, MOST_PAIRS_RULED = 1 << 24, 1 << 22
+# the logarithm of the largest share of a time that a rate may explain, from nothing to all and more
+BOUNDS = (-30.0, 3.0)
 # how much a call counts for a backend that takes twice as long as the fastest, over one that is the fastest
 FAR = 0.3
 
@@ -76,7 +78,8 @@ def calls(dtype: torch.dtype) -> Iterator[tuple[Call, list[str]]]:
         for (name, mask), rules, has_backward in itertools.product(masks(Lk).items(), RULES, (False, True)):
             if rules and (is_rare or H * Lq * Lk > MOST_PAIRS_RULED or name in ("causal", "padding")):
                 continue
-            if is_rare and threads == 1:
+            # a call with dropout is priced with its backward pass
+            if (is_rare and threads == 1) or ("dropout" in rules and not has_backward):
                 continue
             torch.set_num_threads(threads)
             q, k, v = (torch.randn(1, heads, length, D).to(dtype).requires_grad_(has_backward)
@@ -119,10 +122,22 @@ def measured(dtype: torch.dtype) -> dict[str, Rows]:
     return found
 
 
-def fitted(rows: Rows) -> list[float]:
+def rates_of(by_way: dict[str, Rows]) -> dict[str, list[float]]:
+    """The rates of every way; a call of few queries takes at least what any call does, whatever its size."""
+    found = {way: fitted(rows) for way, rows in by_way.items() if not way.endswith(costs.FEW_QUERIES)}
+    few = {
+        way: fitted(rows, found[way.removesuffix(f" {costs.FEW_QUERIES}")][0])
+        for way, rows in by_way.items()
+        if way not in found
+    }
+    return dict(sorted((found | few).items()))
+
+
+def fitted(rows: Rows, once: float | None = None) -> list[float]:
     """The rates, none below 0, at which the logarithms of estimates are nearest to those of the times.
 
     A call counts by how near this backend is to its fastest one, and what is far off counts no more than linearly.
+    once: seconds of one call, None: to be found.
     """
     work = torch.tensor([row.work for row in rows], dtype=torch.float64)
     seconds = torch.tensor([row.seconds for row in rows], dtype=torch.float64)
@@ -130,22 +145,27 @@ def fitted(rows: Rows) -> list[float]:
     # each feature alone would take the whole time at a rate of 1
     scale = (work / seconds[:, None]).amax(dim=0)
     used = scale > 0
+    known = torch.zeros_like(seconds)
+    if once is not None:
+        used[0], known = False, once / seconds
     shares = work[:, used] / scale[used] / seconds[:, None]
     logs = torch.full((int(used.sum()),), -1.0, dtype=torch.float64, requires_grad=True)
     search = torch.optim.LBFGS([logs], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
 
     def loss() -> Tensor:
         search.zero_grad()
-        errors = (shares @ logs.exp()).log()
+        errors = (known + shares @ logs.clamp(*BOUNDS).exp()).log()
         total = (weights * F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=0.1)).sum()
         total.backward()
         return total
 
     search.step(loss)
     found = torch.zeros_like(scale)
-    found[used] = logs.detach().exp() / scale[used]
+    found[used] = logs.detach().clamp(*BOUNDS).exp() / scale[used]
     # what is nowhere a thousandth of the time is left out
     found[(work * found / seconds[:, None]).amax(dim=0) < 1e-3] = 0.0
+    if once is not None:
+        found[0] = once
     return [float(f"{rate:.4g}") for rate in found]
 
 
@@ -162,7 +182,7 @@ def main() -> None:
     for name, dtype in DTYPES.items():
         found = measured(dtype)
         kept = known["levels"].get(costs.level(), {}).get(name, {})
-        by_dtype[name] = {way: kept[way] if options.check else fitted(rows) for way, rows in sorted(found.items())}
+        by_dtype[name] = kept if options.check else rates_of(found)
         for way, rows in sorted(found.items()):
             ratios = sorted(costs.seconds_of(by_dtype[name][way], row.work) / row.seconds for row in rows)
             low, middle, high = statistics.quantiles(ratios, n=4)

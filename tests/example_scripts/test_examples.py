@@ -38,7 +38,7 @@ PROMISED = {
         r"^self-attention: \(2, 7, 512\) -> \(2, 7, 512\)\n",
         r"\nKVCache\(growing, seen=7\): largest difference (0|\de-0[78])\n",
         r"\ncross-attention: \(2, 7, 512\) -> \(2, 7, 512\), then \(2, 7, 512\)\n",
-        r"\nfunction: \(2, 8, 7, 64\), computed by:\nblockwise .*\nsdpa +runs\n",
+        r"\nfunction: \(2, 8, 7, 64\), computed by:\nblockwise .*\nsdpa +runs.*\n",
     ),
 }
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import headwise as hw
 from headwise.ops import blockwise, calibration, costs
@@ -20,6 +23,8 @@ WAYS = [
     for backend, rules, has_backward, has_few in itertools.product(
         costs.MEASURED, ("", "scores", "dropout"), (False, True), (False, True)
     )
+    # a call with dropout is priced with its backward pass
+    if has_backward or rules != "dropout" or backend == "sdpa"
 ]
 
 
@@ -118,15 +123,6 @@ def test_the_definition_is_not_compared_beyond_what_was_measured(monkeypatch: py
     assert set(hw.backends(q[:, :, :2048], k, k).seconds) == set(costs.MEASURED)
 
 
-def test_strips_of_no_mask_pay_from_the_fewest_pairs_on() -> None:
-    for (dtype, rules, is_differentiated), pairs in costs.FEWEST_PAIRS.items():
-        given = {"softcap": 3.0} if rules == "scores" else {"dropout": 0.5} if rules else {}
-        q = torch.zeros(1, 1, 1, 1, dtype=dtype, requires_grad=is_differentiated)
-        assert costs.fewest_pairs(checked(q, q, q, **given)) == pairs
-        assert pairs & (pairs - 1) == 0
-        assert 2 <= pairs <= 2 * costs.MOST_PAIRS
-
-
 class TestCalibration:
     """A machine that is not in the table."""
 
@@ -165,3 +161,52 @@ class TestCalibration:
         before = calibration.factors.cache_info().hits
         assert calibration.factors(torch.float32) is found
         assert calibration.factors.cache_info().hits == before + 1
+
+    def test_nothing_is_measured_where_a_mode_would_hear_it_or_drops_would_depend_on_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(calibration.VARIABLE, raising=False)
+        t = torch.zeros(1, 2, 600, 8)
+        with FlopCounterMode(display=False) as first:
+            hw.attention(t, t, t, mask=hw.window(keys=79))
+        with FlopCounterMode(display=False) as second:
+            hw.attention(t, t, t, mask=hw.window(keys=79))
+        assert first.get_total_flops() == second.get_total_flops()
+        with FakeTensorMode():
+            fake = torch.empty(1, 2, 600, 8)
+            assert hw.attention(fake, fake, fake, softcap=3.0).shape == t.shape
+        hw.attention(t, t, t, dropout=0.1)
+        assert calibration.factors.cache_info().currsize == 0
+        hw.attention(t, t, t, softcap=3.0)
+        assert calibration.factors.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize("L", [100, 300])
+@pytest.mark.parametrize("is_reentrant", [True, False])
+def test_a_checkpoint_drops_the_same_weights_twice(L: int, is_reentrant: bool) -> None:
+    q, k, v = (torch.randn(1, 8, L, 16, requires_grad=True) for _ in range(3))
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return hw.attention(q, k, v, dropout=0.2)
+
+    out = checkpoint(attend, q, k, v, use_reentrant=is_reentrant)
+    out.sum().backward()
+    assert v.grad is not None
+    # the outputs are linear in the values
+    assert (v.grad * v).sum().item() == pytest.approx(out.sum().item(), rel=1e-4, abs=1e-3)
+
+
+def test_an_exported_layer_takes_any_length() -> None:
+    L = torch.export.Dim("L", min=2, max=8192)
+    layer = hw.MultiHeadAttention(16, 2).eval()
+    program = torch.export.export(layer, (torch.randn(2, 9, 16),), dynamic_shapes={"query": {1: L}}, strict=False)
+    x = torch.randn(2, 1500, 16)
+    assert 2 * 2 * 1500**2 > costs.MOST_WEIGHTS
+    assert torch.allclose(program.module()(x), layer(x), atol=1e-5)
+
+
+def test_torch_without_onednn_multiplies_no_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    costs.level.cache_clear()
+    assert "bf16" not in costs.level()
+    costs.level.cache_clear()

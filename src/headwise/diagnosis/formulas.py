@@ -58,10 +58,11 @@ def _wanted(seen: Observation) -> float:
 
 
 def _before(seen: Observation) -> list[float]:
-    """By what queries and keys were multiplied before they met."""
+    """By what queries and keys were multiplied before they met, or by the product that they met in."""
     path = [*seen.attention.path, seen.attention.context]
     factors = () if seen.scale is None else seen.scale.factors
-    return [each.value for each in factors if all(each.entry is not one for one in path)]
+    scores = seen.attention.scores
+    return [each.value for each in factors if each.entry is scores or all(each.entry is not one for one in path)]
 
 
 def is_scaled_otherwise(seen: Observation) -> bool:

@@ -86,10 +86,14 @@ def choose(call: Call, name: str) -> Backend:
 def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
     """The backend that "auto" takes, and the estimates by which it does: the first able one where there are none."""
     able = [backend for backend in TABLE if not backend.passed_over(call)]
+    # an open length must not be compared: the program would be one for short lengths only
+    is_known = call.q.is_cpu and call.weight is None and (call.q.dtype in costs.DTYPES or call.q.dtype is torch.float64)
+    if len(able) == 1 or torch.compiler.is_compiling() or torch.compiler.is_exporting() or not is_known:
+        return able[0], {}
     # the definition holds every weight: it is measured up to a size only, and comes last beyond
     if len(able) > 1 and math.prod(call.sizes) > costs.MOST_WEIGHTS:
         able = [backend for backend in able if backend.name != "reference"]
-    if len(able) == 1 or torch.compiler.is_compiling() or not call.q.is_cpu or call.weight is not None:
+    if len(able) == 1:
         return able[0], {}
     seconds: dict[str, float] = {}
     for backend in reversed(able):

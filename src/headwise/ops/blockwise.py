@@ -39,9 +39,8 @@ def why_slower(call: Call) -> str:
         return "an exported program is to run where headwise is not"
     if transformed(call):
         return "a transform is computed by the definition anyway"
-    is_known = not torch.compiler.is_compiling() and call.weight is None
-    if not is_known and math.prod(call.sizes) < costs.fewest_pairs(call):
-        return "the call is too small for strips to pay, or has nothing that they gain from"
+    if torch.compiler.is_compiling():
+        return "while compiling sizes are open and no mask is read: strips run where they are named"
     if not costs.rules_of(call) and type(call.mask) is Allowed and 4 * call.mask.t.numel() > math.prod(call.sizes):
         return "to look for empty tiles in so large a mask would cost what it gains"
     return ""
@@ -69,20 +68,25 @@ def outputs(call: Call, drops: Drops | None) -> Tensor:
     return forward(call, drops)[0]
 
 
-def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Outputs (B, Hq, Lq, Dv) and, where it is wanted, lse (B, Hq, Lq), without their graph."""
+def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """Outputs (B, Hq, Lq, Dv) and, where it is wanted, what backward is given of it, without their graph.
+
+    Which is the outputs in the dtype of the products, whose rounding would show in the gradients, and lse (B, Hq, Lq).
+    """
     with torch.no_grad():
         room = Workspace.of(call, strips_of(call), is_dropped=drops is not None)
         B, Hq, Lq, _ = call.q.shape
         # rows in no strip see nothing
         is_covered = sum(math.prod(strip.shape[:2]) for strip in strips_of(call)) == B * Hq * Lq
-        out = (call.q.new_empty if is_covered else call.q.new_zeros)(B, Hq, Lq, call.v.shape[-1])
+        out = (torch.empty if is_covered else torch.zeros)(
+            B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
+        )
         lse = _lse_of_nothing(call) if with_lse else None
         grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
         grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
         for number, strip in enumerate(strips_of(call)):
             kernel.forward(room, drops, number, strip, grouped, grouped_lse)
-    return out, lse
+        return out.to(call.q.dtype), None if lse is None else (out, lse)
 
 
 def backward(
@@ -142,14 +146,16 @@ class Tiled(torch.autograd.Function):
         ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
         ctx.rules["prepared"] = {"strips": strips_of(call)}
         ctx.drops, ctx.versions = drops, versions(call.mask)
-        out, lse = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
-        ctx.save_for_backward(*tensors, *(() if lse is None else (out, lse)))
+        out, made = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
+        ctx.save_for_backward(*tensors, *(made or ()))
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         check_unchanged(ctx.versions)
-        given, made = dict(zip(TENSORS, ctx.saved_tensors, strict=False)), ctx.saved_tensors[len(TENSORS) :]
+        # a checkpoint unpacks what was saved once
+        saved = ctx.saved_tensors
+        given, made = dict(zip(TENSORS, saved, strict=False)), saved[len(TENSORS) :]
         wanted = [name for name, needed in zip(TENSORS, ctx.needs_input_grad[2:], strict=True) if needed]
         with torch.autocast("cpu", enabled=False):
             if torch.is_grad_enabled():

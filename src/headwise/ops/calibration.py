@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
 from functools import lru_cache
 
@@ -17,34 +19,45 @@ VARIABLE = "HEADWISE_CALIBRATION"
 # smaller calls are not worth it
 FEWEST_PAIRS = 1 << 19
 # of the call that is timed, and how long all rounds of it may take together
-HEADS, LENGTH, WIDTH, SECONDS = 4, 256, 64, 0.06
+HEADS, LENGTH, WIDTH, SECONDS, ROUNDS = 4, 256, 64, 0.06, 5
+
+
+_lock = threading.Lock()
 
 
 def factor(backend: str, call: Call) -> float:
-    """What the estimates of a backend are multiplied by here: 1.0 where the table has this machine."""
+    """What the estimates of a backend are multiplied by here: 1.0 where the table has this machine.
+
+    1.0 also where a mode listens to what is computed, or torch's kernels are switched off; and with dropout, whose
+    drops would depend on a measurement.
+    """
     is_wanted = costs.level() not in costs.table() and os.environ.get(VARIABLE) != "0"
-    if not is_wanted or call.sizes.B * call.sizes.H * call.sizes.Lq * call.sizes.Lk < FEWEST_PAIRS:
+    if not is_wanted or call.dropout or math.prod(call.sizes) < FEWEST_PAIRS:
         return 1.0
-    return factors(call.q.dtype)[backend]
+    if (
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or not torch._C._get_flash_sdp_enabled()
+        or torch.are_deterministic_algorithms_enabled()
+    ):
+        return 1.0
+    with _lock:
+        return factors(call.q.dtype)[backend]
 
 
 @lru_cache(maxsize=8)
 def factors(dtype: torch.dtype) -> dict[str, float]:
     """By backend, how many times as long as estimated a call takes; the shortest of a few rounds, each in turn."""
     # values do not change what is computed
-    t = torch.zeros(1, HEADS, LENGTH, WIDTH, dtype=dtype)
-    ways = {"blockwise": blockwise.run, "sdpa": sdpa.run, "reference": reference.run}
-    least = dict.fromkeys(ways, float("inf"))
+    t = torch.zeros(1, HEADS, LENGTH, WIDTH, dtype=dtype, device="cpu")
     mask = causal() & window(before=LENGTH // 8)
+    ways = {"blockwise": blockwise.run, "sdpa": sdpa.run, "reference": reference.run}
+    least = dict.fromkeys(ways, math.inf)
     start = time.perf_counter()
-    with torch.no_grad():
-        estimates = {}
-        for name in ways:
-            call = Call(t, t, t, mask=mask)
-            total = blockwise.strips_of(call).total if name == "blockwise" else None
-            estimates[name] = costs.estimate(name, call, total)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        strips = blockwise.strips_of(Call(t, t, t, mask=mask)).total
         # the first round warms up
-        for number in range(5):
+        for number in range(ROUNDS):
             for name, run in ways.items():
                 before = time.perf_counter()
                 run(Call(t, t, t, mask=mask))
@@ -52,4 +65,7 @@ def factors(dtype: torch.dtype) -> dict[str, float]:
                     least[name] = min(least[name], time.perf_counter() - before)
             if number and time.perf_counter() - start > SECONDS:
                 break
-    return {name: least[name] / estimates[name] for name in ways}
+        call = Call(t, t, t, mask=mask)
+        return {
+            name: least[name] / costs.estimate(name, call, strips if name == "blockwise" else None) for name in ways
+        }

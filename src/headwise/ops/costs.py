@@ -14,7 +14,7 @@ import torch
 from headwise.masks.leaves import Causal
 from headwise.ops.call import Call
 from headwise.ops.strips import Total
-from headwise.ops.workspace import fits_torch
+from headwise.ops.workspace import fits_torch, multiplies_bfloat16
 
 # what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
 FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
@@ -22,15 +22,15 @@ FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked p
 # and skips keys in blocks of so many
 ROWS, COLUMNS = ((768, 256), (192, 64), (0, 32)), 512
 # a call with so many times as many keys as queries has rates of its own
-FEW = 4
+FEW, FEW_QUERIES = 4, "of few queries"
 # torch's operations number by number take another thread for each so many
 GRAIN = 1 << 15
+# the dtypes that have rates, by their names in the table
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 # the backends that have rates
 MEASURED = ("blockwise", "sdpa", "reference")
 # up to so many weights, 16 MiB in float32, the definition may be the fastest
 MOST_WEIGHTS = 1 << 22
-# the heads and the width of the calls of which `fewest_pairs` is told
-HEADS, WIDTH, MOST_PAIRS = 8, 64, 1 << 26
 
 Work = tuple[float, float, float, float, float, float, float]
 # seconds of one of each feature, by way
@@ -40,8 +40,9 @@ Rates = dict[str, Sequence[float]]
 @lru_cache(maxsize=1)
 def level() -> str:
     """The vectors that torch's kernels use here, and whether it multiplies bfloat16 as such: a key of the table."""
-    words: list[str] = [platform.machine().lower(), torch.backends.cpu.get_cpu_capability().lower()]
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    family = platform.machine().lower().replace("amd64", "x86_64")
+    words = [family, torch.backends.cpu.get_cpu_capability().lower()]
+    if multiplies_bfloat16():
         words.append("amx" if torch.cpu._is_amx_tile_supported() else "bf16")
     return " ".join(words)
 
@@ -69,8 +70,8 @@ def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
     found = table()[nearest()]
     # float64 was not measured; every part of it takes twice as long
     if dtype is torch.float64:
-        return [2.0 * rate for rate in found["float32"][way]]
-    return found[str(dtype).removeprefix("torch.")][way]
+        return [2.0 * rate for rate in found[DTYPES[torch.float32]][way]]
+    return found[DTYPES[dtype]][way]
 
 
 def rules_of(call: Call) -> str:
@@ -83,7 +84,8 @@ def rules_of(call: Call) -> str:
 
 def way_of(backend: str, call: Call) -> str:
     """Which rates a backend has for a call: those of its kernel and rules, with the derivative or without."""
-    is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
+    # a checkpoint runs a call without a graph and again with one: both must take the backend whose drops are the same
+    is_differentiated = call.dropout > 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors))
     rules = "" if backend == "sdpa" else rules_of(call)
     return way(backend, rules, is_differentiated=is_differentiated, has_few_queries=is_read_once(call))
 
@@ -91,7 +93,7 @@ def way_of(backend: str, call: Call) -> str:
 def way(backend: str, rules: str, *, is_differentiated: bool, has_few_queries: bool = False) -> str:
     """The name under which the table has rates."""
     direction = "forward and backward" if is_differentiated else "forward"
-    return " ".join(filter(None, (backend, rules, direction, "of few queries" if has_few_queries else "")))
+    return " ".join(filter(None, (backend, rules, direction, FEW_QUERIES if has_few_queries else "")))
 
 
 def is_read_once(call: Call) -> bool:
@@ -142,33 +144,3 @@ def causal_pairs(Lq: int, Lk: int) -> int:
         min(rows, Lq - start) * min(Lk, math.ceil(min(start + rows, Lk) / COLUMNS) * COLUMNS)
         for start in range(0, Lq, rows)
     )
-
-
-def fewest_pairs(call: Call) -> int:
-    """From how many pairs on strips are faster than all else where the mask hides nothing, in plain numbers."""
-    is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
-    return FEWEST_PAIRS[call.q.dtype, rules_of(call), is_differentiated]
-
-
-def _fewest_pairs(dtype: torch.dtype, rules: str, is_differentiated: bool) -> int:
-    def seconds(backend: str, pairs: int) -> float:
-        rows = math.sqrt(HEADS * pairs)
-        work = (1.0, float(backend == "blockwise"), 3.0 * WIDTH * rows, rows, 2.0 * WIDTH * pairs, float(pairs), 0.0)
-        return seconds_of(rates(dtype, way(backend, rules, is_differentiated=is_differentiated)), work)
-
-    pairs = MOST_PAIRS
-    while pairs > 1:
-        rivals = [*(["reference"] if pairs <= MOST_WEIGHTS else []), *([] if rules else ["sdpa"])]
-        if any(seconds(rival, pairs) < seconds("blockwise", pairs) for rival in rivals):
-            break
-        pairs //= 2
-    return 2 * pairs
-
-
-# read while compiling too, where a table can be looked up and nothing be computed
-FEWEST_PAIRS = {
-    (dtype, rules, is_differentiated): _fewest_pairs(dtype, rules, is_differentiated)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    for rules in ("", "scores", "dropout")
-    for is_differentiated in (False, True)
-}

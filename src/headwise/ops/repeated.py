@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from headwise.masks import Mask
-from headwise.masks.derived import table
+from headwise.masks.derived import room, table
 from headwise.ops import sdpa
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
@@ -120,9 +120,10 @@ def remember(call: Call, key: Hashable, chosen: Backend) -> None:
             has_tail = call.k.shape[2] % sdpa.VECTOR > 0
             repeated = RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_tail)
     if call.mask is None:
-        if len(_without_mask) >= MOST_CALLS:
-            _without_mask.pop(next(iter(_without_mask)), None)
-        _without_mask[key] = repeated
+        with room.lock:
+            if len(_without_mask) >= MOST_CALLS:
+                _without_mask.pop(next(iter(_without_mask)), None)
+            _without_mask[key] = repeated
     elif (kept := table(call.mask)) is not None:
         kept.add(key, repeated, size)
 

@@ -165,8 +165,10 @@ class TwiceDifferentiable(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return gradients[0], None, None, None, None
         check_unchanged(ctx.versions)
-        needed = [t.requires_grad for t in ctx.saved_tensors]
-        return None, *_by_definition(ctx.saved_tensors, needed, ctx.rules, gradients[0]), None
+        # a checkpoint unpacks what was saved once
+        saved = ctx.saved_tensors
+        needed = [t.requires_grad for t in saved]
+        return None, *_by_definition(saved, needed, ctx.rules, gradients[0]), None
 
 
 def _kernel(call: Call) -> Kernel:

@@ -142,9 +142,14 @@ def product_dtype(call: Call) -> torch.dtype:
     float16 products of torch 2.13 on a CPU without float16 instructions are 17 times slower than float32's.
     """
     dtype = call.q.dtype
-    if call.weight is None and dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if call.weight is None and dtype is torch.bfloat16 and multiplies_bfloat16():
         return dtype
     return torch.promote_types(dtype, torch.float32)
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this machine, and torch as it is built for it, multiplies bfloat16 as such."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def fits_torch(call: Call, *, is_dropped: bool) -> bool:
@@ -166,7 +171,7 @@ def _oddities(bias: Tensor | None) -> tuple[bool, bool]:
 
 def _is_finite(t: Tensor) -> bool:
     """Whether a tensor holds no NaN and no inf; False too where its sum overflows."""
-    return math.isfinite(float(t.sum()))
+    return math.isfinite(float(t.sum(dtype=torch.float32 if t.dtype is torch.float16 else None)))
 
 
 def _without_noise(call: Call) -> tuple[Tensor, Tensor]:

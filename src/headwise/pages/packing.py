@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwise.pages.carrying import NOTHING, Carried, bytes_needed, carry, fitting_block, read
 from headwise.pages.document import as_base64, as_json, shell_bytes
-from headwise.wording import LANGUAGES, refusal
+from headwise.wording import refusal
 
 if TYPE_CHECKING:
     from headwise.pages.models import Progress
@@ -67,7 +67,7 @@ def _plan(page: Page, max_mb: float) -> tuple[tuple[int, ...], tuple[int, ...], 
     """
     max_mb = min(max_mb, MOST_MB)
     shapes = [tuple(layer.made.shape) for layer in page.layers]
-    spoken = 2 * len(as_json(page.to_dict()).encode()) + sum(len(as_json(t).encode()) for t in LANGUAGES.values())
+    spoken = 2 * len(as_json(page.to_dict()).encode()) + len(as_json(page.words()).encode())
     fixed = shell_bytes() + spoken + 20_000
 
     def room(count: int) -> int:

@@ -87,8 +87,6 @@ class Page:
 
         progress: is told of each layer.
         """
-        from headwise.wording import english_page
-
         if not isinstance(max_mb, int | float) or not max_mb > 0:
             raise ArgumentError(f"max_mb must be more than 0, since a page has bytes; got {max_mb!r}")
         data = self._packed(max_mb, progress if progress is not None else silent)
@@ -98,10 +96,15 @@ class Page:
             "steps": self._steps(),
             "colours": {"light": scale_bytes(deep()), "dark": scale_bytes(bright())},
         }
-        keys = tuple(key for key in english_page.PAGE if key.startswith("page."))
-        words = {lang: {key: table[key] for key in keys} for lang, table in LANGUAGES.items()}
         first, rest = (data.first, data.rest) if data is not None else ({}, {})
-        return document(lang=self.lang, title=self.title, header=header, words=words, first=first, rest=rest)
+        return document(lang=self.lang, title=self.title, header=header, words=self.words(), first=first, rest=rest)
+
+    def words(self) -> dict[str, dict[str, str]]:
+        """What its script may say: the sentence of each key, by language."""
+        from headwise.wording import english_page
+
+        keys = tuple(key for key in english_page.PAGE if key.startswith("page."))
+        return {lang: {key: table[key] for key in keys} for lang, table in LANGUAGES.items()}
 
     def _packed(self, max_mb: float, tell: Progress) -> Packed | None:
         """The numbers of the maps; None of a page of steps alone, which is made without torch."""
