@@ -93,7 +93,7 @@ def test_8192_tokens_open_without_freezing(open_page, tmp_path):
 
 def test_a_page_that_cannot_be_small_enough_says_what_to_leave_out(tmp_path):
     maps = {f"layer.{n}": a_map(H=9, Lq=64, Lk=64, D=4, seed=n) for n in range(4)}
-    with pytest.raises(Refusal, match=r"may have 0\.1 million bytes, but its 4 layers need 0\.4 .* --max-mb") as caught:
+    with pytest.raises(Refusal, match=r"may have 0\.1 million bytes, but its 4 layers need 0\.3 .* --max-mb") as caught:
         a_page(maps).save(tmp_path / "page.html", max_mb=0.1)
     assert "0.1" in caught.value.said("zh")
     assert list(tmp_path.iterdir()) == []
