@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise as hw
-from headwise.ops import blockwise, calibration, costs
+from headwise.ops import blockwise, calibration, costs, repeated
 from headwise.ops.backends import choose
 from headwise.ops.call import Call, checked
 from headwise.ops.strips import Total
@@ -127,14 +127,20 @@ class TestCalibration:
     """A machine that is not in the table."""
 
     @pytest.fixture(autouse=True)
-    def unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        calibration.factors.cache_clear()
-        monkeypatch.setattr(costs, "level", lambda: "riscv64 default")
+    def unknown(self) -> Iterator[None]:
+        # what was read at another level, and what was chosen by it, must not outlive the test
+        kept = calibration.factors, costs.nearest, costs.rates
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(costs, "level", lambda: "riscv64 default")
+            patch.setattr(repeated, "_without_mask", {})
+            for each in kept:
+                each.cache_clear()
+            yield
+        for each in kept:
+            each.cache_clear()
 
     def test_it_reads_the_nearest_rates(self) -> None:
-        costs.nearest.cache_clear()
         assert costs.nearest() == "x86_64 avx2"
-        costs.nearest.cache_clear()
 
     def test_large_calls_are_measured_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(calibration.VARIABLE, raising=False)
