@@ -93,7 +93,7 @@ def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
     if len(able) == 1 or torch.compiler.is_compiling() or torch.compiler.is_exporting() or not is_known:
         return able[0], {}
     # the definition holds every weight: it is measured up to a size only, and comes last beyond
-    if len(able) > 1 and math.prod(call.sizes) > costs.MOST_WEIGHTS:
+    if math.prod(call.sizes) > costs.MOST_WEIGHTS:
         able = [backend for backend in able if backend.name != "reference"]
     if len(able) == 1:
         return able[0], {}
@@ -112,8 +112,9 @@ def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
 
 def report(call: Call, name: str = "auto") -> Choice:
     """What `choose` would say of every backend."""
-    chosen = choose(call, name)
-    _, seconds = fastest(call)
+    chosen, seconds = fastest(call)
+    if name != "auto":
+        chosen = choose(call, name)
     reasons = {}
     for backend in TABLE:
         reason = backend.passed_over(call)

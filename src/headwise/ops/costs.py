@@ -107,7 +107,7 @@ def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
     pairs, masked, count = float(B * Hq * Lq * Lk), 0.0, 0.0
     threads = torch.get_num_threads()
     # all but strips copy keys for each head that shares them
-    numbers = float(call.q.numel() + (1 if strips else call.groups) * (call.k.numel() + call.v.numel()))
+    numbers = float(call.q.numel() + (call.groups if strips is None else 1) * (call.k.numel() + call.v.numel()))
     if strips is not None:
         # torch's kernel adds the mask of a strip to all of its scores
         is_fused = fits_torch(call, is_dropped=call.dropout > 0)

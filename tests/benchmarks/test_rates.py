@@ -1,0 +1,34 @@
+"""The fit gives back the rates that times were made of, and every call of the grid has a way and work."""
+
+import pytest
+import torch
+
+from benchmarks import rates
+from benchmarks.rates import Row, calls, fitted, rates_of
+from headwise.ops import costs
+
+
+def rows_of(known, few=1.0):
+    """Times of many works that follow these rates exactly."""
+    draw = torch.Generator().manual_seed(0)
+    works = [(1.0, *(10 ** torch.empty(6).uniform_(1, 7, generator=draw)).tolist()) for _ in range(60)]
+    return [Row(work, few * costs.seconds_of(known, work), 1.0) for work in works]
+
+
+def test_the_fit_gives_back_what_times_were_made_of():
+    known = [3e-5, 2e-9, 1e-10, 4e-9, 2e-11, 7e-10, 5e-10]
+    rows = rows_of(known)
+    for row in rows:
+        assert costs.seconds_of(fitted(rows), row.work) == pytest.approx(row.seconds, rel=0.02)
+
+
+def test_a_call_of_few_queries_costs_what_any_call_does_once():
+    known = [3e-5, 0.0, 1e-10, 4e-9, 2e-11, 7e-10, 5e-10]
+    found = rates_of({"sdpa forward": rows_of(known), f"sdpa forward {costs.FEW_QUERIES}": rows_of(known, few=2.0)})
+    assert found[f"sdpa forward {costs.FEW_QUERIES}"][0] == found["sdpa forward"][0] > 0
+
+
+def test_every_way_of_the_table_is_measured(monkeypatch):
+    monkeypatch.setattr(rates, "LENGTHS", ((3, 3), (2, 11)))
+    found = {costs.way_of(name, call) for call, names in calls(torch.float32) for name in names}
+    assert found == set(costs.table()["x86_64 avx2"]["float32"])
