@@ -1,0 +1,190 @@
+"""Exchange: parts of tensors that ranks need of each other, moved by one all-to-all, and their gradients moved back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch import Tensor
+
+from headwise.distributed.index import Place, add, put, size_of, take
+
+
+@dataclass(slots=True, eq=False)
+class Traffic:
+    """What a rank has sent to other ranks: bytes, and in how many messages; what it keeps for itself is not counted."""
+
+    bytes: int = 0
+    messages: int = 0
+
+
+_counter: ContextVar[Traffic | None] = ContextVar("traffic", default=None)
+
+
+@contextmanager
+def counted() -> Iterator[Traffic]:
+    """Count what this rank sends in the calls made here, their backward passes included, whenever these run.
+
+    >>> with counted() as traffic:
+    ...     pass
+    >>> traffic.bytes
+    0
+    """
+    traffic = Traffic()
+    token = _counter.set(traffic)
+    try:
+        yield traffic
+    finally:
+        _counter.reset(token)
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """How one tensor (B, H, L, D) is sent, and what is received in its place.
+
+    sends: for each rank, the heads and columns that it is sent. places: for each rank, where what comes from it stands
+    in the received tensor, of `heads` heads and `columns` columns. Each place of that is filled by one rank.
+    """
+
+    sends: tuple[Place, ...]
+    places: tuple[Place, ...]
+    heads: int
+    columns: int
+
+
+# which tensor, and what of its heads and columns
+Cut = tuple[int, Place]
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """One all-to-all of a group: the parcels, one a tensor, and what is wanted of the tensors received.
+
+    cuts: the outputs of `exchange`. rank: this rank in the group. is_quiet: no rank sends anything to another, on which
+    all ranks must agree, since then nothing is called.
+    """
+
+    parcels: tuple[Parcel, ...]
+    cuts: tuple[Cut, ...]
+    rank: int
+    group: dist.ProcessGroup
+    is_quiet: bool = False
+
+
+def exchange(route: Route, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The cuts of a route, from tensors (B, H, L, D) of one dtype, one a parcel, differentiable as often as wanted.
+
+    Gradients of several cuts of one place are summed up, and travel, in float32 where the tensors are halves; they are
+    rounded once. All ranks of the group must call it, forward and backward, in the same order.
+    """
+    found: tuple[Tensor, ...] = Exchange.apply(route, _counter.get(), *tensors)  # type: ignore[no-untyped-call]
+    return found
+
+
+class Exchange(torch.autograd.Function):
+    """The all-to-all of a route; its backward pass is the same all-to-all, reversed."""
+
+    @staticmethod
+    def forward(ctx: Any, route: Route, traffic: Traffic | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.route, ctx.traffic = route, traffic
+        ctx.shapes, ctx.dtype = [tuple(t.shape) for t in tensors], tensors[0].dtype
+        sends = [[take(t, parcel.sends[to]) for to in _ranks(route)] for t, parcel in _each(tensors, route)]
+        sizes = [_sizes(t.shape, parcel.places) for t, parcel in _each(tensors, route)]
+        came = moved(route, sends, sizes, traffic)
+        whole = []
+        for (t, parcel), parts in zip(_each(tensors, route), came, strict=True):
+            into = t.new_empty(t.shape[0], parcel.heads, parcel.columns, t.shape[3])
+            for place, part in zip(parcel.places, parts, strict=True):
+                put(into, place, part)
+            whole.append(into)
+        # a tensor wanted whole is its own cut; two views of one tensor would be one output to autograd
+        return tuple(take(whole[number], at) for number, at in route.cuts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        route: Route = ctx.route
+        wide = torch.promote_types(ctx.dtype, torch.float32)
+        wanted = ctx.needs_input_grad[2:]
+        totals = [
+            gradients[0].new_zeros((shape[0], parcel.heads, parcel.columns, shape[3]), dtype=wide)
+            for shape, parcel in zip(ctx.shapes, route.parcels, strict=True)
+        ]
+        for (number, at), gradient in zip(route.cuts, gradients, strict=True):
+            if wanted[number]:
+                add(totals[number], at, gradient.to(wide))
+        numbers = [number for number, needed in enumerate(wanted) if needed]
+        sends = [[take(totals[n], at) for at in route.parcels[n].places] for n in numbers]
+        sizes = [_sizes(ctx.shapes[n], route.parcels[n].sends) for n in numbers]
+        came = moved(route, sends, sizes, ctx.traffic)
+        found: list[Tensor | None] = [None] * len(wanted)
+        for number, parts in zip(numbers, came, strict=True):
+            mine = gradients[0].new_zeros(ctx.shapes[number], dtype=wide)
+            for at, part in zip(route.parcels[number].sends, parts, strict=True):
+                add(mine, at, part)
+            found[number] = mine.to(ctx.dtype)
+        return None, None, *found
+
+
+def moved(
+    route: Route,
+    sends: Sequence[Sequence[Tensor]],
+    sizes: Sequence[Sequence[tuple[int, ...]]],
+    traffic: Traffic | None,
+) -> list[list[Tensor]]:
+    """Of each tensor, what each rank sends here, in the sizes given; this rank's own part is handed on as it is.
+
+    sends: of each tensor, what each rank is sent. All tensors go in one all-to-all.
+    """
+    if route.is_quiet:
+        # of others there is nothing, in every size
+        return [
+            [part if r == route.rank else part.new_empty(size) for r, size in enumerate(of)]
+            for (part, of) in ((parts[route.rank], of) for parts, of in zip(sends, sizes, strict=True))
+        ]
+    others = [r for r in _ranks(route) if r != route.rank]
+    flat = [parts[r].reshape(-1) for r in others for parts in sends]
+    ins = [sum(parts[r].numel() for parts in sends) if r != route.rank else 0 for r in _ranks(route)]
+    outs = [sum(_count(of[r]) for of in sizes) if r != route.rank else 0 for r in _ranks(route)]
+    got = all_to_all(torch.cat(flat) if len(flat) > 1 else flat[0], outs, ins, route.group, traffic)
+    pieces = iter(got.split([_count(of[r]) for r in others for of in sizes]))
+    came = [[parts[route.rank]] * len(parts) for parts in sends]
+    for r in others:
+        for number, of in enumerate(sizes):
+            came[number][r] = next(pieces).view(of[r])
+    return came
+
+
+def all_to_all(
+    flat: Tensor, outs: list[int], ins: list[int], group: dist.ProcessGroup, traffic: Traffic | None
+) -> Tensor:
+    """What the ranks of a group send here, `outs` numbers each, from flat (sum(ins),), of which each takes `ins`."""
+    if traffic is not None:
+        traffic.bytes += sum(ins) * flat.element_size()
+        traffic.messages += sum(n > 0 for n in ins)
+    return collectives.wait_tensor(collectives.all_to_all_single(flat.contiguous(), outs, ins, group))
+
+
+def _ranks(route: Route) -> range:
+    return range(len(route.parcels[0].sends))
+
+
+def _each(tensors: Sequence[Tensor], route: Route) -> Iterator[tuple[Tensor, Parcel]]:
+    return zip(tensors, route.parcels, strict=True)
+
+
+def _sizes(shape: Sequence[int], places: Sequence[Place]) -> list[tuple[int, ...]]:
+    """The sizes of what stands at each place, in a tensor of B batch elements and D features."""
+    return [(shape[0], size_of(heads), size_of(columns), shape[3]) for heads, columns in places]
+
+
+def _count(size: tuple[int, ...]) -> int:
+    total = 1
+    for n in size:
+        total *= n
+    return total

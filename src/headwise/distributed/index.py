@@ -1,0 +1,71 @@
+"""Index: some heads and columns of a tensor (B, H, L, ...), as slices wherever they are neighbours."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# neighbours from start to stop, or int64 (n,), each once
+Index = slice | Tensor
+# heads and columns; one of them at most is a tensor
+Place = tuple[Index, Index]
+
+
+def compact(index: Tensor) -> Index:
+    """An ascending index of int64 (n,) as a slice, where it names neighbours."""
+    n = index.shape[0]
+    if n == 0:
+        return slice(0, 0)
+    first, last = int(index[0]), int(index[-1])
+    return slice(first, last + 1) if last - first == n - 1 else index
+
+
+def runs(index: Tensor) -> tuple[slice, ...]:
+    """Where in an ascending index neighbours stand together: slices of the index itself.
+
+    >>> runs(torch.tensor([0, 1, 2, 7, 8]))
+    (slice(0, 3, None), slice(3, 5, None))
+    """
+    if index.shape[0] == 0:
+        return ()
+    breaks = ((index[1:] - index[:-1]) != 1).nonzero()[:, 0] + 1
+    bounds = [0, *breaks.tolist(), index.shape[0]]
+    return tuple(slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False))
+
+
+def size_of(index: Index) -> int:
+    """How many entries an index names."""
+    return index.stop - index.start if isinstance(index, slice) else index.shape[0]
+
+
+def take(t: Tensor, at: Place) -> Tensor:
+    """The heads and columns of t (B, H, L, ...); a view where both are slices."""
+    heads, columns = at
+    t = t[:, heads] if isinstance(heads, slice) else t.index_select(1, heads)
+    return t[:, :, columns] if isinstance(columns, slice) else t.index_select(2, columns)
+
+
+def put(into: Tensor, at: Place, values: Tensor) -> None:
+    """Write values (B, heads, columns, ...) at a place of `into`."""
+    heads, columns = at
+    if isinstance(heads, slice) and isinstance(columns, slice):
+        into[:, heads, columns] = values
+    elif isinstance(heads, slice):
+        into[:, heads].index_copy_(2, _tensor(columns), values)
+    else:
+        into[:, :, columns].index_copy_(1, heads, values)
+
+
+def add(into: Tensor, at: Place, values: Tensor) -> None:
+    """Add values (B, heads, columns, ...) at a place of `into`; a head or column may be named more than once."""
+    heads, columns = at
+    if isinstance(heads, slice) and isinstance(columns, slice):
+        into[:, heads, columns] += values
+    elif isinstance(heads, slice):
+        into[:, heads].index_add_(2, _tensor(columns), values)
+    else:
+        into[:, :, columns].index_add_(1, heads, values)
+
+
+def _tensor(index: Index) -> Tensor:
+    return torch.arange(index.start, index.stop) if isinstance(index, slice) else index

@@ -1,0 +1,30 @@
+"""Kept: what is planned for a mask on a layout, once, for as long as the mask and the layout live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from headwise.distributed.layouts import Layout
+from headwise.distributed.spread import Spread
+from headwise.masks import Mask
+from headwise.masks.derived import derived
+
+T = TypeVar("T")
+
+# of calls without a mask
+_of_no_mask: WeakKeyDictionary[Layout, dict[Hashable, object]] = WeakKeyDictionary()
+
+
+def planned(mask: Mask | None, spread: Spread, key: Hashable, make: Callable[[], T]) -> T:
+    """make(), or what it gave before for this mask, layout, rank and key."""
+    layout, full = spread.layout, ("planned", id(spread.layout), spread.rank, key)
+    if mask is None:
+        known = _of_no_mask.setdefault(layout, {})
+        if full not in known:
+            known[full] = make()
+        plan: T = known[full]  # type: ignore[assignment]  # kept under the key of what made it
+        return plan
+    # with the layout, so that no other takes its id
+    return derived(mask, full, lambda: (make(), layout))[0]
