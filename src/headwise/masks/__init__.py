@@ -18,6 +18,7 @@ from headwise.masks.conversions import (
 from headwise.masks.flex import from_flex, to_flex
 from headwise.masks.mask import Mask
 from headwise.masks.patterns import allowed, as_mask, causal, documents, keys, lengths, prefix, rule, window
+from headwise.masks.picked import picked
 
 __all__ = [
     "Mask",
@@ -33,6 +34,7 @@ __all__ = [
     "from_valid_lens",
     "keys",
     "lengths",
+    "picked",
     "prefix",
     "rule",
     "to_additive",

@@ -185,10 +185,9 @@ class Allowed(Mask):
         return at.pairs(self._four)
 
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
-        sizes = tiles.grid.sizes
-        if tiles.grid.order is not None:
+        if not tiles.grid.is_in_order:
             return tiles.evaluate(self.allows)
-        dense = self._four.expand(*self._four.shape[:2], sizes.Lq, sizes.Lk)
+        dense = self._four.expand(*self._four.shape[:2], *tiles.grid.lengths)
         some = reduce_any(reduce_any(dense, 3, tiles.block[1]), 2, tiles.block[0])
         return some, reduce_all(reduce_all(dense, 3, tiles.block[1]), 2, tiles.block[0])
 

@@ -88,8 +88,8 @@ class Mask:
         """
         from headwise.masks.algebra import Placed
 
-        placed = None if columns is None else _whole("columns", columns)
-        return Placed(self, _whole("positions i", i), _whole("positions j", j), placed)
+        placed = None if columns is None else integers("columns", columns)
+        return Placed(self, integers("positions i", i), integers("positions j", j), placed)
 
     def allowed(
         self,
@@ -248,7 +248,7 @@ def _mask(value: object) -> Mask:
     return value
 
 
-def _whole(name: str, positions: Tensor) -> Tensor:
+def integers(name: str, positions: Tensor) -> Tensor:
     """Positions as int64, refused where they are no integers."""
     if not isinstance(positions, Tensor):
         raise MaskError(f"{name} must be a tensor of integers, but {type(positions).__name__} came: use torch.tensor()")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -62,22 +62,40 @@ class Places(Protocol):
     def placed(self, i: Tensor, j: Tensor, columns: Tensor | None) -> Places:
         """The same places with other positions."""
 
+    def picked(self, rows: Tensor, columns: Tensor, larger: Larger) -> Places:
+        """The places of a larger map whose rows (Lq,) and columns (Lk,) this map holds."""
+
+
+class Larger(NamedTuple):
+    """The map that a smaller one is taken from: its lengths, and the heads first..past of all that were taken.
+
+    past, all: None: all heads were taken.
+    """
+
+    Lq: int
+    Lk: int
+    first: int = 0
+    past: int | None = None
+    all: int | None = None
+
 
 @dataclass(frozen=True)
 class Grid:
     """A block of samples, heads, rows and columns of the whole map; i (B|1, 1, rows, 1), j (B|1, 1, 1, columns).
 
-    order: (Lk,), which key of its sequence each column holds; None: in order.
+    rows, columns: slices, or the indices that were picked. order: (Lk,), which key of its sequence each column holds;
+    None: in order. is_placed: whether i and j were given, in place of the default ones.
     """
 
     sizes: Sizes
-    rows: slice
-    columns: slice
+    rows: slice | Tensor
+    columns: slice | Tensor
     i: Tensor
     j: Tensor
     samples_taken: slice
     heads_taken: slice
     order: Tensor | None = None
+    is_placed: bool = False
 
     @staticmethod
     def whole(sizes: Sizes, device: torch.device) -> Grid:
@@ -88,9 +106,27 @@ class Grid:
         return Grid(sizes, everything, everything, i, j, everything, everything)
 
     def part(self, rows: slice, columns: slice, *, samples: slice = slice(None), heads: slice = slice(None)) -> Grid:
-        """A block of a whole grid whose positions are the default ones, the same for all samples."""
-        i, j = self.i[:, :, rows], self.j[..., columns]
-        return replace(self, rows=rows, columns=columns, i=i, j=j, samples_taken=samples, heads_taken=heads)
+        """A block of a grid of all samples whose positions are the default ones, the same for all of them."""
+        return replace(
+            self,
+            rows=_within(self.rows, rows),
+            columns=_within(self.columns, columns),
+            i=self.i[:, :, rows],
+            j=self.j[..., columns],
+            samples_taken=samples,
+            heads_taken=_within(self.heads_taken, heads),
+        )
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many rows and columns this block has."""
+        return self.i.shape[2], self.j.shape[3]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether rows and columns are neighbours, as those of a dense mask are."""
+        is_picked = isinstance(self.rows, Tensor) or isinstance(self.columns, Tensor)
+        return self.order is None and not is_picked
 
     @property
     def b(self) -> Tensor:
@@ -126,9 +162,9 @@ class Grid:
             values = values[:, self.heads_taken]
         if self.order is not None and values.shape[3] > 1:
             values = values[..., self.order]
-        rows = self.rows if values.shape[2] > 1 else slice(None)
-        columns = self.columns if values.shape[3] > 1 else slice(None)
-        return values[:, :, rows, columns]
+        if values.shape[2] > 1:
+            values = values[:, :, self.rows]
+        return values[..., self.columns] if values.shape[3] > 1 else values
 
     def placed(self, i: Tensor, j: Tensor, columns: Tensor | None) -> Grid:
         i, j = (p if p.ndim == 2 else p[None] for p in (i, j))
@@ -136,7 +172,18 @@ class Grid:
         if columns is not None:
             # an order within an order: the outer one says which of the inner columns is meant
             order = self._near(columns) if order is None else self._near(columns)[order]
-        return replace(self, i=self.queries(i), j=self.keys(j), order=order)
+        return replace(self, i=self.queries(i), j=self.keys(j), order=order, is_placed=True)
+
+    def picked(self, rows: Tensor, columns: Tensor, larger: Larger) -> Grid:
+        rows, columns = (self._near(t) if t.device.type != "cpu" else t.to(self.j.device) for t in (rows, columns))
+        rows = rows[self.rows]
+        columns = (columns if self.order is None else columns[self.order])[self.columns]
+        i, j = self.i, self.j
+        if not self.is_placed:
+            i, j = rows[None, None, :, None] + (larger.Lk - larger.Lq), columns[None, None, None, :]
+        sizes = Sizes(self.sizes.B, self.sizes.H if larger.all is None else larger.all, larger.Lq, larger.Lk)
+        heads = self.heads_taken if larger.past is None else _within(slice(larger.first, larger.past), self.heads_taken)
+        return Grid(sizes, rows, columns, i, j, self.samples_taken, heads, None, self.is_placed)
 
     def _taken(self, values: Tensor) -> Tensor:
         """Values (B, ...) of the samples of this block; a first axis of size 1 serves all."""
@@ -162,6 +209,7 @@ class Point:
     column: Tensor
     i: Tensor
     j: Tensor
+    is_placed: bool = False
 
     def samples(self, values: Tensor) -> Tensor:
         return values[self._sample(values)]
@@ -180,8 +228,23 @@ class Point:
     def placed(self, i: Tensor, j: Tensor, columns: Tensor | None) -> Point:
         i, j = (p if p.ndim == 2 else p[None] for p in (i, j))
         column = self.column if columns is None else columns[self.column]
-        return replace(self, i=self.queries(i), j=self.keys(j), column=column)
+        return replace(self, i=self.queries(i), j=self.keys(j), column=column, is_placed=True)
+
+    def picked(self, rows: Tensor, columns: Tensor, larger: Larger) -> Point:
+        row, column = rows[self.row], columns[self.column]
+        i, j = (self.i, self.j) if self.is_placed else (row + (larger.Lk - larger.Lq), column)
+        return Point(self.b, self.h + larger.first, row, column, i, j, self.is_placed)
 
     def _sample(self, values: Tensor) -> Tensor:
         # one row serves all samples
         return self.b if values.shape[0] > 1 else torch.zeros_like(self.b)
+
+
+def _within(taken: slice | Tensor, part: slice) -> Any:
+    """A part of what was taken already."""
+    if isinstance(taken, Tensor):
+        return taken[part]
+    if taken.start is None and taken.stop is None:
+        return part
+    inner = range(taken.start, taken.stop)[part]
+    return slice(inner.start, inner.stop)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import MaskError
-from headwise.masks.places import Grid, Sizes
+from headwise.masks.places import Grid, Larger, Sizes
 
 EMPTY, MIXED, FULL = 0, 1, 2
 # the rows of a rule that are asked at once: a rule may take many integers for each pair
@@ -40,16 +40,20 @@ class TileGrid:
         """The same tiles with other positions."""
         return TileGrid._over(self.grid.placed(i, j, columns), self.block)
 
+    def picked(self, rows: Tensor, columns: Tensor, larger: Larger) -> TileGrid:
+        """The same tiles as places of a larger map."""
+        return TileGrid._over(self.grid.picked(rows, columns, larger), self.block)
+
     def evaluate(self, allows: Callable[[Grid], Tensor]) -> tuple[Tensor, Tensor]:
         """Ask every pair, one row of tiles at a time; a compiled program asks them all, and holds none."""
         if torch.compiler.is_compiling():
-            sizes, (height, width) = self.grid.sizes, self.block
+            height, width = self.block
             whole = allows(self.grid)
-            whole = whole.expand(*whole.shape[:2], sizes.Lq, sizes.Lk)
+            whole = whole.expand(*whole.shape[:2], *self.grid.lengths)
             any_of, all_of = reduce_any(whole, 3, width), reduce_all(whole, 3, width)
             return reduce_any(any_of, 2, height), reduce_all(all_of, 2, height)
         some, every = zip(
-            *(self._asked(allows, rows) for rows in _pieces(self.grid.sizes.Lq, self.block[0])), strict=True
+            *(self._asked(allows, rows) for rows in _pieces(self.grid.lengths[0], self.block[0])), strict=True
         )
         return torch.cat(some, 2), torch.cat(every, 2)
 
@@ -59,7 +63,7 @@ class TileGrid:
         for piece in _pieces(rows.stop - rows.start, ROWS):
             part = slice(rows.start + piece.start, rows.start + piece.stop)
             strip = allows(self.grid.part(part, slice(None)))
-            strip = strip.expand(*strip.shape[:2], part.stop - part.start, self.grid.sizes.Lk)
+            strip = strip.expand(*strip.shape[:2], part.stop - part.start, self.grid.lengths[1])
             some.append(strip.any(2, keepdim=True))
             every.append(strip.all(2, keepdim=True))
         any_of, all_of = torch.cat(some, 2).any(2, keepdim=True), torch.cat(every, 2).all(2, keepdim=True)
@@ -69,7 +73,8 @@ class TileGrid:
         """(may hold a True, is surely all True) -> int8 (B, H, rows, columns): 0 empty, 1 mixed, 2 full."""
         some, every = spans
         kinds = some.to(torch.int8) + (some & every).to(torch.int8)
-        counts = (_count(self.grid.sizes.Lq, self.block[0]), _count(self.grid.sizes.Lk, self.block[1]))
+        Lq, Lk = self.grid.lengths
+        counts = (_count(Lq, self.block[0]), _count(Lk, self.block[1]))
         return kinds.expand(*kinds.shape[:2], *counts)
 
     def keys(self, values: Tensor) -> tuple[Tensor, Tensor]:
