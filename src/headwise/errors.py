@@ -7,6 +7,7 @@ AttentionError
 ├── BackendError      (RuntimeError)  the backend asked for cannot compute this exactly
 ├── CacheError        (RuntimeError)  a key/value cache that is full, or used where it must not be
 ├── ConversionError   (ValueError)    weights that do not fit the convention they are read by
+├── DistributedError  (RuntimeError)  ranks that disagree on a call, or one that does not come
 ├── OutOfRangeError   (IndexError)    an index that names no entry of a map
 ├── StaleMapError     (RuntimeError)  a map whose q or k has been changed since
 └── InputError        (ValueError)    what a person gave the command line
@@ -41,6 +42,10 @@ class CacheError(AttentionError, RuntimeError):
 
 class ConversionError(AttentionError, ValueError):
     """Weights do not fit the convention they are read by."""
+
+
+class DistributedError(AttentionError, RuntimeError):
+    """The ranks of a group disagree on a call, or one of them does not come."""
 
 
 class OutOfRangeError(AttentionError, IndexError):

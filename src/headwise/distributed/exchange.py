@@ -14,6 +14,7 @@ import torch.distributed._functional_collectives as collectives
 from torch import Tensor
 
 from headwise.distributed.index import Place, add, put, size_of, take
+from headwise.distributed.lost import lost
 
 
 @dataclass(slots=True, eq=False)
@@ -63,18 +64,26 @@ Cut = tuple[int, Place]
 
 
 @dataclass(frozen=True, eq=False)
-class Route:
-    """One all-to-all of a group: the parcels, one a tensor, and what is wanted of the tensors received.
+class Ends:
+    """This rank, of how many, in a group, None: of one. call: what it is for, which an error names.
 
-    cuts: the outputs of `exchange`. rank: this rank in the group. is_quiet: no rank sends anything to another, on which
-    all ranks must agree, since then nothing is called.
+    is_quiet: no rank sends anything to another, on which all ranks must agree.
     """
+
+    rank: int
+    ranks: int
+    group: dist.ProcessGroup | None
+    call: str
+    is_quiet: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """One all-to-all: the parcels, one a tensor, and which cuts of the tensors received are wanted, one an output."""
 
     parcels: tuple[Parcel, ...]
     cuts: tuple[Cut, ...]
-    rank: int
-    group: dist.ProcessGroup
-    is_quiet: bool = False
+    ends: Ends
 
 
 def exchange(route: Route, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -83,7 +92,7 @@ def exchange(route: Route, *tensors: Tensor) -> tuple[Tensor, ...]:
     Gradients of several cuts of one place are summed up, and travel, in float32 where the tensors are halves; they are
     rounded once. All ranks of the group must call it, forward and backward, in the same order.
     """
-    found: tuple[Tensor, ...] = Exchange.apply(route, _counter.get(), *tensors)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, ...] = Exchange.apply(route, counting(), *tensors)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -92,11 +101,11 @@ class Exchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, route: Route, traffic: Traffic | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.route, ctx.traffic = route, traffic
+        ctx.route, ctx.traffic, ends = route, traffic, route.ends
         ctx.shapes, ctx.dtype = [tuple(t.shape) for t in tensors], tensors[0].dtype
-        sends = [[take(t, parcel.sends[to]) for to in _ranks(route)] for t, parcel in _each(tensors, route)]
+        sends = [[take(t, parcel.sends[to]) for to in range(ends.ranks)] for t, parcel in _each(tensors, route)]
         sizes = [_sizes(t.shape, parcel.places) for t, parcel in _each(tensors, route)]
-        came = moved(route, sends, sizes, traffic)
+        came = moved(ends, sends, sizes, traffic)
         whole = []
         for (t, parcel), parts in zip(_each(tensors, route), came, strict=True):
             into = t.new_empty(t.shape[0], parcel.heads, parcel.columns, t.shape[3])
@@ -109,6 +118,7 @@ class Exchange(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         route: Route = ctx.route
+        ends = route.ends
         wide = torch.promote_types(ctx.dtype, torch.float32)
         wanted = ctx.needs_input_grad[2:]
         totals = [
@@ -121,7 +131,7 @@ class Exchange(torch.autograd.Function):
         numbers = [number for number, needed in enumerate(wanted) if needed]
         sends = [[take(totals[n], at) for at in route.parcels[n].places] for n in numbers]
         sizes = [_sizes(ctx.shapes[n], route.parcels[n].sends) for n in numbers]
-        came = moved(route, sends, sizes, ctx.traffic)
+        came = moved(ends, sends, sizes, ctx.traffic)
         found: list[Tensor | None] = [None] * len(wanted)
         for number, parts in zip(numbers, came, strict=True):
             mine = gradients[0].new_zeros(ctx.shapes[number], dtype=wide)
@@ -132,7 +142,7 @@ class Exchange(torch.autograd.Function):
 
 
 def moved(
-    route: Route,
+    ends: Ends,
     sends: Sequence[Sequence[Tensor]],
     sizes: Sequence[Sequence[tuple[int, ...]]],
     traffic: Traffic | None,
@@ -141,37 +151,51 @@ def moved(
 
     sends: of each tensor, what each rank is sent. All tensors go in one all-to-all.
     """
-    if route.is_quiet:
+    if ends.is_quiet:
         # of others there is nothing, in every size
         return [
-            [part if r == route.rank else part.new_empty(size) for r, size in enumerate(of)]
-            for (part, of) in ((parts[route.rank], of) for parts, of in zip(sends, sizes, strict=True))
+            [part if r == ends.rank else part.new_empty(size) for r, size in enumerate(of)]
+            for (part, of) in ((parts[ends.rank], of) for parts, of in zip(sends, sizes, strict=True))
         ]
-    others = [r for r in _ranks(route) if r != route.rank]
+    others = [r for r in range(ends.ranks) if r != ends.rank]
     flat = [parts[r].reshape(-1) for r in others for parts in sends]
-    ins = [sum(parts[r].numel() for parts in sends) if r != route.rank else 0 for r in _ranks(route)]
-    outs = [sum(_count(of[r]) for of in sizes) if r != route.rank else 0 for r in _ranks(route)]
-    got = all_to_all(torch.cat(flat) if len(flat) > 1 else flat[0], outs, ins, route.group, traffic)
+    ins = [sum(parts[r].numel() for parts in sends) if r != ends.rank else 0 for r in range(ends.ranks)]
+    outs = [sum(_count(of[r]) for of in sizes) if r != ends.rank else 0 for r in range(ends.ranks)]
+    got = arrived(started(torch.cat(flat) if len(flat) > 1 else flat[0], outs, ins, ends, traffic), ends)
     pieces = iter(got.split([_count(of[r]) for r in others for of in sizes]))
-    came = [[parts[route.rank]] * len(parts) for parts in sends]
+    came = [[parts[ends.rank]] * len(parts) for parts in sends]
     for r in others:
         for number, of in enumerate(sizes):
             came[number][r] = next(pieces).view(of[r])
     return came
 
 
-def all_to_all(
-    flat: Tensor, outs: list[int], ins: list[int], group: dist.ProcessGroup, traffic: Traffic | None
-) -> Tensor:
-    """What the ranks of a group send here, `outs` numbers each, from flat (sum(ins),), of which each takes `ins`."""
+def started(flat: Tensor, outs: list[int], ins: list[int], ends: Ends, traffic: Traffic | None) -> Tensor:
+    """What ranks send here, `outs` numbers each, from flat (sum(ins),), of which each takes `ins`: under way."""
     if traffic is not None:
         traffic.bytes += sum(ins) * flat.element_size()
         traffic.messages += sum(n > 0 for n in ins)
-    return collectives.wait_tensor(collectives.all_to_all_single(flat.contiguous(), outs, ins, group))
+    if torch.compiler.is_compiling():
+        return collectives.all_to_all_single(flat.contiguous(), outs, ins, ends.group)
+    try:
+        return collectives.all_to_all_single(flat.contiguous(), outs, ins, ends.group)
+    except RuntimeError as error:
+        raise lost(error, ends.group, ends.call) from error
 
 
-def _ranks(route: Route) -> range:
-    return range(len(route.parcels[0].sends))
+def arrived(coming: Tensor, ends: Ends) -> Tensor:
+    """What `started` has promised, once it is there."""
+    if torch.compiler.is_compiling():
+        return collectives.wait_tensor(coming)
+    try:
+        return collectives.wait_tensor(coming)
+    except RuntimeError as error:
+        raise lost(error, ends.group, ends.call) from error
+
+
+def counting() -> Traffic | None:
+    """The counter of `counted` that is at work; None: nothing is counted."""
+    return _counter.get()
 
 
 def _each(tensors: Sequence[Tensor], route: Route) -> Iterator[tuple[Tensor, Parcel]]:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.distributed.exchange import Parcel, Route, exchange
+from headwise.distributed.exchange import Ends, Parcel, Route, exchange
 from headwise.distributed.index import Index, compact, runs, size_of
 from headwise.distributed.kept import planned
 from headwise.distributed.needs import needs
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
 from headwise.masks.narrowed import narrowed
-from headwise.masks.picked import picked
+from headwise.masks.picked import Picked
 from headwise.masks.tiles import EMPTY
 from headwise.ops.attention import attention
-from headwise.ops.call import Call
+from headwise.ops.call import Call, Rules
 
 # rows in more runs than these are attended to in one call, whose mask is asked pair by pair
 MOST_RUNS = 4
@@ -47,11 +47,6 @@ class Plan:
     received: tuple[int, ...]
 
 
-def why_not(call: Call, spread: Spread) -> str:
-    """Why keys and values cannot be gathered; "": they can always be."""
-    return ""
-
-
 def run(call: Call, spread: Spread) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv): one exchange, then one call for each run of rows."""
     made = plan(call, spread)
@@ -59,13 +54,16 @@ def run(call: Call, spread: Spread) -> Tensor:
     outs = []
     for number, part in enumerate(made.parts):
         bias = None if call.attn_bias is None else bias_at(call.attn_bias, spread.tokens[part.rows], part.tokens)
-        outs.append(
-            attention(
-                call.q[:, :, part.rows], found[2 * number], found[2 * number + 1], mask=part.mask, attn_bias=bias,
-                scale=call.scale, softcap=call.softcap, sink=call.sink,
-            )  # fmt: skip
-        )
+        q, k, v = call.q[:, :, part.rows], found[2 * number], found[2 * number + 1]
+        rules: Rules = {"mask": part.mask, "attn_bias": bias, "scale": call.scale, "softcap": call.softcap}
+        outs.append(attention(q, k, v, sink=call.sink, **rules))
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+
+
+def sent(call: Call, spread: Spread) -> tuple[int, int]:
+    """The bytes that the busiest rank receives forward, and in how many steps."""
+    B, Hk, _, D = call.k.shape
+    return max(plan(call, spread).received) * B * Hk * (D + call.v.shape[3]) * call.k.element_size(), 1
 
 
 def plan(call: Call, spread: Spread) -> Plan:
@@ -81,13 +79,23 @@ def bias_at(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return bias.index_select(-1, columns.to(bias.device)) if bias.shape[-1] > 1 else bias
 
 
+def add_bias(into: Tensor, rows: Tensor, columns: Tensor, found: Tensor) -> None:
+    """Add the gradient of a block of a bias; an axis of size 1 serves all rows or columns."""
+    if into.shape[-2] == 1:
+        into[..., columns if into.shape[-1] > 1 else slice(None)] += found
+    elif into.shape[-1] == 1:
+        into[..., rows, :] += found
+    else:
+        into[..., rows[:, None], columns] += found
+
+
 def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int) -> Plan:
     tokens, rank, ranks = spread.layout.tokens, spread.rank, range(spread.ranks)
     need = needs(mask, spread.layout, batch=B, heads=Hq)
     columns, order = torch.cat([tokens[s][need[rank][s]] for s in ranks]).sort()
     stands = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0]))
     places = stands.split([need[rank][s].shape[0] for s in ranks])
-    parts = _parts(mask, spread, columns, B, Hq)
+    parts = parts_of(mask, spread.tokens, columns, spread.length, (B, Hq))
     received = tuple(sum(need[r][s].shape[0] for s in ranks if s != r) for r in ranks)
     heads = slice(0, Hk)
     parcel = Parcel(
@@ -96,28 +104,28 @@ def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int) -> Pla
         Hk,
         columns.shape[0],
     )
+    ends = Ends(rank, spread.ranks, spread.group, f"gather of {spread.length} tokens", max(received) == 0)
     cuts = tuple((tensor, (heads, part.columns)) for part in parts for tensor in (0, 1))
-    return Plan(Route((parcel, parcel), cuts, rank, spread.group, max(received) == 0), parts, received)
+    return Plan(Route((parcel, parcel), cuts, ends), parts, received)
 
 
-def _parts(mask: Mask | None, spread: Spread, columns: Tensor, B: int, Hq: int) -> tuple[Part, ...]:
-    """The rows of this rank in runs where they are few, so that the mask of each is one that kernels know."""
-    mine, length = spread.tokens, spread.length
-    all_rows, all_columns = slice(0, mine.shape[0]), slice(0, columns.shape[0])
-    if mask is None or not mine.shape[0]:
-        return (Part(all_rows, all_columns, columns, None),)
-    cut = runs(mine)
-    if len(cut) <= MOST_RUNS:
-        return tuple(_part(mask, mine, rows, columns, length, B, Hq) for rows in cut)
-    return (Part(all_rows, all_columns, columns, narrowed(mask, mine, columns, sizes=(length, length))),)
+def parts_of(mask: Mask | None, rows: Tensor, columns: Tensor, length: int, sizes: tuple[int, int]) -> tuple[Part, ...]:
+    """The calls of some rows and columns (n,), both ascending: a run of rows in each, where these are few.
+
+    The mask of a run is then one that kernels know, wherever the whole mask has such a part. sizes: B and Hq.
+    """
+    if mask is None or not rows.shape[0]:
+        return (Part(slice(0, rows.shape[0]), slice(0, columns.shape[0]), columns, None),)
+    cut = runs(rows)
+    if len(cut) > MOST_RUNS:
+        cut = (slice(0, rows.shape[0]),)
+    return tuple(_part(mask, rows, run, columns, length, sizes) for run in cut)
 
 
-def _part(mask: Mask, mine: Tensor, rows: slice, columns: Tensor, length: int, B: int, Hq: int) -> Part:
+def _part(mask: Mask, rows: Tensor, run: slice, columns: Tensor, length: int, sizes: tuple[int, int]) -> Part:
     """One run of rows with the columns that it needs, column by column."""
-    asked = picked(mask, mine[rows], columns, sizes=(length, length))
-    if asked is None:
-        return Part(rows, slice(0, columns.shape[0]), columns, None)
-    kinds = asked.tiles(size_of(rows), columns.shape[0], block=(ROWS, 1), batch=B, heads=Hq)
+    asked = Picked(mask, rows[run], columns, length, length)
+    kinds = asked.tiles(size_of(run), columns.shape[0], block=(ROWS, 1), batch=sizes[0], heads=sizes[1])
     seen = (kinds != EMPTY).flatten(0, 2).any(0).nonzero()[:, 0]
     tokens = columns[seen]
-    return Part(rows, compact(seen), tokens, narrowed(mask, mine[rows], tokens, sizes=(length, length)))
+    return Part(run, compact(seen), tokens, narrowed(mask, rows[run], tokens, sizes=(length, length)))

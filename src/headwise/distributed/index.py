@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -30,7 +32,7 @@ def runs(index: Tensor) -> tuple[slice, ...]:
         return ()
     breaks = ((index[1:] - index[:-1]) != 1).nonzero()[:, 0] + 1
     bounds = [0, *breaks.tolist(), index.shape[0]]
-    return tuple(slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False))
+    return tuple(slice(start, stop) for start, stop in pairwise(bounds))
 
 
 def size_of(index: Index) -> int:

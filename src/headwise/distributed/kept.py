@@ -19,12 +19,11 @@ _of_no_mask: WeakKeyDictionary[Layout, dict[Hashable, object]] = WeakKeyDictiona
 
 def planned(mask: Mask | None, spread: Spread, key: Hashable, make: Callable[[], T]) -> T:
     """make(), or what it gave before for this mask, layout, rank and key."""
-    layout, full = spread.layout, ("planned", id(spread.layout), spread.rank, key)
+    full = ("planned", spread.layout, spread.rank, key)
     if mask is None:
-        known = _of_no_mask.setdefault(layout, {})
+        known = _of_no_mask.setdefault(spread.layout, {})
         if full not in known:
             known[full] = make()
         plan: T = known[full]  # type: ignore[assignment]  # kept under the key of what made it
         return plan
-    # with the layout, so that no other takes its id
-    return derived(mask, full, lambda: (make(), layout))[0]
+    return derived(mask, full, make)

@@ -1,0 +1,129 @@
+"""Agreement: before the first call of a shape, ranks compare what they were given, so that none waits for nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from headwise.distributed.lost import lost
+from headwise.distributed.spread import Spread
+from headwise.errors import AttentionError, DistributedError
+from headwise.masks import Mask
+from headwise.ops.call import Call
+
+T = TypeVar("T")
+
+# what ranks compare, in the order of the integers that they send; of the first, sizes, they are told the numbers
+SIZES = ("B", "Hq", "Hk", "D", "Dv", "length")
+OTHERS = (
+    "the dtype of q, k and v", "which of q, k and v need gradients", "the layout", "the mask", "attn_bias", "scale",
+    "softcap", "sink", "dropout", "the way",
+)  # fmt: skip
+
+_agreed: WeakKeyDictionary[Spread, set[Hashable]] = WeakKeyDictionary()
+
+
+def agreed(spread: Spread, way: str, device: torch.device, check: Callable[[], Call]) -> Call:
+    """check(), once every rank is known to have been given the same; DistributedError where one was not.
+
+    Ranks are asked at the first call of a shape with a spread: of the same sizes, dtype and gradients. A rank whose
+    check raises says so first, so that the others need not wait for it.
+    """
+    if spread.ranks == 1 or spread.group is None or torch.compiler.is_compiling():
+        return check()
+    known = _agreed.setdefault(spread, set())
+    try:
+        call = check()
+    except AttentionError:
+        if not known:
+            _exchanged([1, *[0] * len(SIZES + OTHERS)], spread, device)
+        raise
+    shape = (way, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call))
+    if shape not in known:
+        _compare(_exchanged([0, *header(call, spread, way)], spread, device))
+        known.add(shape)
+    return call
+
+
+def header(call: Call, spread: Spread, way: str) -> list[int]:
+    """What a rank was given: an integer to each of SIZES and OTHERS, which is a hash where it is no size."""
+    (B, Hq, _, D), (_, Hk, _, Dv) = call.q.shape, call.v.shape
+    bias, sink = call.attn_bias, call.sink
+    others = (
+        call.q.dtype, _needs_gradients(call), spread.layout.tokens, call.mask,
+        None if bias is None else (tuple(bias.shape), bias.dtype, bias.requires_grad), call.scale, call.softcap,
+        None if sink is None else (tuple(sink.shape), sink.requires_grad), call.dropout, way,
+    )  # fmt: skip
+    return [B, Hq, Hk, D, Dv, spread.length, *map(digest, others)]
+
+
+def digest(value: Any) -> int:
+    """A number of 63 bits by which ranks compare a mask, tensors or numbers; a function by its name only."""
+    found = hashlib.blake2b(digest_size=8)
+    _add(found, value)
+    return int.from_bytes(found.digest(), "little") >> 1
+
+
+def _add(into: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        into.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        into.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    elif isinstance(value, Mask):
+        into.update(type(value).__name__.encode())
+        for field in fields(value):
+            _add(into, getattr(value, field.name))
+    elif isinstance(value, tuple | list):
+        into.update(str(len(value)).encode())
+        for part in value:
+            _add(into, part)
+    elif callable(value):
+        into.update(getattr(value, "__qualname__", type(value).__name__).encode())
+    else:
+        into.update(repr(value).encode() + b";")
+
+
+def _needs_gradients(call: Call) -> tuple[bool, ...]:
+    return tuple(torch.is_grad_enabled() and t.requires_grad for t in (call.q, call.k, call.v))
+
+
+def _exchanged(mine: list[int], spread: Spread, device: torch.device) -> list[list[int]]:
+    """The header of every rank."""
+    sent = torch.tensor(mine, device=device)
+    came = [torch.empty_like(sent) for _ in range(spread.ranks)]
+    try:
+        dist.all_gather(came, sent, group=spread.group)
+    except RuntimeError as error:
+        raise lost(error, spread.group, f"the first call of attention of {spread.length} tokens") from error
+    return [row.tolist() for row in came]
+
+
+def _compare(rows: list[list[int]]) -> None:
+    """Raise DistributedError unless all headers agree."""
+    failed = [rank for rank, row in enumerate(rows) if row[0]]
+    if failed:
+        raise DistributedError(
+            f"every rank must be given a call that is right, but {_listed(failed)} refused its own: see the error there"
+        )
+    for at, name in enumerate((*SIZES, *OTHERS), start=1):
+        came = [row[at] for row in rows]
+        others = [rank for rank, value in enumerate(came) if value != came[0]]
+        if others and name in SIZES:
+            raise DistributedError(
+                f"ranks must agree on {name}, but rank 0 has {name}={came[0]} and rank {others[0]} has "
+                f"{name}={came[others[0]]}: give every rank its part of one batch"
+            )
+        if others:
+            raise DistributedError(
+                f"ranks must agree on {name}, but {_listed(others)} differs from rank 0: give every rank the same"
+            )
+
+
+def _listed(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"each of the ranks {', '.join(map(str, ranks))}"

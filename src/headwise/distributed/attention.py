@@ -1,0 +1,122 @@
+"""The public functions of a sequence that is spread over ranks: check a call, agree on it, and run it a way."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from headwise import ops
+from headwise.distributed.agreement import agreed
+from headwise.distributed.spread import Spread
+from headwise.distributed.ways import WayChoice, choose, report
+from headwise.errors import BackendError, ShapeError
+from headwise.masks import Mask, as_mask
+from headwise.masks.places import Sizes
+from headwise.ops.call import Call, Rules, autocasts, cast_by_autocast, check_bias, checked, transformed
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    spread: Spread,
+    way: str = "auto",
+    mask: Mask | Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """`hw.attention` of a sequence whose tokens are spread over ranks: the numbers of one process, on any number.
+
+    q (B, Hq, L_r, D), k (B, Hk, L_r, D), v (B, Hk, L_r, Dv) -> (B, Hq, L_r, Dv), for the L_r tokens that this rank
+    holds, `spread.tokens`. mask and attn_bias are those of the whole sequence, (L, L) or broadcastable to
+    (B, Hq, L, L), the same on every rank; the other rules are those of `hw.attention`. way: "auto", which takes the one
+    that moves least, or one that `ways` lists, which then runs or raises.
+
+    Every rank must make the same call, and its backward pass, in the same order; the first call of a shape compares
+    what the ranks give. The gradients of sink and attn_bias are this rank's share: summed over ranks they are whole, as
+    for any parameter that ranks hold alike.
+
+    Raises ShapeError, MaskError, ArgumentError or BackendError, each with the sizes that came, and DistributedError
+    where ranks disagree or one does not come.
+    """
+    q, k, v = cast_by_autocast(q, k, v)
+    rules: Rules = {
+        "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink, "dropout": dropout,
+        "generator": generator,
+    }  # fmt: skip
+    call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))
+    chosen = choose(call, spread, way)
+    with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
+        return ops.attention(q, k, v, **rules) if spread.ranks == 1 else chosen.run(call, spread)
+
+
+def ways(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    spread: Spread,
+    way: str = "auto",
+    mask: Mask | Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> WayChoice:
+    """Which way would run this call of `attention`, and for each of the others one sentence on why not.
+
+    Takes what `attention` takes; computes nothing, and talks to no rank.
+    """
+    q, k, v = cast_by_autocast(q, k, v)
+    rules: Rules = {
+        "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink, "dropout": dropout,
+        "generator": generator,
+    }  # fmt: skip
+    call = checked_call(q, k, v, spread, **rules)
+    return report(call, spread, way)
+
+
+def checked_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spread: Spread,
+    **rules: Unpack[Rules],
+) -> Call:
+    """The call of this rank's q, k and v, with the mask and bias of the whole sequence, if all fit each other."""
+    mask, attn_bias = as_mask(rules.pop("mask", None)), rules.pop("attn_bias", None)
+    call = checked(q, k, v, **rules)
+    mine, B, Hq = spread.tokens.shape[0], *q.shape[:2]
+    for name, t in (("q", q), ("k", k)):
+        if t.shape[2] != mine:
+            raise ShapeError(
+                f"{name} must hold the {mine} tokens of rank {spread.rank}, of {spread.length} on {spread.ranks} "
+                f"ranks, but holds {t.shape[2]}: take them with spread.local(x, dim=1) before the projections"
+            )
+    sizes = Sizes(B, Hq, spread.length, spread.length)
+    if mask is not None:
+        mask.check(sizes)
+    if attn_bias is not None:
+        check_bias(attn_bias, sizes)
+    if call.dropout:
+        raise BackendError(
+            f"dropout={call.dropout} is not yet drawn alike on any number of ranks: use dropout=0, or one process"
+        )
+    found = replace(call, mask=mask, attn_bias=attn_bias)
+    if transformed(found):
+        raise BackendError(
+            "a call that is spread over ranks has no rule for torch.func transforms and forward-mode derivatives: "
+            "use torch.autograd, or hw.attention in one process"
+        )
+    return found

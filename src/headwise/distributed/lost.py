@@ -1,0 +1,49 @@
+"""Lost: which rank has died, or has not come to a call, where an exchange fails."""
+
+from __future__ import annotations
+
+import time
+
+import torch.distributed as dist
+
+from headwise.errors import DistributedError
+
+# how long a rank that has failed waits for the others to say that they have failed too
+PATIENCE = 0.4
+
+
+def lost(error: RuntimeError, group: dist.ProcessGroup | None, call: str) -> DistributedError:
+    """The error of a call that cannot be finished, which names the ranks that did not come to it.
+
+    Each rank that fails leaves a mark in the store by which the ranks met. Those without one are lost: they died, or
+    are somewhere else.
+    """
+    missing = _without_mark(group)
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if not missing:
+        which = "no rank is known to be missing"
+    else:
+        which = f"rank {missing[0]} did not" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))} did not"
+    if not missing:
+        return DistributedError(f"all ranks must come to {call}, but it failed, and {which}: {first}")
+    return DistributedError(f"all ranks must come to {call}, but {which}: see what happened there ({first})")
+
+
+def _without_mark(group: dist.ProcessGroup | None) -> list[int]:
+    """The ranks of a group that have left no mark within PATIENCE; none where there is no store to ask."""
+    own, ranks = dist.get_rank(group), dist.get_world_size(group)
+    missing = [rank for rank in range(ranks) if rank != own]
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        names = {
+            rank: f"headwise/failed/{dist.get_global_rank(group or dist.group.WORLD, rank)}" for rank in range(ranks)
+        }
+        store.set(names[own], "1")
+        end = time.monotonic() + PATIENCE
+        while missing and time.monotonic() < end:
+            missing = [rank for rank in missing if not store.check([names[rank]])]
+            time.sleep(PATIENCE / 20)
+    except (RuntimeError, ValueError):
+        # the store has gone with the rank that held it
+        return []
+    return missing

@@ -1,0 +1,165 @@
+"""Partial: attention to some of the keys, joined with that to others by the log-sums, and its gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.ops import blockwise, reference
+from headwise.ops.call import Call
+from headwise.ops.workspace import fits_torch
+
+# the most scores held at once
+SCORES = 1 << 22
+# what a gradient may flow to, beside the sink, which joins last
+TENSORS = ("q", "k", "v", "attn_bias")
+
+
+class Partial(NamedTuple):
+    """Outputs (B, Hq, Lq, Dv), in float32 at least, and lse (B, Hq, Lq) in float64, of the keys so far.
+
+    A row that has seen no key is 0, with an lse of -inf. float64, since an lse of float32 is off by up to 2^-22 at 4,
+    which the gradient of a sink would show.
+    """
+
+    out: Tensor
+    lse: Tensor
+
+    def joined(self, other: Partial) -> Partial:
+        """That of both sets of keys. Rabe and Staats 2021, arXiv:2112.05682."""
+        lse = torch.logaddexp(self.lse, other.lse)
+        shares = ((part.lse - _finite(lse)).exp()[..., None].to(part.out.dtype) for part in (self, other))
+        return Partial(self.out * next(shares) + other.out * next(shares), lse)
+
+    def with_sink(self, sink: Tensor | None) -> Partial:
+        """That with a sink (Hq,), which takes its share and carries no value; None: no sink."""
+        if sink is None:
+            return self
+        lse = torch.logaddexp(self.lse, sink.to(self.lse.dtype)[:, None])
+        return Partial(self.out * (self.lse - lse).exp()[..., None].to(self.out.dtype), lse)
+
+
+def nothing(call: Call) -> Partial:
+    """That of no key."""
+    out = call.q.new_zeros((*call.q.shape[:3], call.v.shape[3]), dtype=_working_dtype(call))
+    return Partial(out, call.q.new_full(call.q.shape[:3], -math.inf, dtype=torch.float64))
+
+
+def forward(call: Call) -> Partial:
+    """That of the keys of a call, whose sink is left to the end; halves are multiplied as float32."""
+    call = _wide(call)
+    if 0 in call.sizes:
+        return nothing(call)
+    if _fits_torch(call):
+        out, made = blockwise.forward(call, None, with_lse=True)
+        if made is not None:
+            return Partial(out, made[1].double())
+    found = [_rows(call.part(rows)) for rows in _pieces(call)]
+    return Partial(torch.cat([part.out for part in found], 2), torch.cat([part.lse for part in found], 2))
+
+
+def backward(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor]:
+    """The gradients of q, k, v and attn_bias, in float32 at least, by this call's keys.
+
+    gradient: of the outputs of all keys, `whole`, the sink's share in it.
+    """
+    call, gradient = _wide(call), gradient.to(whole.out.dtype)
+    if 0 in call.sizes:
+        return {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}
+    if _fits_torch(call) and bool(gradient.isfinite().all()):
+        made = (whole.out, whole.lse.to(whole.out.dtype))
+        return blockwise.backward(call, None, gradient, ["q", "k", "v"], made=made)
+    total = {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}
+    for rows in _pieces(call):
+        part = call.part(rows)
+        found = _gradients(part, gradient[:, :, rows], Partial(whole.out[:, :, rows], whole.lse[:, :, rows]))
+        total["q"][:, :, rows] += found["q"]
+        total["k"] += found["k"]
+        total["v"] += found["v"]
+        if "attn_bias" in total:
+            bias = total["attn_bias"]
+            into = bias[..., rows, :] if bias.shape[-2] > 1 else bias
+            into += found["attn_bias"].view(into.shape)
+    return total
+
+
+def gradient_of_sink(sink: Tensor, gradient: Tensor, whole: Partial) -> Tensor:
+    """That of a sink (Hq,), by the rows of a result of all keys with the sink's share in it."""
+    weight = (sink.double()[:, None] - whole.lse).exp()
+    return -(weight * (gradient.double() * whole.out.double()).sum(-1)).sum((0, 2)).to(sink.dtype)
+
+
+def _rows(call: Call) -> Partial:
+    """By the definition, in two parts: the largest score of a row, and the log of the sum beside it."""
+    logits, allowed = reference.scores(call), reference.open_pairs(call)
+    if allowed is not None:
+        logits = torch.where(allowed, logits, -math.inf)
+    base = logits.amax(-1, keepdim=True)
+    weights = (logits - _finite(base)).exp_()
+    total = weights.sum(-1, keepdim=True)
+    _, v = call.without_hidden_keys()
+    # a row without a key has a total of 0
+    out = (weights @ reference.shared(v, call.groups)) / total.masked_fill(total == 0, 1.0)
+    return Partial(out, (base.double() + total.double().log())[..., 0])
+
+
+def _gradients(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor]:
+    """By the definition, with the weights among all keys."""
+    with torch.enable_grad():
+        given = {n: t.detach().requires_grad_() for n in TENSORS if (t := getattr(call, n)) is not None and n != "v"}
+        again = replace(call, **given, prepared=dict(call.prepared))
+        logits = reference.scores(again)
+    allowed, detached = reference.open_pairs(call), logits.detach()
+    if allowed is not None:
+        detached = torch.where(allowed, detached, -math.inf)
+    # in two parts, since one of float32 is too coarse for the lse
+    lse = _finite(whole.lse)[..., None]
+    base = lse.to(detached.dtype)
+    weights = ((detached - base) - (lse - base).to(detached.dtype)).exp_()
+    _, v = call.without_hidden_keys()
+    slopes = gradient @ reference.shared(v, call.groups).mT
+    slopes = weights * (slopes - (gradient * whole.out).sum(-1, keepdim=True))
+    if allowed is not None:
+        slopes = torch.where(allowed, slopes, 0.0)
+    names = list(given)
+    found = dict(zip(names, torch.autograd.grad(logits, [given[n] for n in names], slopes), strict=True))
+    by_head = weights.mT @ gradient
+    found["v"] = by_head.unflatten(1, (-1, call.groups)).sum(2)
+    return found
+
+
+def _finite(lse: Tensor) -> Tensor:
+    return lse.masked_fill(lse.isneginf(), 0.0)
+
+
+def _pieces(call: Call) -> list[slice]:
+    B, Hq, Lq, Lk = call.sizes
+    rows = max(1, SCORES // max(1, B * Hq * Lk))
+    return [slice(start, min(start + rows, Lq)) for start in range(0, Lq, rows)]
+
+
+def _wide(call: Call) -> Call:
+    """The call with its tensors in the dtype that is computed in."""
+    dtype = _working_dtype(call)
+    bias = None if call.attn_bias is None else call.attn_bias.to(dtype)
+    return replace(call, q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype), attn_bias=bias)
+
+
+def _working_dtype(call: Call) -> torch.dtype:
+    """float32 at least; float64 for the gradient of a bias, each number of which is a difference of large ones.
+
+    One process takes it of the same rounded products, whose errors are then gone; of partial results they are not.
+    """
+    is_learned = call.attn_bias is not None and call.attn_bias.requires_grad
+    return torch.float64 if is_learned else torch.promote_types(call.q.dtype, torch.float32)
+
+
+def _fits_torch(call: Call) -> bool:
+    """Whether torch's fused kernel gives outputs and log-sums of a call exactly, and takes these back."""
+    # a sum of NaN or inf is one of them; one that overflows costs a slower way, no more
+    is_finite = all(math.isfinite(float(t.sum())) for t in (call.q, call.k, call.v))
+    return call.q.is_cpu and call.sink is None and fits_torch(call, is_dropped=False) and is_finite

@@ -1,0 +1,161 @@
+"""Queries: each rank attends with all queries to the keys that it has, and the results join where the queries are.
+
+For few queries and many keys: queries and their outputs move, and keys stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.distributed.exchange import Ends, Traffic, counting, moved
+from headwise.distributed.gather import Part, add_bias, bias_at, parts_of
+from headwise.distributed.index import Place, add, take
+from headwise.distributed.kept import planned
+from headwise.distributed.partial import TENSORS, Partial, backward, forward, gradient_of_sink
+from headwise.distributed.spread import Spread
+from headwise.errors import BackendError
+from headwise.masks import Mask
+from headwise.masks.derived import check_unchanged, versions
+from headwise.ops.call import Call
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Of each rank, the tokens of its queries, and the calls of these and this rank's keys."""
+
+    rows: tuple[Tensor, ...]
+    parts: tuple[tuple[Part, ...], ...]
+    ends: Ends
+
+    def sizes(self, call: Call, width: int) -> list[tuple[int, ...]]:
+        """Those of each rank's rows, with so many features."""
+        return [(*call.q.shape[:2], rows.shape[0], width) for rows in self.rows]
+
+
+def run(call: Call, spread: Spread) -> Tensor:
+    """The outputs of this rank's queries (B, Hq, Lq, Dv), joined of what each rank makes with its own keys."""
+    rules = {"mask": call.mask, "scale": call.multiplier, "softcap": call.softcap}
+    tensors = (*(getattr(call, name) for name in TENSORS), call.sink)
+    out: Tensor = Passed.apply(plan(call, spread), rules, counting(), *tensors)  # type: ignore[no-untyped-call]
+    return out
+
+
+def sent(call: Call, spread: Spread) -> tuple[int, int]:
+    """The bytes that the busiest rank receives forward, and in how many steps."""
+    (B, Hq, _, D), Dv, wide = call.q.shape, call.v.shape[3], max(4, call.q.element_size())
+    each = (D * call.q.element_size(), (Dv + 2) * wide * (spread.ranks - 1))
+    mine = [tokens.shape[0] for tokens in spread.layout.tokens]
+    return max((spread.length - n) * each[0] + n * each[1] for n in mine) * B * Hq, 2
+
+
+def plan(call: Call, spread: Spread) -> Plan:
+    """Which rows attend to this rank's keys, for a call."""
+    sizes = call.sizes[:2]
+    return planned(call.mask, spread, ("queries", *sizes), lambda: _planned(call.mask, spread, sizes))
+
+
+def _planned(mask: Mask | None, spread: Spread, sizes: tuple[int, int]) -> Plan:
+    rows = spread.layout.tokens
+    parts = tuple(parts_of(mask, tokens, spread.tokens, spread.length, sizes) for tokens in rows)
+    return Plan(
+        rows,
+        parts,
+        Ends(spread.rank, spread.ranks, spread.group, f"queries of {spread.length} tokens", spread.ranks == 1),
+    )
+
+
+class Passed(torch.autograd.Function):
+    """The queries there and their results back; in backward the gradients and these, and the queries' gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, made: Plan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
+    ) -> Tensor:
+        ctx.made, ctx.rules, ctx.traffic, ctx.versions = made, rules, traffic, versions(rules["mask"])
+        call, ends = Call(**dict(zip((*TENSORS, "sink"), tensors, strict=True)), **rules), made.ends  # type: ignore[arg-type]  # the first three are tensors
+        (queries,) = moved(ends, [[call.q] * ends.ranks], [made.sizes(call, call.q.shape[3])], traffic)
+        results = [_packed(_attended(call, made, r, q)) for r, q in enumerate(queries)]
+        size = (*call.q.shape[:3], call.v.shape[3] + 2)
+        (came,) = moved(ends, [results], [[size] * ends.ranks], traffic)
+        whole = reduce(Partial.joined, map(_unpacked, came)).with_sink(call.sink)
+        ctx.save_for_backward(*tensors, *whole, *queries)
+        return whole.out.to(call.q.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise BackendError(
+                'way="queries" gives one derivative, and a second one was asked for: use way="gather", which gives all'
+            )
+        check_unchanged(ctx.versions)
+        names, saved = (*TENSORS, "sink"), ctx.saved_tensors
+        tensors, (out, lse, *queries) = dict(zip(names, saved, strict=False)), saved[len(names) :]
+        call, whole = Call(**tensors, **ctx.rules), Partial(out, lse)
+        with torch.autocast(call.q.device.type, enabled=False):
+            found = _gradients(call, ctx.made, queries, (gradients[0], whole), ctx.traffic)
+            if call.sink is not None:
+                found["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
+        wanted = zip(tensors.items(), ctx.needs_input_grad[3:], strict=True)
+        return (
+            None,
+            None,
+            None,
+            *(found[n].to(t.dtype) if needed and t is not None else None for (n, t), needed in wanted),
+        )
+
+
+def _gradients(
+    call: Call, made: Plan, queries: list[Tensor], given: tuple[Tensor, Partial], traffic: Traffic | None
+) -> dict[str, Tensor]:
+    """Those of q, k, v and the bias, in float32 at least. given: the gradient of the outputs, and the outputs."""
+    gradient, whole = given
+    ends, wide, Dv = made.ends, whole.out.dtype, call.v.shape[3]
+    sent = torch.cat([gradient.to(wide), _packed(whole)], -1)
+    (came,) = moved(ends, [[sent] * ends.ranks], [made.sizes(call, 2 * Dv + 2)], traffic)
+    tensors = {name: t for name in TENSORS[1:] if (t := getattr(call, name)) is not None}
+    total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
+    of_queries = []
+    for r, (q, theirs) in enumerate(zip(queries, came, strict=True)):
+        of_q = q.new_zeros(q.shape, dtype=wide)
+        for part in made.parts[r]:
+            rows = theirs[:, :, part.rows]
+            found = backward(_block(call, made, r, q, part), rows[..., :Dv], _unpacked(rows[..., Dv:]))
+            of_q[:, :, part.rows] += found["q"]
+            at: Place = (slice(0, call.k.shape[1]), part.columns)
+            add(total["k"], at, found["k"])
+            add(total["v"], at, found["v"])
+            if "attn_bias" in total:
+                add_bias(total["attn_bias"], made.rows[r][part.rows], part.tokens, found["attn_bias"])
+        of_queries.append(of_q)
+    (home,) = moved(ends, [of_queries], [[tuple(call.q.shape)] * ends.ranks], traffic)
+    return {"q": reduce(torch.add, home), **total}
+
+
+def _attended(call: Call, made: Plan, rank: int, q: Tensor) -> Partial:
+    """What the queries of a rank get of this rank's keys."""
+    found = [forward(_block(call, made, rank, q, part)) for part in made.parts[rank]]
+    return Partial(torch.cat([part.out for part in found], 2), torch.cat([part.lse for part in found], 2))
+
+
+def _block(call: Call, made: Plan, rank: int, q: Tensor, part: Part) -> Call:
+    at: Place = (slice(0, call.k.shape[1]), part.columns)
+    bias = None if call.attn_bias is None else bias_at(call.attn_bias, made.rows[rank][part.rows], part.tokens)
+    return replace(
+        call, q=q[:, :, part.rows], k=take(call.k, at), v=take(call.v, at), mask=part.mask, attn_bias=bias, prepared={}
+    )
+
+
+def _packed(part: Partial) -> Tensor:
+    """Outputs and log-sums in one tensor (B, Hq, Lq, Dv + 2): the log-sum in two parts of the outputs' dtype."""
+    high = part.lse.to(part.out.dtype)
+    low = torch.where(high.isfinite(), part.lse - high, 0.0).to(part.out.dtype)
+    return torch.cat([part.out, high[..., None], low[..., None]], -1)
+
+
+def _unpacked(packed: Tensor) -> Partial:
+    return Partial(packed[..., :-2], packed[..., -2].double() + packed[..., -1].double())

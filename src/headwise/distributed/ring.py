@@ -1,0 +1,211 @@
+"""Ring: in each of W steps a rank attends to what it needs of one other rank's keys, and joins the results.
+
+Liu, Zaharia and Abbeel 2023, "Ring Attention with Blockwise Transformers", arXiv:2310.01889. Here nothing is handed on:
+step s brings what rank r needs of rank r - s straight from there, while the step before it computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.distributed import gather
+from headwise.distributed.exchange import Ends, Traffic, arrived, counting, started
+from headwise.distributed.gather import Part, add_bias, bias_at, parts_of
+from headwise.distributed.index import Index, Place, add, compact, size_of, take
+from headwise.distributed.kept import planned
+from headwise.distributed.needs import needs
+from headwise.distributed.partial import Partial, backward, forward, gradient_of_sink, nothing
+from headwise.distributed.spread import Spread
+from headwise.errors import BackendError
+from headwise.masks import Mask
+from headwise.masks.derived import check_unchanged, versions
+from headwise.ops.call import Call
+
+# the tensors of a call that a gradient may flow to, in the order in which Ring takes them
+TENSORS = ("q", "k", "v", "attn_bias", "sink")
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step: which of its own columns a rank sends to rank `to`, and which come from rank `origin`.
+
+    parts: the calls of what comes. is_idle: no rank sends any.
+    """
+
+    to: int
+    sends: Index
+    origin: int
+    comes: Index
+    parts: tuple[Part, ...]
+    is_idle: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The steps of a rank, of which the first takes its own keys. rows: the tokens of its queries."""
+
+    steps: tuple[Step, ...]
+    rows: Tensor
+    ends: Ends
+
+
+def run(call: Call, spread: Spread) -> Tensor:
+    """The outputs of this rank's queries (B, Hq, Lq, Dv); of other ranks' keys two blocks are held at most."""
+    rules = {"mask": call.mask, "scale": call.multiplier, "softcap": call.softcap}
+    tensors = (getattr(call, name) for name in TENSORS)
+    out: Tensor = Ring.apply(plan(call, spread), rules, counting(), *tensors)  # type: ignore[no-untyped-call]
+    return out
+
+
+def sent(call: Call, spread: Spread) -> tuple[int, int]:
+    """The bytes that the busiest rank receives forward, and in how many steps."""
+    return gather.sent(call, spread)[0], spread.ranks - 1
+
+
+def plan(call: Call, spread: Spread) -> Plan:
+    """What comes in which step, for a call."""
+    sizes = call.sizes[:2]
+    return planned(call.mask, spread, ("ring", *sizes), lambda: _planned(call.mask, spread, *sizes))
+
+
+def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> Plan:
+    tokens, rank, ranks = spread.layout.tokens, spread.rank, spread.ranks
+    need = needs(mask, spread.layout, batch=B, heads=Hq)
+    steps = []
+    for number in range(ranks):
+        to, origin = (rank + number) % ranks, (rank - number) % ranks
+        comes = need[rank][origin]
+        parts = parts_of(mask, spread.tokens, tokens[origin][comes], spread.length, (B, Hq))
+        is_idle = number == 0 or not any(need[r][(r - number) % ranks].shape[0] for r in range(ranks))
+        steps.append(Step(to, compact(need[to][rank]), origin, compact(comes), parts, is_idle))
+    ends = Ends(rank, ranks, spread.group, f"ring of {spread.length} tokens")
+    return Plan(tuple(steps), spread.tokens, ends)
+
+
+class Ring(torch.autograd.Function):
+    """The steps, forward and backward; in backward keys come again, and their gradients go straight home."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, made: Plan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
+    ) -> Tensor:
+        ctx.made, ctx.rules, ctx.traffic, ctx.versions = made, rules, traffic, versions(rules["mask"])
+        call = Call(**dict(zip(TENSORS, tensors, strict=True)), **rules)  # type: ignore[arg-type]  # q, k and v are tensors
+        found = [nothing(_rows(call, part)) for part in made.steps[0].parts]
+        for step, k, v in _keys(call, made, traffic):
+            found = [
+                so_far.joined(forward(_block(call, made, part, k, v)))
+                for so_far, part in zip(found, step.parts, strict=True)
+            ]
+        whole = Partial(torch.cat([p.out for p in found], 2), torch.cat([p.lse for p in found], 2))
+        whole = whole.with_sink(call.sink)
+        ctx.save_for_backward(*tensors, *whole)
+        return whole.out.to(call.q.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise BackendError(
+                'way="ring" gives one derivative, and a second one was asked for: use way="gather", which gives all'
+            )
+        check_unchanged(ctx.versions)
+        saved = ctx.saved_tensors
+        tensors, whole = dict(zip(TENSORS, saved, strict=False)), Partial(*saved[len(TENSORS) :])
+        call = Call(**tensors, **ctx.rules)
+        with torch.autocast(call.q.device.type, enabled=False):
+            found = _gradients(call, ctx.made, gradients[0], whole, ctx.traffic)
+            if call.sink is not None:
+                found["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
+        wanted = zip(tensors.items(), ctx.needs_input_grad[3:], strict=True)
+        return (
+            None,
+            None,
+            None,
+            *(found[n].to(t.dtype) if needed and t is not None else None for (n, t), needed in wanted),
+        )
+
+
+def _keys(call: Call, made: Plan, traffic: Traffic | None) -> Iterator[tuple[Step, Tensor, Tensor]]:
+    """Each step with the keys and values that it brings; the next ones are under way meanwhile."""
+    coming = call.k.new_empty(0)
+    for number, step in enumerate(made.steps):
+        if number == 0:
+            k, v = (take(t, (slice(0, t.shape[1]), step.comes)) for t in (call.k, call.v))
+        else:
+            k, v = _opened(coming, made, step, call, step.comes)
+        if number + 1 < len(made.steps):
+            after = made.steps[number + 1]
+            sends = [take(t, (slice(0, t.shape[1]), after.sends)) for t in (call.k, call.v)]
+            coming = _sent(sends, (after.to, after.origin), _numbers(call, after.comes), made, after, traffic)
+        yield step, k, v
+
+
+def _gradients(call: Call, made: Plan, gradient: Tensor, whole: Partial, traffic: Traffic | None) -> dict[str, Tensor]:
+    """Those of q, k, v and the bias, in float32 at least, those of keys and values gathered from all ranks."""
+    wide = whole.out.dtype
+    tensors = {name: t for name in TENSORS[:4] if (t := getattr(call, name)) is not None}
+    total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
+    for step, k, v in _keys(call, made, traffic):
+        of_k, of_v = (t.new_zeros(t.shape, dtype=wide) for t in (k, v))
+        for part in step.parts:
+            rows = part.rows
+            seen = Partial(whole.out[:, :, rows], whole.lse[:, :, rows])
+            found = backward(_block(call, made, part, k, v), gradient[:, :, rows], seen)
+            total["q"][:, :, rows] += found["q"]
+            at = (slice(0, k.shape[1]), part.columns)
+            add(of_k, at, found["k"])
+            add(of_v, at, found["v"])
+            if "attn_bias" in total:
+                add_bias(total["attn_bias"], made.rows[rows], part.tokens, found["attn_bias"])
+        home = (slice(0, k.shape[1]), step.sends)
+        if step is made.steps[0]:
+            came = [of_k, of_v]
+        else:
+            # the way back: what this rank has sent comes home from where it went
+            back = _sent([of_k, of_v], (step.origin, step.to), _numbers(call, step.sends), made, step, traffic)
+            came = _opened(back, made, step, call, step.sends)
+        for name, part_of in zip(("k", "v"), came, strict=True):
+            add(total[name], home, part_of)
+    return total
+
+
+def _sent(
+    parts: list[Tensor], ends: tuple[int, int], count: int, made: Plan, step: Step, traffic: Traffic | None
+) -> Tensor:
+    """What comes from the second of two ranks, `count` numbers, under way, while the first is sent these tensors."""
+    flat = torch.cat([part.reshape(-1) for part in parts])
+    if step.is_idle:
+        return flat
+    outs, ins = [0] * len(made.steps), [0] * len(made.steps)
+    ins[ends[0]], outs[ends[1]] = flat.numel(), count
+    return started(flat, outs, ins, made.ends, traffic)
+
+
+def _opened(coming: Tensor, made: Plan, step: Step, call: Call, columns: Index) -> list[Tensor]:
+    """The keys' and the values' part (B, Hk, columns, ...) of what has been sent."""
+    flat = coming if step.is_idle else arrived(coming, made.ends)
+    shapes = [(*t.shape[:2], size_of(columns), t.shape[3]) for t in (call.k, call.v)]
+    pieces = flat.split([math.prod(shape) for shape in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def _numbers(call: Call, columns: Index) -> int:
+    B, Hk, _, D = call.k.shape
+    return B * Hk * (D + call.v.shape[3]) * size_of(columns)
+
+
+def _rows(call: Call, part: Part) -> Call:
+    return replace(call, q=call.q[:, :, part.rows], mask=None, attn_bias=None, prepared={})
+
+
+def _block(call: Call, made: Plan, part: Part, k: Tensor, v: Tensor) -> Call:
+    """The call of some rows and those columns of a step that they need."""
+    at: Place = (slice(0, k.shape[1]), part.columns)
+    bias = None if call.attn_bias is None else bias_at(call.attn_bias, made.rows[part.rows], part.tokens)
+    return replace(_rows(call, part), k=take(k, at), v=take(v, at), mask=part.mask, attn_bias=bias)

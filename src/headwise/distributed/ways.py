@@ -1,0 +1,103 @@
+"""The table of ways, who would run a call that is spread over ranks, and one sentence on why the others would not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from headwise.distributed import gather, heads, queries, ring
+from headwise.distributed.spread import Spread
+from headwise.errors import ArgumentError, BackendError
+from headwise.ops.call import Call
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compute a call whose tokens are spread over ranks.
+
+    why_not: one sentence where it cannot compute the call exactly, else "". run: this rank's outputs. sent: the bytes
+    that the busiest rank receives, forward, and in how many steps.
+    """
+
+    name: str
+    why_not: Callable[[Call, Spread], str]
+    run: Callable[[Call, Spread], Tensor]
+    sent: Callable[[Call, Spread], tuple[int, int]]
+
+
+# "auto" takes the first of those that receive least
+TABLE: tuple[Way, ...] = (
+    Way("gather", lambda call, spread: "", gather.run, gather.sent),
+    Way("heads", heads.why_not, heads.run, heads.sent),
+    Way("queries", lambda call, spread: "", queries.run, queries.sent),
+    Way("ring", lambda call, spread: "", ring.run, ring.sent),
+)
+
+
+@dataclass(frozen=True)
+class WayChoice:
+    """Which way would run a call, and why each of the others would not.
+
+    sent: of each way that could, the bytes that the busiest rank receives forward, and the steps.
+    """
+
+    chosen: str
+    reasons: dict[str, str]
+    sent: dict[str, tuple[int, int]]
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in self.reasons)
+        return "\n".join(f"{name:<{width}}  {self._line(name)}" for name in self.reasons)
+
+    __repr__ = __str__
+
+    def _line(self, name: str) -> str:
+        if name not in self.sent:
+            return self.reasons[name]
+        size, steps = self.sent[name]
+        moves = f"the busiest rank receives {_shown(size)} in {steps} step{'' if steps == 1 else 's'}"
+        return f"{self.reasons[name] or 'runs'}: {moves}"
+
+
+def choose(call: Call, spread: Spread, name: str) -> Way:
+    """The way that runs this call: the one named, or BackendError with its reason; "auto": what moves least."""
+    if name == "auto":
+        return _cheapest(call, spread)[0]
+    for way in TABLE:
+        if way.name == name:
+            reason = way.why_not(call, spread)
+            if reason:
+                raise BackendError(f'way="{name}" cannot run this call: {reason}; use way="auto"')
+            return way
+    listed = ", ".join(f'"{way.name}"' for way in TABLE)
+    raise ArgumentError(f'way must be "auto", {listed}; got "{name}"')
+
+
+def report(call: Call, spread: Spread, name: str = "auto") -> WayChoice:
+    """What `choose` would say of every way."""
+    first, sent = _cheapest(call, spread)
+    chosen = first if name == "auto" else choose(call, spread, name)
+    reasons = {way.name: way.why_not(call, spread) or "could run" for way in TABLE}
+    reasons[chosen.name] = ""
+    return WayChoice(chosen.name, reasons, sent)
+
+
+def _cheapest(call: Call, spread: Spread) -> tuple[Way, dict[str, tuple[int, int]]]:
+    """The first of the ways that receive least, and what each receives: the same on every rank."""
+    able = [way for way in TABLE if not way.why_not(call, spread)]
+    sent = {way.name: way.sent(call, spread) for way in able}
+    return min(able, key=lambda way: sent[way.name][0]), sent
+
+
+def _shown(size: int) -> str:
+    """Bytes with three digits and a unit.
+
+    >>> _shown(4_718_592)
+    '4.72 MB'
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} bytes"
