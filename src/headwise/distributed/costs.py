@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.distributed.layouts import Layout, balanced, contiguous, zigzag
-from headwise.distributed.needs import block_of, on_host, open_tiles
+from headwise.distributed.needs import BLOCK, block_of, on_host, open_tiles
 from headwise.masks import Mask
 from headwise.masks.derived import derived, has_function
 from headwise.masks.picked import Picked
@@ -96,13 +96,18 @@ def estimate(layout: Layout, work: Tensor, seen: Tensor, *, machine: Machine, he
 
 
 def _pairs(layout: Layout, work: Tensor, seen: Tensor) -> Tensor:
-    """What each rank computes, tile by tile of its own rows: short runs in one tile share the columns of both."""
+    """What each rank computes: the work of its tokens, and what short runs in one tile cost each other."""
+    pairs = torch.zeros(layout.ranks, dtype=torch.double).index_add_(0, layout.owner, work)
+    runs = int((layout.owner.diff() != 0).sum()) + 1
+    if runs * BLOCK <= layout.length or runs <= layout.ranks:
+        # long runs are attended to one by one, each in tiles of its own
+        return pairs
     block, tiles = block_of(layout.length), seen.shape[0]
     per_rank = -(-max(len(held) for held in layout.tokens) // block)
     own, where = layout.owner * per_rank + layout.slot // block, torch.arange(layout.length) // block
     held = (own * tiles + where).bincount(minlength=layout.ranks * per_rank * tiles).view(-1, tiles).float()
     width = where.bincount(minlength=tiles).float()
-    # the columns of a tile of the rank beside those that its rows have each for themselves
+    # the rows of a tile of the rank share the columns that any of them needs
     together = held.sum(1) * (((held > 0).float() @ seen.float() > 0).float() @ width)
     apart = held @ (seen.float() @ width)
     factor = torch.where(apart > 0, together / apart, 1.0).double()

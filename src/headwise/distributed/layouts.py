@@ -97,12 +97,12 @@ def balanced(work: Tensor, ranks: int, *, pieces: int = 2) -> Layout:
     """Equal tokens and nearly equal work to each rank: the sequence in ranks * pieces runs, of which each rank has some.
 
     work: (L,), that of each token. pieces: how many runs a rank holds: more are more even, fewer keep neighbours
-    together. Balanced largest differencing, Yakir 1996, Mathematics of Operations Research 21; after it runs change
-    ranks while the slowest gains.
+    together. The better of two starts, balanced largest differencing (Yakir 1996, Mathematics of Operations Research 21)
+    and a random one, whose runs change ranks while the slowest gains. The same arguments always give the same layout.
 
     >>> import torch
-    >>> balanced(torch.tensor([1.0, 1, 1, 1, 5, 5, 1, 1]), 2)
-    Layout(balanced: 2-3 4-5 | 0-1 6-7)
+    >>> balanced(torch.arange(8.0), 2)
+    Layout(balanced: 0-1 6-7 | 2-5)
     """
     length = len(work)
     _check(length, ranks)
@@ -110,7 +110,9 @@ def balanced(work: Tensor, ranks: int, *, pieces: int = 2) -> Layout:
     bounds = torch.tensor([0, *(len(run) for run in torch.arange(length).tensor_split(ranks * pieces))]).cumsum(0)
     before = torch.cat([work.new_zeros(1), work.cumsum(0)]).double()
     of_piece = before[bounds].diff()
-    owner = _improved(_differenced(of_piece, ranks), of_piece, ranks)
+    by_chance = torch.randperm(len(of_piece), generator=torch.Generator().manual_seed(0)) % ranks
+    found = [_improved(start, of_piece, ranks) for start in (_differenced(of_piece, ranks), by_chance)]
+    owner, _ = min(found, key=lambda each: each[1])
     return _dealt("balanced", length, owner.tolist(), ranks)
 
 
@@ -129,8 +131,8 @@ def _differenced(work: Tensor, ranks: int) -> Tensor:
     return owner
 
 
-def _improved(owner: Tensor, work: Tensor, ranks: int) -> Tensor:
-    """The rank of each piece after pieces of the slowest rank were changed for others, as long as that helps."""
+def _improved(owner: Tensor, work: Tensor, ranks: int) -> tuple[Tensor, float]:
+    """The rank of each piece after pieces of the slowest rank were changed for others while that helps, and its work."""
     loads = torch.zeros(ranks, dtype=work.dtype).index_add_(0, owner, work)
     for _ in range(4 * ranks):
         slowest = int(loads.argmax())
@@ -148,7 +150,7 @@ def _improved(owner: Tensor, work: Tensor, ranks: int) -> Tensor:
         owner[mine], owner[theirs] = other, slowest
         loads[slowest] -= work[mine] - work[theirs]
         loads[other] += work[mine] - work[theirs]
-    return owner
+    return owner, float(loads.max())
 
 
 def _dealt(name: str, length: int, owner: list[int], ranks: int) -> Layout:

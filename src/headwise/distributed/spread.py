@@ -126,7 +126,9 @@ class Spread:
             work, size = float(taken.pairs[rank]) / mean, received[rank] * self.heads.token_bytes
             name = f"{rank} (this)" if rank == self.rank else str(rank)
             held = self.layout.tokens[rank]
-            rows.append((name, str(len(held)), f"{work:.2f}", str(received[rank]), size_of(size), self.layout.listed(rank)))
+            rows.append(
+                (name, str(len(held)), f"{work:.2f}", str(received[rank]), size_of(size), self.layout.listed(rank))
+            )
         lines += aligned(rows)
         if self.ranks > MOST_SHOWN:
             lines.append(f"... and {self.ranks - MOST_SHOWN} ranks more")
@@ -232,7 +234,7 @@ class _Whole(torch.autograd.Function):
         own = t.movedim(dim, 0)
         padded = torch.cat([own, own.new_zeros(most - own.shape[0], *own.shape[1:])]).contiguous()
         if spread.group is not None and spread.ranks > 1:
-            padded = collectives.wait_tensor(collectives.all_gather_tensor(padded, 0, spread.group))
+            padded = collectives.wait_tensor(collectives.all_gather_single(padded, 0, spread.group))
         index = (layout.owner * most + layout.slot).to(t.device)
         return padded.index_select(0, index).movedim(0, dim)
 
