@@ -29,7 +29,7 @@ def host_tiles(mask: Mask, sizes: Sizes, block: tuple[int, int], device: torch.d
     functions, which run where the call does, leave tiles mixed: of `causal() & documents(ids)` with ids on a GPU it
     knows what causal() hides. Under torch.func, a compiler or a mode of fake tensors values are not known either.
     """
-    known = _host_part(mask, device)
+    known = host_part(mask, device)
     if isinstance(known, Unread):
         return None
     tiles = TileGrid.whole(sizes, block, torch.device("cpu"))
@@ -37,13 +37,13 @@ def host_tiles(mask: Mask, sizes: Sizes, block: tuple[int, int], device: torch.d
     return kinds if values_are_at_hand(kinds) else None
 
 
-def _host_part(mask: Mask, device: torch.device) -> Mask:
-    """The mask with `Unread` in the place of each part that cannot be asked on the host."""
+def host_part(mask: Mask, device: torch.device) -> Mask:
+    """The mask with `Unread` in the place of each part that cannot be asked on the host for a call on `device`."""
     values = {field.name: getattr(mask, field.name) for field in fields(mask)}
     if any(isinstance(value, Tensor) and not values_are_at_hand(value) for value in values.values()):
         return Unread()
     if isinstance(mask, Ruled):
         return mask if device.type == "cpu" else Unread()
-    parts = {name: _host_part(value, device) for name, value in values.items() if isinstance(value, Mask)}
+    parts = {name: host_part(value, device) for name, value in values.items() if isinstance(value, Mask)}
     is_same = all(part is values[name] for name, part in parts.items())
     return mask if is_same else replace(mask, **parts)

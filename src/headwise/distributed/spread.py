@@ -1,0 +1,270 @@
+"""Spread: a sequence whose tokens are held by several ranks, and what this rank does with its own."""
+
+from __future__ import annotations
+
+from contextvars import Token
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from headwise.distributed.costs import MACHINES, Estimate, Heads, Machine, cheapest, compare, estimate, work_of
+from headwise.distributed.layouts import Layout, balanced, contiguous, striped, zigzag
+from headwise.distributed.needs import Needs, needs
+from headwise.errors import ArgumentError, ShapeError
+from headwise.masks import Mask, as_mask
+from headwise.shapes import check_count
+
+# by name, for a number of tokens and of ranks; "balanced" needs the work of each token too
+LAYOUTS = {"contiguous": contiguous, "zigzag": zigzag, "striped": striped}
+# the machine that is assumed of a backend of torch.distributed
+MACHINE_OF = {"nccl": "nvlink"}
+MOST_SHOWN = 16
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spread:
+    """A sequence of `length` tokens over ranks; made by `spread`.
+
+    layout: which tokens each rank holds. group: the ranks, None: this process alone. mask: of the whole sequence, for
+    which the layout was chosen; None: all tokens attend to all. estimates: what the layouts that were compared cost.
+    """
+
+    layout: Layout
+    rank: int
+    group: dist.ProcessGroup | None
+    mask: Mask | None
+    estimates: tuple[Estimate, ...]
+    heads: Heads
+    _entered: list[Token[Any]] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """How many tokens the whole sequence has."""
+        return self.layout.length
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks share it."""
+        return self.layout.ranks
+
+    @property
+    def tokens(self) -> Tensor:
+        """The tokens of this rank, int64 ascending (L of this rank,)."""
+        return self.layout.tokens[self.rank]
+
+    @property
+    def positions(self) -> Tensor:
+        """Where this rank's tokens sit in the whole sequence: `tokens`, by the name that layers know."""
+        return self.tokens
+
+    def local(self, t: Tensor, dim: int = 1) -> Tensor:
+        """This rank's part of t, which holds the whole sequence along `dim`."""
+        if t.shape[dim] != self.length:
+            raise ShapeError(
+                f"t must hold the whole sequence, length={self.length}, along dim={dim}, but came as {tuple(t.shape)}: "
+                "local() takes the part of this rank out of it"
+            )
+        return t.index_select(dim, self.tokens.to(t.device))
+
+    def whole(self, t: Tensor, dim: int = 1) -> Tensor:
+        """The whole sequence along `dim`, on every rank, from the part t of each.
+
+        Every rank must call it. The gradient of a part is that of the whole at its tokens: every rank is taken to
+        compute the same loss from the whole.
+        """
+        if t.shape[dim] != len(self.tokens):
+            raise ShapeError(
+                f"t must hold this rank's {len(self.tokens)} tokens along dim={dim}, but came as {tuple(t.shape)}: "
+                "whole() joins the parts of all ranks"
+            )
+        whole: Tensor = _Whole.apply(t, self, dim % t.ndim)  # type: ignore[no-untyped-call]
+        return whole
+
+    def needs(self, mask: Mask | None = None, *, batch: int | None = None, heads: int | None = None) -> Needs:
+        """Which tokens each rank needs of each other under a mask of the whole sequence; None: under no mask."""
+        return needs(mask, self.layout, batch=batch, heads=heads)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, way: str = "auto", **rules: Any) -> Tensor:
+        """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread."""
+        from headwise.distributed.attention import attention
+
+        return attention(q, k, v, spread=self, way=way, **rules)
+
+    def __enter__(self) -> Spread:
+        """Have every headwise layer that runs from here on take its sequence for one that is spread like this."""
+        from headwise.layer.active_spread import activate
+
+        self._entered.append(activate(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        from headwise.layer.active_spread import deactivate
+
+        deactivate(self._entered.pop())
+
+    @property
+    def estimate(self) -> Estimate:
+        """That of the layout that was taken."""
+        return next(each for each in self.estimates if each.layout is self.layout)
+
+    def __str__(self) -> str:
+        taken = self.estimate
+        received = self.needs(self.mask).received.sum(1).tolist()
+        head = f"{self.length} tokens over {self.ranks} ranks, {self.layout.name}"
+        lines = [f"{head}: slowest / mean work {taken.imbalance:.2f}, most received {max(received)} tokens"]
+        mean = max(float(taken.pairs.mean()), 1.0)
+        rows = [("rank", "tokens", "work", "receives", "bytes", "holds")]
+        for rank in range(min(self.ranks, MOST_SHOWN)):
+            work, size = float(taken.pairs[rank]) / mean, received[rank] * self.heads.token_bytes
+            name = f"{rank} (this)" if rank == self.rank else str(rank)
+            held = self.layout.tokens[rank]
+            rows.append(
+                (name, str(len(held)), f"{work:.2f}", str(received[rank]), size_of(size), self.layout.listed(rank))
+            )
+        lines += aligned(rows)
+        if self.ranks > MOST_SHOWN:
+            lines.append(f"... and {self.ranks - MOST_SHOWN} ranks more")
+        lines += ["", *aligned(_compared(self.estimates, taken))]
+        lines.append(f"bytes of K and V, received in one forward pass of a layer: {self.heads.key} heads of {self.heads.width}, "
+                     f"{self.heads.itemsize} bytes a number")  # fmt: skip
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Spread of {self.length} tokens over {self.ranks} ranks, {self.layout.name}; rank {self.rank}>"
+
+
+def spread(
+    length: int,
+    group: DeviceMesh | dist.ProcessGroup | None = None,
+    *,
+    mask: Mask | Tensor | None = None,
+    layout: str | Layout = "auto",
+    machine: Machine | None = None,
+    heads: Heads | None = None,
+) -> Spread:
+    """A sequence of `length` tokens spread over the ranks of a group, each of which calls this with the same arguments.
+
+    group: a DeviceMesh of one dimension, such as mesh["cp"], or a process group; None: the default group, or this
+    process alone where torch.distributed was not started. mask: of the whole sequence, for which the layout is chosen;
+    None: no mask. layout: "contiguous", "zigzag", "striped", "balanced", one of your own, or "auto": the cheapest by
+    the modelled time of a layer's forward and backward pass. machine: what a rank can do, None: assumed from the
+    backend; heads: the size of a layer, None: 32 query and 8 key/value heads of 128 in bfloat16. Both decide only what
+    "auto" takes.
+
+    >>> import headwise as hw
+    >>> whole = spread(1024, mask=hw.causal())
+    >>> whole.ranks, whole.local(torch.zeros(1, 1024, 8)).shape
+    (1, torch.Size([1, 1024, 8]))
+    """
+    check_count("length", length, 0, error=ArgumentError)
+    members, device = _members(group)
+    rank, ranks = (0, 1) if members is None else (dist.get_rank(members), dist.get_world_size(members))
+    if machine is None:
+        backend = "gloo" if members is None else dist.get_backend(members)
+        machine = MACHINES[MACHINE_OF.get(backend, "cpu")]
+    heads, known = Heads() if heads is None else heads, as_mask(mask)
+    found = _estimates(known, length, ranks, layout, machine, heads, device)
+    return Spread(cheapest(found).layout, rank, members, known, tuple(found), heads)
+
+
+def _estimates(
+    mask: Mask | None,
+    length: int,
+    ranks: int,
+    layout: str | Layout,
+    machine: Machine,
+    heads: Heads,
+    device: torch.device,
+) -> list[Estimate]:
+    """Of the layout that was asked for, or of all that "auto" compares."""
+    if layout == "auto":
+        return compare(mask, length, ranks, machine=machine, heads=heads, device=device)
+    work, seen = work_of(mask, length, device)
+    if isinstance(layout, Layout):
+        if (layout.length, layout.ranks) != (length, ranks):
+            raise ArgumentError(
+                f"the layout must hold length={length} tokens on {ranks} ranks, but {layout!r} holds {layout.length} on "
+                f"{layout.ranks}: make one for these"
+            )
+        taken = [layout]
+    elif layout == "balanced":
+        return [cheapest([each for each in compare(mask, length, ranks, machine=machine, heads=heads, device=device)
+                          if each.layout.name == "balanced"] or [estimate(balanced(work, ranks), work, seen, machine=machine, heads=heads)])]  # fmt: skip
+    elif layout in LAYOUTS:
+        taken = [LAYOUTS[layout](length, ranks)]
+    else:
+        listed = ", ".join(f'"{name}"' for name in LAYOUTS)
+        raise ArgumentError(f'layout must be "auto", "balanced", {listed} or a Layout; got {layout!r}')
+    return [estimate(each, work, seen, machine=machine, heads=heads) for each in taken]
+
+
+def _members(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, torch.device]:
+    """The process group, and the device on which its tensors are."""
+    if group is None:
+        group = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            raise ArgumentError(
+                f"a sequence is spread along one dimension of a mesh, but {group.mesh_dim_names or group.shape} has "
+                f'{group.ndim}: give one, as mesh["cp"]'
+            )
+        return group.get_group(), torch.device(group.device_type)
+    if group is None:
+        return None, torch.device("cpu")
+    return group, torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
+
+
+class _Whole(torch.autograd.Function):
+    """The parts of all ranks in the order of the sequence; its gradient goes to the rank that holds the token."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, spread: Spread, dim: int) -> Tensor:
+        ctx.spread, ctx.dim = spread, dim
+        layout = spread.layout
+        # all ranks must send as much: the shorter ones fill up
+        most = max(len(held) for held in layout.tokens)
+        own = t.movedim(dim, 0)
+        padded = torch.cat([own, own.new_zeros(most - own.shape[0], *own.shape[1:])]).contiguous()
+        if spread.group is not None and spread.ranks > 1:
+            padded = collectives.wait_tensor(collectives.all_gather_single(padded, 0, spread.group))
+        index = (layout.owner * most + layout.slot).to(t.device)
+        return padded.index_select(0, index).movedim(0, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return gradients[0].index_select(ctx.dim, ctx.spread.tokens.to(gradients[0].device)), None, None
+
+
+def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[str, ...]]:
+    """Rows of a table: what each layout costs."""
+    rows: list[tuple[str, ...]] = [("layout", "runs a rank", "slowest / mean", "most received", "modelled", "")]
+    for each in estimates:
+        runs = max(each.layout.listed(rank, each.layout.length).count(" ") + 1 for rank in range(each.layout.ranks))
+        rows.append(
+            (each.layout.name, str(runs), f"{each.imbalance:.2f}", str(int(each.received.max())),
+             f"{1000 * each.seconds:.3g} ms", "taken" if each is taken else ""),
+        )  # fmt: skip
+    return rows
+
+
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows of a table, each column as wide as its widest entry."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def size_of(count: float) -> str:
+    """Bytes with a unit and three digits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return ""

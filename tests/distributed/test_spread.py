@@ -1,0 +1,160 @@
+"""Spread: its parts make the whole, its layout is the cheapest, and what does not fit is refused."""
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+import headwise as hw
+from headwise.distributed import Heads, Layout, Machine, spread
+from headwise.distributed.costs import MACHINES, cheapest, compare, work_of
+from headwise.distributed.needs import needs
+from headwise.errors import ArgumentError, ShapeError
+from headwise.layer.active_spread import active_spread
+from tests.distributed.ranks import on_ranks
+
+LENGTH = 8192
+CPU = torch.device("cpu")
+
+
+def ids(length: int) -> torch.Tensor:
+    """Sixteen documents of very different lengths."""
+    lengths = torch.tensor([1.0, 9, 2, 7, 1, 5, 3, 12, 1, 2, 8, 4, 6, 3, 2, 10])
+    ends = (lengths.cumsum(0) / lengths.sum() * length).long()
+    return torch.bucketize(torch.arange(length), ends, right=True)
+
+
+MASKS = {
+    "none": None,
+    "causal": hw.causal(),
+    "window": hw.causal() & hw.window(before=LENGTH // 16 - 1),
+    "documents": hw.causal() & hw.documents(ids(LENGTH)),
+    "padding": hw.causal() & hw.lengths([LENGTH // 2]),
+    "prefix and window": hw.causal() & (hw.window(before=LENGTH // 32) | hw.prefix(LENGTH // 64)),
+    "prefix": hw.causal() | hw.prefix(LENGTH // 4),
+}
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "zigzag", "striped", "balanced", "auto"])
+@pytest.mark.parametrize(("ranks", "length"), [(1, 5), (2, 9), (4, 13), (3, 2), (7, 40)])
+def test_the_parts_of_all_ranks_make_the_whole_and_so_do_their_gradients(layout, ranks, length):
+    whole = torch.randn(3, length, 2, dtype=torch.float64)
+    gradient = torch.randn_like(whole)
+
+    def task(rank):
+        here = spread(length, mask=hw.causal(), layout=layout)
+        part = here.local(whole).requires_grad_()
+        joined = here.whole(part)
+        joined.backward(gradient)
+        assert torch.equal(here.positions, here.tokens)
+        assert (here.rank, here.ranks, here.length) == (rank, ranks, length)
+        return joined.detach(), part.grad, here.tokens, here.local(gradient)
+
+    for joined, found, tokens, wanted in on_ranks(ranks, task):
+        assert torch.equal(joined, whole)
+        assert torch.equal(found, wanted)
+        assert torch.equal(wanted, gradient[:, tokens])
+
+
+def test_along_another_axis():
+    whole = torch.arange(24.0).view(2, 3, 4)
+
+    def task(rank):
+        here = spread(4, layout="zigzag")
+        return torch.equal(here.whole(here.local(whole, dim=-1), dim=-1), whole)
+
+    assert on_ranks(2, task) == [True, True]
+
+
+def test_one_process_is_one_rank():
+    here = spread(6)
+    t = torch.randn(2, 6, 3)
+    assert (here.rank, here.ranks, here.group) == (0, 1, None)
+    assert torch.equal(here.whole(here.local(t)), t)
+
+
+def test_inside_of_with_layers_are_told():
+    outer, inner = spread(6), spread(8)
+    with outer:
+        with inner:
+            assert active_spread() is inner
+        assert active_spread() is outer
+    assert active_spread() is None
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("ranks", [2, 3, 7, 8, 16])
+def test_auto_shares_out_work_evenly_and_sends_little(name, ranks):
+    mask = MASKS[name]
+    found = compare(mask, LENGTH, ranks, machine=MACHINES["cpu"], heads=Heads(), device=CPU)
+    taken = cheapest(found)
+    assert taken.imbalance <= 1.05
+    exact = needs(mask, taken.layout).received.sum(1)
+    # estimated by tiles, of which each run of each rank may touch two too many
+    runs = max(taken.layout.listed(rank, LENGTH).count(" ") + 1 for rank in range(ranks))
+    assert (exact <= taken.received).all()
+    assert (taken.received <= exact + 4 * runs * 128).all()
+    if "window" in name:
+        assert exact.max() <= LENGTH / 16 + LENGTH / 64
+
+
+def test_a_window_sends_a_twelfth_of_what_a_ring_does_at_most():
+    here = on_ranks(8, lambda rank: spread(LENGTH, mask=MASKS["window"]))[0]
+    assert here.layout.name == "contiguous"
+    assert 12 * int(here.needs(here.mask).received.sum(1).max()) <= LENGTH * 7 / 8
+
+
+def test_a_function_is_asked_for_the_layout():
+    def later(_b, _h, i, j):
+        return j <= i
+
+    work, _ = work_of(hw.rule(later), 1000, CPU)
+    # asked of the middle row of each tile of 128
+    assert work[[0, 127, 999]].tolist() == [128.0, 128.0, 1000.0]
+    assert on_ranks(2, lambda rank: spread(1000, mask=hw.rule(later)).layout.name) == ["zigzag", "zigzag"]
+
+
+def test_a_slow_network_keeps_neighbours_together():
+    slow = Machine(flops=1e18, bandwidth=1e6, latency=1e-3)
+    assert (
+        on_ranks(4, lambda rank: spread(LENGTH, mask=MASKS["documents"], machine=slow).layout.name)[0] == "contiguous"
+    )
+
+
+def test_it_says_who_holds_what_and_why():
+    said = on_ranks(2, lambda rank: str(spread(1024, mask=hw.causal())))[1]
+    first, header, *rows = said.splitlines()
+    assert first == "1024 tokens over 2 ranks, zigzag: slowest / mean work 1.00, most received 512 tokens"
+    assert header.split() == ["rank", "tokens", "work", "receives", "bytes", "holds"]
+    assert rows[0].split() == ["0", "512", "1.00", "512", "2.1", "MB", "0-255", "768-1023"]
+    assert rows[1].split() == ["1", "(this)", "512", "1.00", "256", "1.05", "MB", "256-767"]
+    assert [row.split()[:3] for row in rows[4:6]] == [["contiguous", "1", "1.44"], ["zigzag", "2", "1.00"]]
+    assert rows[5].endswith("taken")
+
+
+def test_a_layout_of_ones_own_is_taken():
+    own = Layout("own", (torch.tensor([0, 3]), torch.tensor([1, 2, 4])))
+    assert on_ranks(2, lambda rank: spread(5, layout=own).tokens.tolist()) == [[0, 3], [1, 2, 4]]
+    with pytest.raises(ArgumentError, match=r"length=5 tokens on 1 ranks, but Layout\(own: .*\) holds 5 on 2"):
+        spread(5, layout=own)
+
+
+def test_what_does_not_fit_is_refused():
+    here = spread(6)
+    with pytest.raises(ShapeError, match=r"the whole sequence, length=6, along dim=1, but came as \(2, 5\)"):
+        here.local(torch.zeros(2, 5))
+    with pytest.raises(ShapeError, match=r"this rank's 6 tokens along dim=0, but came as \(2, 6\)"):
+        here.whole(torch.zeros(2, 6), dim=0)
+    with pytest.raises(ArgumentError, match='layout must be "auto", "balanced", "contiguous".*; got \'zigzig\''):
+        spread(6, layout="zigzig")
+    with pytest.raises(ArgumentError, match="length must be 0 or more; got length=-1"):
+        spread(-1)
+
+
+def test_a_mesh_of_two_dimensions_is_refused():
+    def task(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+        with pytest.raises(ArgumentError, match=r"\('dp', 'cp'\) has 2: give one"):
+            spread(6, mesh)
+        return spread(6, mesh["cp"]).rank
+
+    assert on_ranks(4, task) == [0, 1, 0, 1]
