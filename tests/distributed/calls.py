@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from headwise.distributed.spread import spread
 from torch import Tensor
 
 import headwise as hw
 from headwise.distributed.attention import attention
+from headwise.distributed.spread import spread
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.distributed.ranks import on_ranks
 from tests.sizes import SIZES

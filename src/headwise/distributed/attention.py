@@ -12,7 +12,7 @@ from torch import Tensor
 from headwise import ops
 from headwise.distributed.agreement import agreed
 from headwise.distributed.spread import Spread
-from headwise.distributed.ways import WayChoice, choose, report
+from headwise.distributed.ways import WayChoice, check_name, choose, report
 from headwise.errors import BackendError, ShapeError
 from headwise.masks import Mask, as_mask
 from headwise.masks.places import Sizes
@@ -47,6 +47,11 @@ def attention(
 
     Raises ShapeError, MaskError, ArgumentError or BackendError, each with the sizes that came, and DistributedError
     where ranks disagree or one does not come.
+
+    >>> import headwise as hw
+    >>> here, x = hw.distributed.spread(6), torch.randn(2, 4, 6, 8)
+    >>> hw.distributed.attention(x, x, x, spread=here, mask=hw.causal()).shape
+    torch.Size([2, 4, 6, 8])
     """
     q, k, v = cast_by_autocast(q, k, v)
     rules: Rules = {
@@ -54,9 +59,11 @@ def attention(
         "generator": generator,
     }  # fmt: skip
     call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))
-    chosen = choose(call, spread, way)
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
-        return ops.attention(q, k, v, **rules) if spread.ranks == 1 else chosen.run(call, spread)
+        if spread.ranks == 1:
+            check_name(way)
+            return ops.attention(q, k, v, **rules)
+        return choose(call, spread, way).run(call, spread)
 
 
 def ways(
@@ -77,6 +84,14 @@ def ways(
     """Which way would run this call of `attention`, and for each of the others one sentence on why not.
 
     Takes what `attention` takes; computes nothing, and talks to no rank.
+
+    >>> import headwise as hw
+    >>> here, x = hw.distributed.spread(6), torch.randn(2, 4, 6, 8)
+    >>> ways(x, x, x, spread=here, way="ring")
+    gather   could run: the busiest rank receives 0 bytes in 1 step
+    heads    could run: the busiest rank receives 0 bytes in 2 steps
+    queries  could run: the busiest rank receives 0 bytes in 2 steps
+    ring     runs: the busiest rank receives 0 bytes in 0 steps
     """
     q, k, v = cast_by_autocast(q, k, v)
     rules: Rules = {

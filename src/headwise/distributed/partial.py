@@ -51,9 +51,9 @@ def nothing(call: Call) -> Partial:
 
 def forward(call: Call) -> Partial:
     """That of the keys of a call, whose sink is left to the end; halves are multiplied as float32."""
-    call = _wide(call)
     if 0 in call.sizes:
         return nothing(call)
+    call = _clean(_wide(call))
     if _fits_torch(call):
         out, made = blockwise.forward(call, None, with_lse=True)
         if made is not None:
@@ -70,6 +70,7 @@ def backward(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor]:
     call, gradient = _wide(call), gradient.to(whole.out.dtype)
     if 0 in call.sizes:
         return {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}
+    call = _clean(call)
     if _fits_torch(call) and bool(gradient.isfinite().all()):
         made = (whole.out, whole.lse.to(whole.out.dtype))
         return blockwise.backward(call, None, gradient, ["q", "k", "v"], made=made)
@@ -149,6 +150,19 @@ def _wide(call: Call) -> Call:
     return replace(call, q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype), attn_bias=bias)
 
 
+def _clean(call: Call) -> Call:
+    """The call with zeros in place of NaN or inf of keys that no query may see, so that it is computed as without."""
+    if call.mask is None or (_is_finite(call.k) and _is_finite(call.v)):
+        return call
+    k, v = call.without_hidden_keys()
+    return replace(call, k=k, v=v)
+
+
+def _is_finite(t: Tensor) -> bool:
+    """Whether a tensor holds no NaN and no inf; False too where its sum overflows, which only costs time."""
+    return math.isfinite(float(t.sum()))
+
+
 def _working_dtype(call: Call) -> torch.dtype:
     """float32 at least; float64 for the gradient of a bias, each number of which is a difference of large ones.
 
@@ -160,6 +174,5 @@ def _working_dtype(call: Call) -> torch.dtype:
 
 def _fits_torch(call: Call) -> bool:
     """Whether torch's fused kernel gives outputs and log-sums of a call exactly, and takes these back."""
-    # a sum of NaN or inf is one of them; one that overflows costs a slower way, no more
-    is_finite = all(math.isfinite(float(t.sum())) for t in (call.q, call.k, call.v))
-    return call.q.is_cpu and call.sink is None and fits_torch(call, is_dropped=False) and is_finite
+    is_plain = call.q.is_cpu and call.sink is None and fits_torch(call, is_dropped=False)
+    return is_plain and all(map(_is_finite, (call.q, call.k, call.v)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headwise.distributed import gather, heads, queries, ring
+from headwise.distributed.kept import planned
 from headwise.distributed.spread import Spread
 from headwise.errors import ArgumentError, BackendError
 from headwise.ops.call import Call
@@ -63,16 +64,21 @@ class WayChoice:
 
 def choose(call: Call, spread: Spread, name: str) -> Way:
     """The way that runs this call: the one named, or BackendError with its reason; "auto": what moves least."""
+    check_name(name)
     if name == "auto":
-        return _cheapest(call, spread)[0]
-    for way in TABLE:
-        if way.name == name:
-            reason = way.why_not(call, spread)
-            if reason:
-                raise BackendError(f'way="{name}" cannot run this call: {reason}; use way="auto"')
-            return way
-    listed = ", ".join(f'"{way.name}"' for way in TABLE)
-    raise ArgumentError(f'way must be "auto", {listed}; got "{name}"')
+        widths = (*call.sizes[:2], call.k.shape[1], call.q.shape[3], call.v.shape[3], call.q.dtype)
+        return planned(call.mask, spread, ("way", *widths), lambda: _cheapest(call, spread)[0])
+    way = next(way for way in TABLE if way.name == name)
+    if reason := way.why_not(call, spread):
+        raise BackendError(f'way="{name}" cannot run this call: {reason}; use way="auto"')
+    return way
+
+
+def check_name(name: str) -> None:
+    """Raise ArgumentError unless it is that of a way, or "auto"."""
+    if name != "auto" and all(way.name != name for way in TABLE):
+        listed = ", ".join(f'"{way.name}"' for way in TABLE)
+        raise ArgumentError(f'way must be "auto", {listed}; got {name!r}')
 
 
 def report(call: Call, spread: Spread, name: str = "auto") -> WayChoice:
