@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as collectives
+import torch.distributed._functional_collectives  # registers the gradient of the operation
 from torch import Tensor
 
 from headwise.distributed.index import Place, add, put, size_of, take
 from headwise.distributed.lost import lost
+from headwise.errors import ArgumentError
 
 
 @dataclass(slots=True, eq=False)
@@ -176,9 +177,9 @@ def started(flat: Tensor, outs: list[int], ins: list[int], ends: Ends, traffic: 
         traffic.bytes += sum(ins) * flat.element_size()
         traffic.messages += sum(n > 0 for n in ins)
     if torch.compiler.is_compiling():
-        return collectives.all_to_all_single(flat.contiguous(), outs, ins, ends.group)
+        return _all_to_all(flat, outs, ins, ends)
     try:
-        return collectives.all_to_all_single(flat.contiguous(), outs, ins, ends.group)
+        return _all_to_all(flat, outs, ins, ends)
     except RuntimeError as error:
         raise lost(error, ends.group, ends.call) from error
 
@@ -186,11 +187,25 @@ def started(flat: Tensor, outs: list[int], ins: list[int], ends: Ends, traffic: 
 def arrived(coming: Tensor, ends: Ends) -> Tensor:
     """What `started` has promised, once it is there."""
     if torch.compiler.is_compiling():
-        return collectives.wait_tensor(coming)
+        return _waited(coming)
     try:
-        return collectives.wait_tensor(coming)
+        return _waited(coming)
     except RuntimeError as error:
         raise lost(error, ends.group, ends.call) from error
+
+
+def _all_to_all(flat: Tensor, outs: list[int], ins: list[int], ends: Ends) -> Tensor:
+    # the operation itself: its wrapper imports torch.compile's modules, which takes seconds
+    if ends.group is None:
+        raise ArgumentError("an exchange needs a process group: give spread() one")
+    name = ends.group.group_name
+    under_way: Tensor = torch.ops._c10d_functional.all_to_all_single(flat.contiguous(), outs, ins, name)
+    return under_way
+
+
+def _waited(coming: Tensor) -> Tensor:
+    there: Tensor = torch.ops._c10d_functional.wait_tensor(coming)
+    return there
 
 
 def counting() -> Traffic | None:

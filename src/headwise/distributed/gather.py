@@ -79,6 +79,15 @@ def bias_at(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return bias.index_select(-1, columns.to(bias.device)) if bias.shape[-1] > 1 else bias
 
 
+def exact_bias_at(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The same, in float64 where its gradient is wanted, each number of which is a difference of large ones.
+
+    One process takes it of the same rounded products, whose errors are then gone; of partial results they are not.
+    """
+    part = bias_at(bias, rows, columns)
+    return part.double() if bias.requires_grad else part
+
+
 def add_bias(into: Tensor, rows: Tensor, columns: Tensor, found: Tensor) -> None:
     """Add the gradient of a block of a bias; an axis of size 1 serves all rows or columns."""
     if into.shape[-2] == 1:

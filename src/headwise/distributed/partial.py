@@ -164,12 +164,9 @@ def _is_finite(t: Tensor) -> bool:
 
 
 def _working_dtype(call: Call) -> torch.dtype:
-    """float32 at least; float64 for the gradient of a bias, each number of which is a difference of large ones.
-
-    One process takes it of the same rounded products, whose errors are then gone; of partial results they are not.
-    """
-    is_learned = call.attn_bias is not None and call.attn_bias.requires_grad
-    return torch.float64 if is_learned else torch.promote_types(call.q.dtype, torch.float32)
+    """float32 at least, and float64 with a bias of float64."""
+    narrow = call.attn_bias is None or call.attn_bias.dtype is not torch.float64
+    return torch.promote_types(call.q.dtype, torch.float32) if narrow else torch.float64
 
 
 def _fits_torch(call: Call) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headwise.distributed.exchange import Ends, Traffic, counting, moved
-from headwise.distributed.gather import Part, add_bias, bias_at, parts_of
+from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Place, add, take
 from headwise.distributed.kept import planned
 from headwise.distributed.partial import TENSORS, Partial, backward, forward, gradient_of_sink
@@ -144,7 +144,7 @@ def _attended(call: Call, made: Plan, rank: int, q: Tensor) -> Partial:
 
 def _block(call: Call, made: Plan, rank: int, q: Tensor, part: Part) -> Call:
     at: Place = (slice(0, call.k.shape[1]), part.columns)
-    bias = None if call.attn_bias is None else bias_at(call.attn_bias, made.rows[rank][part.rows], part.tokens)
+    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, made.rows[rank][part.rows], part.tokens)
     return replace(
         call, q=q[:, :, part.rows], k=take(call.k, at), v=take(call.v, at), mask=part.mask, attn_bias=bias, prepared={}
     )

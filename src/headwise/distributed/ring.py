@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headwise.distributed import gather
 from headwise.distributed.exchange import Ends, Traffic, arrived, counting, started
-from headwise.distributed.gather import Part, add_bias, bias_at, parts_of
+from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Index, Place, add, compact, size_of, take
 from headwise.distributed.kept import planned
 from headwise.distributed.needs import needs
@@ -207,5 +207,5 @@ def _rows(call: Call, part: Part) -> Call:
 def _block(call: Call, made: Plan, part: Part, k: Tensor, v: Tensor) -> Call:
     """The call of some rows and those columns of a step that they need."""
     at: Place = (slice(0, k.shape[1]), part.columns)
-    bias = None if call.attn_bias is None else bias_at(call.attn_bias, made.rows[part.rows], part.tokens)
+    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, made.rows[part.rows], part.tokens)
     return replace(_rows(call, part), k=take(k, at), v=take(v, at), mask=part.mask, attn_bias=bias)
