@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError, ShapeError
-from headwise.ops import repeated, sdpa
+from headwise.ops import repeated
+from headwise.ops.second_derivative import second_derivative, twice_differentiable
 from tests.cases import MASKS, SHAPES, Shape, tensors
 
 EVEN = Shape(D=8, Dv=8)
@@ -24,7 +25,7 @@ def no_call_before() -> None:
     repeated._without_mask.clear()
 
 
-def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, **given: Any) -> bool:
+def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, backend: str = "auto", **given: Any) -> bool:
     """Whether a call would go straight to the kernel."""
     rules = {
         "attn_bias": None,
@@ -35,7 +36,7 @@ def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, **given: Any) -> bo
         "generator": None,
         **given,
     }
-    key = repeated.key_of(q, k, v, {"mask": mask, **rules}, "auto")
+    key = repeated.key_of(q, k, v, {"mask": mask, **rules}, backend)
     return key is not None and isinstance(repeated.find(mask, key), repeated.RepeatedCall)
 
 
@@ -173,8 +174,29 @@ def test_a_second_derivative_of_a_known_call_is_the_definitions() -> None:
     given = [t.requires_grad_() for t in tensors(EVEN, torch.float64)]
     mask = hw.causal() & hw.window(before=2)
     for _ in range(2):
-        assert torch.autograd.gradgradcheck(lambda *t: hw.attention(*t, mask=mask), given, fast_mode=True)
-    assert known(*given, mask)
+        assert torch.autograd.gradgradcheck(
+            lambda *t: hw.attention(*t, mask=mask, backend="sdpa"), given, fast_mode=True
+        )
+    assert known(*given, mask, backend="sdpa")
+
+
+def test_a_mask_that_changes_after_a_known_call_does_not_change_its_second_derivative() -> None:
+    given = [t.requires_grad_() for t in tensors(EVEN, torch.float64)]
+    mask = hw.keys((torch.arange(EVEN.Lk) < 5)[None])
+    found = {}
+    for backend in ("sdpa", "sdpa", "reference"):
+        (gradient,) = torch.autograd.grad(
+            hw.attention(*given, mask=mask, backend=backend).square().sum(), given[:1], create_graph=True
+        )
+        found[backend] = torch.autograd.grad(gradient.square().sum(), given)
+    out = hw.attention(*given, mask=mask, backend="sdpa")
+    assert known(*given, mask, backend="sdpa")
+    mask.keep.logical_not_()
+    (gradient,) = torch.autograd.grad(out.square().sum(), given[:1], create_graph=True)
+    found["changed"] = torch.autograd.grad(gradient.square().sum(), given)
+    for changed, sdpa, reference in zip(*(found[name] for name in ("changed", "sdpa", "reference")), strict=True):
+        assert torch.equal(changed, sdpa)
+        torch.testing.assert_close(sdpa, reference)
 
 
 def test_a_hook_is_put_on_the_kernels_own_node() -> None:
@@ -182,7 +204,7 @@ def test_a_hook_is_put_on_the_kernels_own_node() -> None:
     for _ in range(2):
         out = hw.attention(*given)
         assert hasattr(out.grad_fn, "_saved_query")
-    assert not sdpa.twice_differentiable(out * 2, {})
+    assert not twice_differentiable(out * 2, second_derivative({"mask": None}))
 
 
 @pytest.mark.parametrize("case", ["left padding", "a feature of zeros", "NaN in padding"])

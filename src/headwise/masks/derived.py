@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from ctypes import string_at
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 # tensors of a mask up to this many entries are compared with copies of them, which costs less than the mask does
 MOST_COMPARED = 1 << 18
+# and up to so many bytes as bytes: an operation of torch costs more than to read them
+MOST_BYTES_COMPARED = 1 << 14
 # a mask that meets new sizes at each step, as in decoding, forgets the oldest results
 MOST_RESULTS = 64
 # masks without tensors are equal by their numbers, and share one table
@@ -36,12 +39,12 @@ CHANGED = "a mask's tensor was changed behind torch's back: change it without .d
 class Table:
     """Results derived from a mask by a key that names what they are and for which sizes, dtype and device.
 
-    tensors: those of the mask; copies: of what they held when the results were made; versions: as each counted its
-    changes in place then.
+    tensors: those of the mask; copies: of what they held when the results were made, of small ones on the CPU as bytes;
+    versions: as each counted its changes in place then.
     """
 
     tensors: tuple[Tensor, ...]
-    copies: tuple[Tensor, ...]
+    copies: tuple[Tensor | bytes, ...]
     versions: tuple[int, ...]
     results: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -52,7 +55,10 @@ class Table:
         `.data`, is an assertion that the device raises.
         """
         for t, copy, version in zip(self.tensors, self.copies, self.versions, strict=True):
-            if t.device.type == "cpu":
+            if isinstance(copy, bytes):
+                if t.nbytes != len(copy) or not t.is_contiguous() or string_at(t.data_ptr(), len(copy)) != copy:
+                    return False
+            elif t.device.type == "cpu":
                 if not torch.equal(t, copy):
                     return False
             elif t._version != version:
@@ -125,7 +131,12 @@ def table(mask: Mask) -> Table | None:
     masks with a function, which may read anything, or with tensors that are not plain ones on the CPU or too large.
     A tensor that was changed in place, by whatever means, empties the table.
     """
-    return _current(mask, "_table", _table_of) if _may_keep() else None
+    return plain_table(mask) if _may_keep() else None
+
+
+def plain_table(mask: Mask) -> Table | None:
+    """`table` where nothing compiles and no transform or mode is at work."""
+    return _current(mask, "_table", _table_of)
 
 
 def device_table(mask: Mask) -> Table | None:
@@ -234,7 +245,13 @@ def _table_of_tensors(tensors: tuple[Tensor, ...]) -> Table | None:
     if any(type(t) is not Tensor for t in tensors) or sum(t.numel() for t in tensors) > MOST_COMPARED:
         return None
     versions = tuple(0 if t.is_inference() else t._version for t in tensors)
-    return Table(tensors, tuple(t.clone() for t in tensors), versions)
+    return Table(tensors, tuple(_copy(t) for t in tensors), versions)
+
+
+def _copy(t: Tensor) -> Tensor | bytes:
+    if t.device.type == "cpu" and t.is_contiguous() and t.nbytes <= MOST_BYTES_COMPARED:
+        return string_at(t.data_ptr(), t.nbytes)
+    return t.clone()
 
 
 @lru_cache(maxsize=MOST_TABLES)

@@ -66,7 +66,7 @@ def attention(
             return _run(q, k, v, backend, rules, key)
         if isinstance(known, Backend):
             return known.run(checked(q, k, v, **rules))
-        out, is_result = known.run(q, k, v, mask)  # type: ignore[arg-type]  # a tensor has no known
+        out, is_result = known.run(q, k, v)
         return out if is_result else sdpa.run(checked(q, k, v, **rules), made=out)
     if not autocasts(q):
         return _run(q, k, v, backend, rules)

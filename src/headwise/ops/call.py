@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
-from headwise.masks.derived import derived
+from headwise.masks.derived import derived, table
 from headwise.masks.leaves import Allowed
 from headwise.masks.places import Grid, Sizes
 from headwise.shapes import check_number, check_shapes
@@ -95,12 +95,17 @@ class Call:
     @property
     def hidden(self) -> Tensor | None:
         """Keys that no query of the sample may see, bool broadcastable to (B, Hk, Lk, 1); None: there are none."""
-        if self.allowed is None:
+        allowed = self.allowed
+        if allowed is None or self.mask is None:
             return None
-        seen = self.allowed.any(dim=2)
-        if seen.shape[1] > 1:
-            seen = seen.unflatten(1, (-1, self.groups)).any(dim=2)
-        return ~seen[..., None]
+        if not self.q.is_cpu or table(self.mask) is None:
+            return masked_keys(allowed, self.groups)
+
+        def make() -> Tensor | None:
+            found = masked_keys(allowed, self.groups)
+            return found if found.any() else None
+
+        return derived(self.mask, ("hidden", *self.sizes, self.groups), make)
 
     def part(
         self,
@@ -149,7 +154,15 @@ class Call:
         hidden = self.hidden
         if hidden is None:
             return self.k, self.v
-        return self.k.masked_fill(hidden, 0.0), self.v.masked_fill(hidden, 0.0)
+        return torch.where(hidden, 0.0, self.k), torch.where(hidden, 0.0, self.v)
+
+
+def masked_keys(allowed: Tensor, groups: int) -> Tensor:
+    """Keys that no query of the batch element may attend to, (B, Hk, Lk, 1), of a mask (B, Hq, Lq, Lk)."""
+    seen = allowed.any(dim=2)
+    if seen.shape[1] > 1:
+        seen = seen.unflatten(1, (-1, groups)).any(dim=2)
+    return ~seen[..., None]
 
 
 def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:

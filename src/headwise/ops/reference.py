@@ -88,12 +88,12 @@ def weights(call: Call, logits: Tensor) -> Tensor:
         return torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
     # a row without a key is left unmasked here, and zeroed below: -inf throughout would make its softmax NaN
     empty = ~allowed.any(dim=-1, keepdim=True)
-    logits = logits.masked_fill(~(allowed | empty), float("-inf"))
+    logits = torch.where(allowed | empty, logits, float("-inf"))
     if call.attn_bias is not None:
         # the bias may have closed it
-        logits = logits.masked_fill(empty, 0.0)
+        logits = torch.where(empty, 0.0, logits)
     seen = torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
-    return seen.masked_fill(~allowed, 0.0)
+    return torch.where(allowed, seen, 0.0)
 
 
 def open_pairs(call: Call) -> Tensor | None:
@@ -114,7 +114,7 @@ def dropped(seen: Tensor, chance: float, generator: torch.Generator | None) -> T
     if chance == 1.0:
         return seen * 0.0
     kept = torch.rand(seen.shape, generator=generator, device=seen.device) >= chance
-    return seen * kept / (1.0 - chance)
+    return seen * (kept / (1.0 - chance)).to(seen.dtype)
 
 
 def shared(heads: Tensor, groups: int) -> Tensor:

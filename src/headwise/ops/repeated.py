@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from headwise.masks import Mask
-from headwise.masks.derived import room, table
+from headwise.masks.derived import plain_table, room, table
+from headwise.masks.leaves import Allowed, Causal
 from headwise.ops import sdpa
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
+from headwise.ops.second_derivative import Hook, second_derivative, twice_differentiable
 
 # calls without a mask that are remembered; a mask keeps its own
 MOST_CALLS = 256
@@ -30,17 +32,21 @@ _without_mask: dict[Hashable, RepeatedCall | Backend] = {}
 class RepeatedCall:
     """The arguments of torch's kernel beside q, k and v, for calls of the same shapes, dtypes, flags and mask.
 
-    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. has_tail: whether
-    the kernel may take a row of NaN for one that may attend to nothing.
+    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. has_masked: whether a key
+    is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not spread.
+    has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. hook: of the node, for second
+    derivatives.
     """
 
     attn_mask: Tensor | None
     is_causal: bool
     scale: float
     is_grouped: bool
+    has_masked: bool
     has_tail: bool
+    hook: Hook
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> tuple[Tensor, bool]:
+    def run(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, bool]:
         """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
 
         It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
@@ -48,13 +54,12 @@ class RepeatedCall:
         out = F.scaled_dot_product_attention(
             q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
         )
-        if self.attn_mask is not None and not sdpa.is_unharmed(out, k):
+        if self.has_masked and not sdpa.is_unharmed(out, k):
             return out, False
         if self.has_tail and not sdpa.has_no_zero(out):
             return out, False
         if out.requires_grad:
-            rules = {"mask": mask, "attn_bias": None, "scale": self.scale, "dropout": 0.0}
-            return out, sdpa.twice_differentiable(out, rules)
+            return out, twice_differentiable(out, self.hook)
         return out, True
 
 
@@ -75,6 +80,8 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     for t in (q, k, v):
         if type(t) not in PLAIN or not t.is_cpu or t.layout is not torch.strided or t.stride()[-1:] != (1,):
             return None
+    if k.dtype is not q.dtype or v.dtype is not q.dtype:
+        return None
     if (
         torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack()
@@ -87,7 +94,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
         q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
     )
     threads = torch.get_num_threads()
-    key = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, scale, backend, is_differentiated, threads)
+    key = (q.shape, k.shape, v.shape, q.dtype, scale, backend, is_differentiated, threads)
     if dropout == 0 and rules["softcap"] is None and sink is None:
         return key if rules["generator"] is None else None
     # what is dropped is no rule of the choice, whether anything is
@@ -106,30 +113,43 @@ def remember(call: Call, key: Hashable, chosen: Backend) -> None:
 
     Not where that was given copies of q, k or v, or a mask too large to be kept.
     """
-    repeated: RepeatedCall | Backend = chosen
-    size = 0
-    if chosen.name == "sdpa":
-        at = sdpa.arguments(call)
-        scores = at.attn_mask
-        is_kept = scores is None or scores.numel() <= MOST_SCORES_KEPT
-        if is_kept and at.q is call.q and at.k is call.k and at.v is call.v:
-            if scores is not None:
-                with torch.inference_mode(False):
-                    scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
-                size = scores.nbytes
-            has_tail = call.k.shape[2] % sdpa.VECTOR > 0
-            repeated = RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_tail)
+    repeated = _repeated(call) if chosen.name == "sdpa" else None
+    scores = None if repeated is None else repeated.attn_mask
+    size = 0 if scores is None else scores.nbytes + scores.numel()
     if call.mask is None:
         with room.lock:
             if len(_without_mask) >= MOST_CALLS:
                 _without_mask.pop(next(iter(_without_mask)), None)
-            _without_mask[key] = repeated
+            _without_mask[key] = repeated or chosen
     elif (kept := table(call.mask)) is not None:
-        kept.add(key, repeated, size)
+        kept.add(key, repeated or chosen, size)
+
+
+def _repeated(call: Call) -> RepeatedCall | None:
+    """What torch's kernel gets; None where that is copies of q, k or v, or a mask too large to be kept."""
+    at = sdpa.arguments(call)
+    scores = at.attn_mask
+    mask: Mask | None = Causal() if at.is_causal else None
+    has_masked = False
+    if at.q is not call.q or at.k is not call.k or at.v is not call.v:
+        return None
+    if scores is not None:
+        if scores.numel() > MOST_SCORES_KEPT:
+            return None
+        # a mask of its own, since what is kept with a mask must not keep the mask
+        with torch.inference_mode(False):
+            mask = Allowed(scores.clone())
+            has_masked = not (scores.any(dim=-1).all() and scores.any(dim=-2).all())
+            scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
+    rules = {"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0}
+    has_tail = call.k.shape[2] % sdpa.VECTOR > 0
+    hook = second_derivative(rules)
+    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_masked, has_tail, hook)
 
 
 def _known(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall | Backend] | None:
     if mask is None:
         return _without_mask
-    kept = table(mask) if isinstance(mask, Mask) else None
+    # a call that has a key is made where results may be kept
+    kept = plain_table(mask) if isinstance(mask, Mask) else None
     return None if kept is None else kept.results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend
 
-from headwise.errors import BackendError
-from headwise.masks.derived import check_unchanged, versions
 from headwise.masks.leaves import Causal
 from headwise.ops import reference
 from headwise.ops.call import Call, transformed
+from headwise.ops.second_derivative import TwiceDifferentiable, second_derivative, twice_differentiable
 
 # the CPU kernel reads keys by vectors of at most 16, and the last Lk % 16 one by one
 VECTOR = 16
@@ -83,7 +82,7 @@ def run(call: Call, made: Tensor | None = None) -> Tensor:
         return out
     # the node may have saved wider tensors, so that their width no longer tells the scale
     rules = {"mask": call.mask, "attn_bias": call.attn_bias, "scale": call.multiplier, "dropout": call.dropout}
-    if out is raw and twice_differentiable(out, rules):
+    if out is raw and twice_differentiable(out, second_derivative(rules)):
         return out
     again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, rules)  # type: ignore[no-untyped-call]
     return again
@@ -107,68 +106,6 @@ def is_unharmed(out: Tensor, k: Tensor) -> bool:
     return not out.requires_grad or math.isfinite(
         k.sum(dtype=torch.float32 if k.dtype is torch.float16 else None).item()
     )
-
-
-def twice_differentiable(out: Tensor, rules: dict[str, Any]) -> bool:
-    """Whether the node of torch's fused kernel now takes a wanted second derivative from the definition.
-
-    The kernels know their first derivative only. rules: of the call, beside its q, k and v, which the node has saved. A
-    hook on the node costs a third of a Function around it.
-    """
-    node = out.grad_fn
-    if node is None or not hasattr(node, "_saved_query"):
-        return False
-    before = versions(rules["mask"])
-
-    def recompute(inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor, ...]) -> tuple[Tensor | None, ...] | None:
-        if not torch.is_grad_enabled():
-            return None
-        check_unchanged(before)
-        at: Any = torch._C._current_autograd_node()
-        needed = [gradient is not None for gradient in inputs[:3]]
-        saved = at._saved_query, at._saved_key, at._saved_value
-        return *_by_definition(saved, needed, rules, outputs[0]), *inputs[3:]
-
-    node.register_hook(recompute)
-    return True
-
-
-def _by_definition(
-    saved: tuple[Tensor, Tensor, Tensor], needed: list[bool], rules: dict[str, Any], gradient: Tensor
-) -> list[Tensor | None]:
-    """Gradients of q, k and v with a graph of their own, None where one is not needed."""
-    if rules["dropout"]:
-        raise BackendError(
-            f"a second derivative through dropout={rules['dropout']} needs the very same drops, which torch's fused "
-            'kernel does not keep: use backend="reference"'
-        )
-    # views: q, k and v may come from one another, and a gradient ends where it is asked for
-    tensors = q, k, v = tuple(t.view_as(t) for t in saved)
-    with torch.autocast(q.device.type, enabled=False):
-        again = reference.run(Call(q, k, v, **rules))
-    wanted = [t for t, is_needed in zip(tensors, needed, strict=True) if is_needed]
-    made = iter(torch.autograd.grad(again, wanted, gradient, create_graph=True))
-    return [next(made) if is_needed else None for is_needed in needed]
-
-
-class TwiceDifferentiable(torch.autograd.Function):
-    """Hands `out` on; where a second derivative is wanted, its gradient is that of the definition, recomputed."""
-
-    @staticmethod
-    def forward(ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, rules: dict[str, Any]) -> Tensor:
-        ctx.save_for_backward(q, k, v)
-        ctx.rules, ctx.versions = rules, versions(rules["mask"])
-        return out.view_as(out)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if not torch.is_grad_enabled():
-            return gradients[0], None, None, None, None
-        check_unchanged(ctx.versions)
-        # a checkpoint unpacks what was saved once
-        saved = ctx.saved_tensors
-        needed = [t.requires_grad for t in saved]
-        return None, *_by_definition(saved, needed, ctx.rules, gradients[0]), None
 
 
 def _kernel(call: Call) -> Kernel:

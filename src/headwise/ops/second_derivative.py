@@ -1,0 +1,84 @@
+"""Second derivatives of torch's fused kernels, which know their first one only: taken from the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.errors import BackendError
+from headwise.masks.derived import check_unchanged, versions
+from headwise.ops import reference
+from headwise.ops.call import Call
+
+Gradients = tuple[Tensor | None, ...]
+# of a node: from the gradients of its inputs and those of its outputs, others for its inputs; None: as they are
+Hook = Callable[[Gradients, Gradients], Gradients | None]
+
+
+def twice_differentiable(out: Tensor, hook: Hook) -> bool:
+    """Whether the node of torch's fused kernel now has the hook, which costs a third of a Function around it."""
+    node = out.grad_fn
+    if node is None or not hasattr(type(node), "_saved_query"):
+        return False
+    node.register_hook(hook)
+    return True
+
+
+def second_derivative(rules: dict[str, Any]) -> Hook:
+    """A hook that recomputes the gradients by the definition where they are differentiated again.
+
+    rules: of the call, beside its q, k and v, which the node has saved.
+    """
+    before = versions(rules["mask"])
+
+    def recompute(inputs: Gradients, outputs: Gradients) -> Gradients | None:
+        if not torch.is_grad_enabled():
+            return None
+        check_unchanged(before)
+        at: Any = torch._C._current_autograd_node()
+        needed = [gradient is not None for gradient in inputs[:3]]
+        saved = at._saved_query, at._saved_key, at._saved_value
+        return *_by_definition(saved, needed, rules, outputs[0]), *inputs[3:]
+
+    return recompute
+
+
+def _by_definition(
+    saved: tuple[Tensor, Tensor, Tensor], needed: list[bool], rules: dict[str, Any], gradient: Tensor | None
+) -> list[Tensor | None]:
+    """Gradients of q, k and v with a graph of their own, None where one is not needed."""
+    if rules["dropout"]:
+        raise BackendError(
+            f"a second derivative through dropout={rules['dropout']} needs the very same drops, which torch's fused "
+            'kernel does not keep: use backend="reference"'
+        )
+    # views: q, k and v may come from one another, and a gradient ends where it is asked for
+    tensors = q, k, v = tuple(t.view_as(t) for t in saved)
+    with torch.autocast(q.device.type, enabled=False):
+        again = reference.run(Call(q, k, v, **rules))
+    wanted = [t for t, is_needed in zip(tensors, needed, strict=True) if is_needed]
+    made = iter(torch.autograd.grad(again, wanted, gradient, create_graph=True))
+    return [next(made) if is_needed else None for is_needed in needed]
+
+
+class TwiceDifferentiable(torch.autograd.Function):
+    """Hands `out` on; where a second derivative is wanted, its gradient is that of the definition, recomputed."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, rules: dict[str, Any]) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.rules, ctx.versions = rules, versions(rules["mask"])
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if not torch.is_grad_enabled():
+            return gradients[0], None, None, None, None
+        check_unchanged(ctx.versions)
+        # a checkpoint unpacks what was saved once
+        saved = ctx.saved_tensors
+        needed = [t.requires_grad for t in saved]
+        return None, *_by_definition(saved, needed, ctx.rules, gradients[0]), None
