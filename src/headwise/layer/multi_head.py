@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, CacheError
+from headwise.layer.active_spread import SpreadSequence, active_spread
 from headwise.layer.cache import KVCache, make_cache
 from headwise.layer.memory import Memory
 from headwise.layer.norms import head_norm
 from headwise.layer.owner import Owner
 from headwise.layer.place import Place, Positions
-from headwise.layer.scores import Additive, DotProduct
+from headwise.layer.scores import Additive, DotProduct, additive_width
+from headwise.layer.spread_call import check_spread, placed
 from headwise.layer.widths import Widths, check_options, check_width, make_widths, projected, refuse_packed
 from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
@@ -71,7 +74,7 @@ class MultiHeadAttention(nn.Module):
         if not isinstance(score, DotProduct | Additive):
             raise ArgumentError(f"score must be DotProduct(...) or Additive(...); got {score!r}")
         if isinstance(score, Additive):
-            head_dim = _additive_width(score, head_dim, position)
+            head_dim = additive_width(score, head_dim, position)
         check_options(bias, dropout, device, dtype)
         self.widths: Widths = make_widths(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, v_head_dim=v_head_dim,
@@ -131,24 +134,28 @@ class MultiHeadAttention(nn.Module):
         attn_bias: Tensor | None = None,
         positions: Positions | None = None,
         cache: KVCache | None = None,
+        spread: SpreadSequence | None = None,
     ) -> Tensor:
         """Each query's mixture of the values it may see: (B, Lq, out), or (Lq, out) of an unbatched query.
 
         query (B, Lq, E) or (Lq, E); key (B, Lk, kdim) or (Lk, kdim), None: the query; value as key, None: the key.
         key may be a Memory. mask and attn_bias as in `hw.attention`. positions: (Lq,) or (B, Lq), where the tokens
         sit, None: one after another, the last query at the last key; a pair (of queries, of keys) for
-        cross-attention. cache: a KVCache to append to and look at, self-attention only.
+        cross-attention. cache: a KVCache to append to and look at, self-attention only. spread: of a sequence whose
+        tokens ranks share, made by `hw.distributed.spread`: query holds those of this rank, mask and attn_bias are
+        those of the whole sequence; None: that of the `with spread:` around the call, if any.
         """
         if value is not None or cache is not None:
             _checked_together(key, value, cache)
         if attn_bias is not None and isinstance(self.score, Additive):
             raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
         mask = as_mask(mask)
+        beside = (mask, attn_bias, positions, cache, active_spread() if spread is None else spread)
         if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
             key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
             value = value[None] if isinstance(value, Tensor) and value.ndim == 2 else value
-            return self._batched(query[None], key, value, mask, attn_bias, positions, cache)[0]
-        return self._batched(query, key, value, mask, attn_bias, positions, cache)
+            return self._batched(query[None], key, value, *beside)[0]
+        return self._batched(query, key, value, *beside)
 
     def memory(self, key: Tensor, value: Tensor | None = None, *, mask: Mask | Tensor | None = None) -> Memory:
         """Keys and values of cross-attention, projected once: attn(query, memory) equals attn(query, key, value).
@@ -209,6 +216,7 @@ class MultiHeadAttention(nn.Module):
         attn_bias: Tensor | None,
         positions: Positions | None,
         cache: KVCache | None,
+        spread: SpreadSequence | None,
     ) -> Tensor:
         w = self.widths
         check_width("query", query, w.E, "embed_dim")
@@ -225,10 +233,13 @@ class MultiHeadAttention(nn.Module):
         else:
             source = query if key is None else key
             k, v = self._keys_and_values(source, source if value is None else value)
-        if cache is not None or positions is not None or self.position is not None:
+        if spread is not None:
+            check_spread(spread, query, key, positions, cache, self.score)
+            q, k, attn_bias = placed(self.position, spread, q, k, attn_bias)
+        elif cache is not None or positions is not None or self.position is not None:
             place = Place(self.position, positions, cache, is_self=key is None)
             q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
-        mixed = self._mixed(q, k, v, mask, attn_bias)
+        mixed = self._mixed(q, k, v, mask, attn_bias, attention if spread is None else spread.attention)
         out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(B, Lq, w.Hq * w.Dv))
         return out
 
@@ -241,14 +252,16 @@ class MultiHeadAttention(nn.Module):
         v = projected(self.v_proj, "value", value).reshape(*value.shape[:2], w.Hk, w.Dv).transpose(1, 2)
         return (k if self.k_norm is None else self.k_norm(k)), v
 
-    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None) -> Tensor:
+    def _mixed(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None, run: Callable[..., Tensor]
+    ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if isinstance(self.score, Additive):
             weight: Tensor = self.score_weight  # type: ignore[assignment]  # there, since the score is additive
             return additive_attention(q, k, v, weight, mask=mask, dropout=dropout)
         score = self.score
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else self.sink
-        return attention(
+        return run(
             q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
             dropout=dropout,
         )  # fmt: skip
@@ -267,16 +280,6 @@ def _built(
     if isinstance(position, RelativeBias):
         return position.build(w.Hq, device=device, dtype=dtype)
     raise ArgumentError(f"position must be None, Rotary(...), Alibi() or RelativeBias(...); got {position!r}")
-
-
-def _additive_width(score: Additive, head_dim: int | None, position: object) -> int:
-    if position is not None:
-        raise ArgumentError(f"position={position} acts on dot products, but score={score}: leave position out")
-    if head_dim not in (None, score.hidden_dim):
-        raise ArgumentError(
-            f"{score} sets the width of a head, but head_dim={head_dim} differs from it: leave head_dim out"
-        )
-    return score.hidden_dim
 
 
 def _checked_together(key: object, value: object, cache: object) -> None:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ConversionError, MaskError
+from headwise.layer.active_spread import SpreadSequence, active_spread
 from headwise.masks import Mask, allowed, causal, documents, keys, window
-from headwise.masks.leaves import Causal, Window
+from headwise.masks.leaves import Causal, Documents, Window
 
 __all__ = ["HandedMask", "handed"]
 
@@ -95,7 +96,8 @@ def handed(*, attention_mask: Tensor | HandedMask | None = None, **pieces: Any) 
     attention_mask: bool (B, keys so far), True = a real token, None: no padding. pieces: batch_size, q_length,
     kv_length, q_offset, kv_offset, mask_function, device, and what only other implementations read. What is not
     recognised, or is being traced, is made dense by `sdpa_mask`. None only where no key is hidden and the model says
-    that it takes None for that; a causal mask is never left to a flag.
+    that it takes None for that; a causal mask is never left to a flag. In `with spread:` the mask is that of the whole
+    sequence.
     """
     from transformers import masking_utils
     from transformers.utils.import_utils import is_tracing
@@ -104,6 +106,10 @@ def handed(*, attention_mask: Tensor | HandedMask | None = None, **pieces: Any) 
         # made before the forward, as generate does for static caches
         return attention_mask
     _refuse_unrouted(pieces.get("config"))
+    spread = active_spread()
+    if spread is not None:
+        parts = _recognised(pieces["mask_function"], masking_utils)
+        return _spread_mask(spread, parts, attention_mask, pieces)
     is_step = _read_by_a_compiled_step(pieces)
     if not is_step and not is_tracing(attention_mask):
         parts = _recognised(pieces["mask_function"], masking_utils)
@@ -116,6 +122,27 @@ def handed(*, attention_mask: Tensor | HandedMask | None = None, **pieces: Any) 
     if dense is None or is_step:
         return dense
     return HandedMask(allowed(dense), dense.shape, dense.device)
+
+
+def _spread_mask(
+    spread: SpreadSequence, parts: list[Mask] | None, attention_mask: Tensor | None, pieces: dict[str, Any]
+) -> HandedMask:
+    """The mask of the whole sequence, from the parts that a model names for its own and the mask of the spread."""
+    if parts is None:
+        raise MaskError(
+            "a model in `with spread:` must make its mask of transformers' own causal, window and bidirectional parts, "
+            "but it has one of its own: run it in one process"
+        )
+    if attention_mask is not None and not bool(attention_mask.all()):
+        raise MaskError(
+            f"attention_mask {tuple(attention_mask.shape)} pads a model in `with spread:`, whose masks are those of "
+            "the whole sequence: give hw.keys(keep) to hw.distributed.spread(mask=) and leave attention_mask out"
+        )
+    # transformers takes positions that do not count up by one for packed sequences; those are in the spread's mask
+    whole = _without_idle([part for part in parts if not isinstance(part, Documents)], spread.length, spread.length)
+    whole += [] if spread.mask is None else [spread.mask]
+    shape = (pieces["batch_size"], 1, pieces["q_length"], pieces["kv_length"])
+    return HandedMask(reduce(and_, whole) if whole else None, shape, torch.device(pieces["device"]))
 
 
 def _read_by_a_compiled_step(pieces: dict[str, Any]) -> bool:

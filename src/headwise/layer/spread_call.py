@@ -1,0 +1,50 @@
+"""Spread calls: what a layer does where its sequence is spread over ranks, each of which holds some of the tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import ArgumentError, ShapeError
+from headwise.layer.active_spread import SpreadSequence
+from headwise.layer.scores import Additive, DotProduct
+from headwise.positions.rotary import RotaryEmbedding
+
+
+def check_spread(
+    spread: SpreadSequence, query: Tensor, key: object, positions: object, cache: object, score: DotProduct | Additive
+) -> None:
+    """Raise where a call of a layer cannot be spread, or does not hold the tokens of this rank."""
+    if key is not None:
+        raise ArgumentError(
+            "a spread is of self-attention, but key= came: call cross-attention outside of `with spread:`, on keys "
+            "that every rank holds whole"
+        )
+    if cache is not None:
+        raise ArgumentError(
+            "a cache holds the keys of one process, but the sequence is spread over ranks: give spread= or cache="
+        )
+    if positions is not None:
+        raise ArgumentError("positions= came beside a spread, which says where its tokens sit: leave it out")
+    if isinstance(score, Additive):
+        raise ArgumentError(f"a spread is of dot products, but this layer scores by {score}: run it in one process")
+    mine = spread.positions.shape[0]
+    if query.shape[1] != mine:
+        raise ShapeError(
+            f"query must hold the {mine} tokens of this rank, of {spread.length} in all, but came with L="
+            f"{query.shape[1]}: take them with spread.local(x, dim=1)"
+        )
+
+
+def placed(
+    module: nn.Module | None, spread: SpreadSequence, q: Tensor, k: Tensor, attn_bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """q and k (B, H, L of this rank, D) rotated by their places in the whole sequence, and its whole bias (L, L)."""
+    if module is None:
+        return q, k, attn_bias
+    if isinstance(module, RotaryEmbedding):
+        cos, sin = module.tables(spread.positions.to(q.device), q.dtype)
+        return module.rotate(q, cos, sin), module.rotate(k, cos, sin), attn_bias
+    everything = torch.arange(spread.length, device=q.device)
+    bias: Tensor = module(everything, everything)
+    return q, k, bias if attn_bias is None else bias + attn_bias

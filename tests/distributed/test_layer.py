@@ -1,0 +1,156 @@
+"""A layer, and a model of transformers, whose sequence is spread over ranks: the numbers of one process."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headwise as hw
+from headwise.distributed.spread import spread
+from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
+from headwise.testing import assert_within_budget
+from tests.distributed.ranks import on_ranks
+
+LENGTH, WIDTH = 23, 12
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "grouped heads, rotary": {"num_kv_heads": 2, "head_dim": 6, "position": hw.Rotary()},
+    "ALiBi, sink": {"position": hw.Alibi(), "score": hw.DotProduct(sink="learned")},
+    "relative bias, softcap": {"position": hw.RelativeBias(), "score": hw.DotProduct(softcap=3.0, sink="zero")},
+    "norms, no bias": {"qk_norm": "rms", "bias": False, "v_head_dim": 5, "out_dim": 7},
+}
+MASKS = {
+    "none": None,
+    "causal, padded": hw.causal() & hw.keys(torch.arange(LENGTH) >= torch.tensor([[0], [4]])),
+    "window": hw.window(keys=6),
+}
+
+
+def _made(options: dict[str, Any], dtype: torch.dtype) -> hw.MultiHeadAttention:
+    layer = hw.MultiHeadAttention(WIDTH, 4, **options)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator) * 0.5)
+    return layer.to(dtype)
+
+
+def _inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(2, LENGTH, WIDTH, generator=generator)
+    return x.to(dtype), torch.randn(2, LENGTH, 1, generator=generator).to(dtype)
+
+
+def _results(layer: torch.nn.Module, x: Tensor, weight: Tensor, **given: Any) -> dict[str, Tensor]:
+    """The output, and the gradients of the input and of every parameter."""
+    x = x.clone().requires_grad_()
+    out = layer(x, **given)
+    (out * weight).sum().backward()
+    return {"out": out.detach(), "x": x.grad, **{name: p.grad for name, p in layer.named_parameters()}}
+
+
+def _joined(parts: list[tuple[Tensor, dict[str, Tensor]]]) -> dict[str, Tensor]:
+    """What ranks have of the sequence, in its order, and the sum of their gradients of parameters."""
+    order = torch.cat([tokens for tokens, _ in parts]).argsort()
+    return {
+        name: torch.cat([found[name] for _, found in parts], 1)[:, order] if name in ("out", "x")
+        else torch.stack([found[name] for _, found in parts]).sum(0)
+        for name in parts[0][1]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_layer_gives_the_numbers_of_one_process(option: str, mask: str, ranks: int) -> None:
+    x, weight = _inputs(torch.float32)
+
+    def task(rank: int) -> tuple[Tensor, dict[str, Tensor]]:
+        taken = spread(LENGTH, mask=MASKS[mask], layout="zigzag")
+        layer = _made(OPTIONS[option], torch.float32)
+        given: dict[str, Any] = {"mask": MASKS[mask]}
+        mine, its = taken.local(x), taken.local(weight)
+        if rank == 0:
+            return taken.tokens, _results(layer, mine, its, spread=taken, **given)
+        with taken:
+            return taken.tokens, _results(layer, mine, its, **given)
+
+    found = _joined(on_ranks(ranks, task))
+    exact = _results(_made(OPTIONS[option], torch.float64), *_inputs(torch.float64), mask=MASKS[mask])
+    plain = _results(_made(OPTIONS[option], torch.float32), x, weight, mask=MASKS[mask])
+    for name, got in found.items():
+        assert_within_budget(got, exact[name], plain[name])
+
+
+def test_a_spread_of_one_process_is_the_layer() -> None:
+    layer, x = _made(OPTIONS["grouped heads, rotary"], torch.float32), _inputs(torch.float32)[0]
+    whole = layer(x, mask=hw.causal())
+    with spread(LENGTH, mask=hw.causal()):
+        assert torch.equal(layer(x, mask=hw.causal()), whole)
+
+
+def test_what_a_spread_layer_cannot_take_is_refused() -> None:
+    layer, x, taken = _made({}, torch.float32), _inputs(torch.float32)[0], spread(LENGTH)
+    with pytest.raises(ShapeError, match=r"23 tokens of this rank, of 23 in all, but came with L=20"):
+        layer(x[:, :20], spread=taken)
+    for given in ({"key": x}, {"cache": layer.cache()}, {"positions": torch.arange(LENGTH)}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(given))}= came|a cache holds"):
+            layer(x, spread=taken, **given)
+    additive = _made({"score": hw.Additive(5)}, torch.float32)
+    with pytest.raises(ArgumentError, match=r"scores by Additive\(hidden_dim=5\)"):
+        additive(x, spread=taken)
+
+
+@pytest.mark.parametrize("window", [None, 7])
+def test_a_model_of_transformers_gives_the_numbers_of_one_process(window: int | None) -> None:
+    transformers = pytest.importorskip("transformers")
+    hw.compat.huggingface.register()
+    config = transformers.MistralConfig(
+        vocab_size=31, hidden_size=16, intermediate_size=11, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, sliding_window=window,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(config, attn_implementation="headwise").eval()
+    ids = torch.randint(31, (2, LENGTH))
+    mask = hw.documents(torch.arange(LENGTH)[None] // 13)
+
+    def task(rank: int) -> Tensor:
+        taken = spread(LENGTH, mask=mask, layout="zigzag")
+        with torch.no_grad(), taken:
+            out = model(taken.local(ids), position_ids=taken.positions[None], use_cache=False).last_hidden_state
+            return taken.whole(out)
+
+    found = on_ranks(3, task)
+    with torch.no_grad():
+        dense = (mask & hw.causal() & (hw.window(keys=window) if window else hw.causal())).allowed(LENGTH, LENGTH)
+        whole = dense.expand(2, 1, LENGTH, LENGTH)
+        plain = model(ids, attention_mask=whole).last_hidden_state
+        exact = model.double()(ids, attention_mask=whole).last_hidden_state
+    for got in found:
+        assert_within_budget(got, exact, plain)
+        assert torch.equal(got, found[0])
+
+
+def test_a_model_that_says_nothing_of_its_positions_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    hw.compat.huggingface.register()
+    config = transformers.LlamaConfig(
+        vocab_size=31, hidden_size=16, intermediate_size=11, num_hidden_layers=1, num_attention_heads=4
+    )
+    model = transformers.AutoModel.from_config(config, attn_implementation="headwise").eval()
+    ids = torch.randint(31, (2, LENGTH))
+
+    def task(rank: int) -> None:
+        taken = spread(LENGTH, layout="striped")
+        mine, i = taken.local(ids), taken.positions[None]
+        with torch.no_grad(), taken:
+            with pytest.raises(ArgumentError, match=r"position_ids=spread.positions\[None\]"):
+                model(mine, use_cache=False)
+            keep = torch.arange(mine.shape[1]).expand(mine.shape) > 1
+            with pytest.raises(MaskError, match=r"attention_mask \(2, \d+\) pads"):
+                model(mine, attention_mask=keep, position_ids=i, use_cache=False)
+            with pytest.raises(CacheError, match=r"of 23, and no cache"):
+                model(ids, position_ids=torch.arange(LENGTH)[None], use_cache=False)
+
+    on_ranks(2, task)
