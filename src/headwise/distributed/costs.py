@@ -155,9 +155,12 @@ def candidates(work: Tensor, ranks: int) -> Iterator[Layout]:
     yield contiguous(length, ranks)
     if ranks > 1:
         yield zigzag(length, ranks)
-        for pieces in PIECES:
-            if length >= FEWEST * ranks * pieces:
-                yield balanced(work, ranks, pieces=pieces)
+        yield from (balanced(work, ranks, pieces=pieces) for pieces in pieces_of(length, ranks))
+
+
+def pieces_of(length: int, ranks: int) -> tuple[int, ...]:
+    """How many runs a rank may hold of a balanced layout: runs of very few tokens gain nothing."""
+    return tuple(pieces for pieces in PIECES if length >= FEWEST * ranks * pieces) or PIECES[:1]
 
 
 def compare(

@@ -13,7 +13,17 @@ import torch.distributed._functional_collectives as collectives
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from headwise.distributed.costs import MACHINES, Estimate, Heads, Machine, cheapest, compare, estimate, work_of
+from headwise.distributed.costs import (
+    MACHINES,
+    Estimate,
+    Heads,
+    Machine,
+    cheapest,
+    compare,
+    estimate,
+    pieces_of,
+    work_of,
+)
 from headwise.distributed.layouts import Layout, balanced, contiguous, striped, zigzag
 from headwise.distributed.needs import Needs, needs
 from headwise.errors import ArgumentError, ShapeError
@@ -133,8 +143,8 @@ class Spread:
         if self.ranks > MOST_SHOWN:
             lines.append(f"... and {self.ranks - MOST_SHOWN} ranks more")
         lines += ["", *aligned(_compared(self.estimates, taken))]
-        lines.append(f"bytes of K and V, received in one forward pass of a layer: {self.heads.key} heads of {self.heads.width}, "
-                     f"{self.heads.itemsize} bytes a number")  # fmt: skip
+        size = f"{self.heads.key} heads of {self.heads.width}, {self.heads.itemsize} bytes a number"
+        lines.append(f"bytes of K and V that one layer's forward pass receives: {size}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -191,13 +201,13 @@ def _estimates(
     if isinstance(layout, Layout):
         if (layout.length, layout.ranks) != (length, ranks):
             raise ArgumentError(
-                f"the layout must hold length={length} tokens on {ranks} ranks, but {layout!r} holds {layout.length} on "
-                f"{layout.ranks}: make one for these"
+                f"the layout must hold length={length} tokens on {ranks} ranks, but {layout!r} holds {layout.length} "
+                f"on {layout.ranks}: make one for these"
             )
         taken = [layout]
     elif layout == "balanced":
-        return [cheapest([each for each in compare(mask, length, ranks, machine=machine, heads=heads, device=device)
-                          if each.layout.name == "balanced"] or [estimate(balanced(work, ranks), work, seen, machine=machine, heads=heads)])]  # fmt: skip
+        taken = [balanced(work, ranks, pieces=pieces) for pieces in pieces_of(length, ranks)]
+        return [cheapest([estimate(each, work, seen, machine=machine, heads=heads) for each in taken])]
     elif layout in LAYOUTS:
         taken = [LAYOUTS[layout](length, ranks)]
     else:
