@@ -94,7 +94,7 @@ def striped(length: int, ranks: int) -> Layout:
 
 
 def balanced(work: Tensor, ranks: int, *, pieces: int = 2) -> Layout:
-    """Equal tokens and nearly equal work to each rank: the sequence in ranks * pieces runs, of which each rank has some.
+    """Equal tokens and nearly equal work to each rank: of ranks * pieces equal runs, each rank holds some.
 
     work: (L,), that of each token. pieces: how many runs a rank holds: more are more even, fewer keep neighbours
     together. The better of two starts, balanced largest differencing (Yakir 1996, Mathematics of Operations Research

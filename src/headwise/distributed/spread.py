@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import Token
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -104,7 +105,8 @@ class Spread:
         """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread."""
         from headwise.distributed.attention import attention
 
-        return attention(q, k, v, spread=self, way=way, **rules)
+        out: Tensor = attention(q, k, v, spread=self, way=way, **rules)
+        return out
 
     def __enter__(self) -> Spread:
         """Have every headwise layer that runs from here on take its sequence for one that is spread like this."""
@@ -265,7 +267,7 @@ def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[st
     return rows
 
 
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of a table, each column as wide as its widest entry."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
