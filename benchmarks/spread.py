@@ -20,7 +20,17 @@ from rich.console import Console
 from rich.table import Table
 
 import headwise as hw
-from headwise.distributed.costs import BACKWARD, FORWARD, MACHINES, Estimate, Heads, Machine, compare, estimate, work_of
+from headwise.distributed.costs import (
+    BACKWARD,
+    FORWARD,
+    MACHINES,
+    Estimate,
+    LayerSize,
+    Machine,
+    compare,
+    estimate,
+    work_of,
+)
 from headwise.distributed.layouts import striped
 from headwise.errors import AttentionError
 from headwise.wording import say
@@ -54,7 +64,7 @@ class Question:
 
     length: int
     ranks: int
-    heads: Heads
+    heads: LayerSize
     machine: Machine
 
     @property
@@ -110,9 +120,9 @@ def heads(at: Question, found: Estimate) -> Row:
 def table(at: Question, mask: hw.Mask | None) -> tuple[list[Row], float]:
     """Every way on every layout, and the seconds of a step that shared its work out evenly and sent nothing."""
     device = torch.device("cpu")
-    found = compare(mask, at.length, at.ranks, machine=at.machine, heads=at.heads, device=device)
+    found = compare(mask, at.length, at.ranks, machine=at.machine, layer=at.heads, device=device)
     work, seen = work_of(mask, at.length, device)
-    found.append(estimate(striped(at.length, at.ranks), work, seen, machine=at.machine, heads=at.heads))
+    found.append(estimate(striped(at.length, at.ranks), work, seen, machine=at.machine, layer=at.heads))
     ideal = _compute(at, float(work.double().sum()) / at.ranks)
     return [*(way(at, each) for each in found for way in (gather, ring)), heads(at, found[0])], ideal
 
@@ -205,13 +215,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--flops", type=float, help="of attention, a second and rank")
     parser.add_argument("--bandwidth", type=float, help="bytes that a rank receives a second")
     parser.add_argument("--latency", type=float, help="seconds of one exchange")
-    for name, value in Heads()._asdict().items():
+    for name, value in LayerSize()._asdict().items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"of a layer's heads; {value} if not said")
     parser.add_argument("--picture", type=Path, metavar="FILE.png")
     options = parser.parse_args(arguments)
     given = {name: getattr(options, name) for name in Machine._fields if getattr(options, name) is not None}
     machine = MACHINES[options.machine]._replace(**given)
-    size = Heads(*(getattr(options, name) for name in Heads._fields))
+    size = LayerSize(*(getattr(options, name) for name in LayerSize._fields))
     at = Question(options.length, options.ranks, size, machine)
     start = time.perf_counter()
     try:

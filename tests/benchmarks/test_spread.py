@@ -8,9 +8,9 @@ import torch
 import headwise as hw
 from benchmarks import spread as command
 from benchmarks.spread import Question, amount, main, table
-from headwise.distributed.costs import Heads, Machine
+from headwise.distributed.costs import LayerSize, Machine
 
-SIZE = Heads(query=6, key=3, width=16, itemsize=2)
+SIZE = LayerSize(query=6, key=3, width=16, itemsize=2)
 MACHINE = Machine(flops=1e9, bandwidth=1e6, latency=1e-3)
 
 

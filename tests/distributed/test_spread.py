@@ -5,7 +5,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 import headwise as hw
-from headwise.distributed import Heads, Layout, Machine, spread
+from headwise.distributed import LayerSize, Layout, Machine, spread
 from headwise.distributed.costs import MACHINES, cheapest, compare, work_of
 from headwise.distributed.needs import needs
 from headwise.errors import ArgumentError, ShapeError
@@ -86,7 +86,7 @@ def test_inside_of_with_layers_are_told():
 @pytest.mark.parametrize("ranks", [2, 3, 7, 8, 16])
 def test_auto_shares_out_work_evenly_and_sends_little(name, ranks):
     mask = MASKS[name]
-    found = compare(mask, LENGTH, ranks, machine=MACHINES["cpu"], heads=Heads(), device=CPU)
+    found = compare(mask, LENGTH, ranks, machine=MACHINES["cpu"], layer=LayerSize(), device=CPU)
     taken = cheapest(found)
     assert taken.imbalance <= 1.05
     exact = needs(mask, taken.layout).received.sum(1)

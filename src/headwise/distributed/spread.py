@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from headwise.distributed.costs import (
     MACHINES,
     Estimate,
-    Heads,
+    LayerSize,
     Machine,
     cheapest,
     compare,
@@ -51,7 +51,7 @@ class Spread:
     group: dist.ProcessGroup | None
     mask: Mask | None
     estimates: tuple[Estimate, ...]
-    heads: Heads
+    layer: LayerSize
     _entered: list[Token[Any]] = field(default_factory=list)
 
     @property
@@ -135,7 +135,7 @@ class Spread:
         mean = max(float(taken.pairs.mean()), 1.0)
         rows = [("rank", "tokens", "work", "receives", "bytes", "holds")]
         for rank in range(min(self.ranks, MOST_SHOWN)):
-            work, size = float(taken.pairs[rank]) / mean, received[rank] * self.heads.token_bytes
+            work, size = float(taken.pairs[rank]) / mean, received[rank] * self.layer.token_bytes
             name = f"{rank} (this)" if rank == self.rank else str(rank)
             held = self.layout.tokens[rank]
             rows.append(
@@ -145,7 +145,7 @@ class Spread:
         if self.ranks > MOST_SHOWN:
             lines.append(f"... and {self.ranks - MOST_SHOWN} ranks more")
         lines += ["", *aligned(_compared(self.estimates, taken))]
-        size = f"{self.heads.key} heads of {self.heads.width}, {self.heads.itemsize} bytes a number"
+        size = f"{self.layer.key} heads of {self.layer.width}, {self.layer.itemsize} bytes a number"
         lines.append(f"bytes of K and V that one layer's forward pass receives: {size}")
         return "\n".join(lines)
 
@@ -160,7 +160,7 @@ def spread(
     mask: Mask | Tensor | None = None,
     layout: str | Layout = "auto",
     machine: Machine | None = None,
-    heads: Heads | None = None,
+    layer: LayerSize | None = None,
 ) -> Spread:
     """A sequence of `length` tokens spread over the ranks of a group, each of which calls this with the same arguments.
 
@@ -168,7 +168,7 @@ def spread(
     process alone where torch.distributed was not started. mask: of the whole sequence, for which the layout is chosen;
     None: no mask. layout: "contiguous", "zigzag", "striped", "balanced", one of your own, or "auto": the cheapest by
     the modelled time of a layer's forward and backward pass. machine: what a rank can do, None: assumed from the
-    backend; heads: the size of a layer, None: 32 query and 8 key/value heads of 128 in bfloat16. Both decide only what
+    backend; layer: the size of a layer, None: 32 query and 8 key/value heads of 128 in bfloat16. Both decide only what
     "auto" takes.
 
     >>> import headwise as hw
@@ -182,9 +182,9 @@ def spread(
     if machine is None:
         backend = "gloo" if members is None else dist.get_backend(members)
         machine = MACHINES[MACHINE_OF.get(backend, "cpu")]
-    heads, known = Heads() if heads is None else heads, as_mask(mask)
-    found = _estimates(known, length, ranks, layout, machine, heads, device)
-    return Spread(cheapest(found).layout, rank, members, known, tuple(found), heads)
+    size, known = LayerSize() if layer is None else layer, as_mask(mask)
+    found = _estimates(known, length, ranks, layout, machine, size, device)
+    return Spread(cheapest(found).layout, rank, members, known, tuple(found), size)
 
 
 def _estimates(
@@ -193,12 +193,12 @@ def _estimates(
     ranks: int,
     layout: str | Layout,
     machine: Machine,
-    heads: Heads,
+    layer: LayerSize,
     device: torch.device,
 ) -> list[Estimate]:
     """Of the layout that was asked for, or of all that "auto" compares."""
     if layout == "auto":
-        return compare(mask, length, ranks, machine=machine, heads=heads, device=device)
+        return compare(mask, length, ranks, machine=machine, layer=layer, device=device)
     work, seen = work_of(mask, length, device)
     if isinstance(layout, Layout):
         if (layout.length, layout.ranks) != (length, ranks):
@@ -209,13 +209,13 @@ def _estimates(
         taken = [layout]
     elif layout == "balanced":
         taken = [balanced(work, ranks, pieces=pieces) for pieces in pieces_of(length, ranks)]
-        return [cheapest([estimate(each, work, seen, machine=machine, heads=heads) for each in taken])]
+        return [cheapest([estimate(each, work, seen, machine=machine, layer=layer) for each in taken])]
     elif layout in LAYOUTS:
         taken = [LAYOUTS[layout](length, ranks)]
     else:
         listed = ", ".join(f'"{name}"' for name in LAYOUTS)
         raise ArgumentError(f'layout must be "auto", "balanced", {listed} or a Layout; got {layout!r}')
-    return [estimate(each, work, seen, machine=machine, heads=heads) for each in taken]
+    return [estimate(each, work, seen, machine=machine, layer=layer) for each in taken]
 
 
 def _members(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, torch.device]:
@@ -262,7 +262,7 @@ def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[st
         runs = max(each.layout.listed(rank, each.layout.length).count(" ") + 1 for rank in range(each.layout.ranks))
         rows.append(
             (each.layout.name, str(runs), f"{each.imbalance:.2f}", str(int(each.received.max())),
-             f"{1000 * each.seconds:.3g} ms", "taken" if each is taken else ""),
+             f"{each.seconds:.3g} s", "taken" if each is taken else ""),
         )  # fmt: skip
     return rows
 
