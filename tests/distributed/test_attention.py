@@ -122,11 +122,6 @@ class TestRefusals:
 
         on_ranks(2, task)
 
-    def test_dropout_says_what_to_do(self):
-        q = torch.ones(1, 2, LENGTH, 4)
-        with pytest.raises(BackendError, match=r"dropout=0\.1 is not yet drawn alike on any number of ranks"):
-            attention(q, q, q, spread=self.held, dropout=0.1)
-
     def test_an_unknown_way_lists_the_known(self):
         q = torch.ones(1, 2, LENGTH, 4)
         with pytest.raises(
