@@ -67,12 +67,13 @@ class Case(NamedTuple):
     length: int = LENGTH
     heads: tuple[int, int] = (SIZES["Hq"], SIZES["Hk"])
     dtype: torch.dtype = torch.float32
+    batch: int = 2
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """q, k, v and the gradient of the outputs."""
         (Hq, Hk), D, Dv = self.heads, SIZES["D"], SIZES["Dv"]
         sizes = ((Hq, D), (Hk, D), (Hk, Dv), (Hq, Dv))
-        made = [_random(2, H, self.length, d, seed=n).to(self.dtype) for n, (H, d) in enumerate(sizes)]
+        made = [_random(self.batch, H, self.length, d, seed=n).to(self.dtype) for n, (H, d) in enumerate(sizes)]
         return made[0], made[1], made[2], made[3]
 
     def rules(self) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def in_one_process(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     mask = rules.pop("mask")
     allowed = None
     if mask is not None:
-        allowed = mask.allowed(case.length, case.length, batch=2, heads=case.heads[0])
+        allowed = mask.allowed(case.length, case.length, batch=case.batch, heads=case.heads[0])
     wide = tuple(t.double() for t in tensors)
     exact = run(lambda q, k, v, **more: exact_attention(q, k, v, mask=mask, **more), wide, _double(rules))
     return exact, run(lambda q, k, v, **more: plain_attention(q, k, v, allowed=allowed, **more), tensors, rules)

@@ -5,11 +5,10 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 import headwise as hw
-from headwise.distributed import Heads, Layout, Machine, spread
+from headwise.distributed import LayerSize, Layout, Machine, spread
 from headwise.distributed.costs import MACHINES, cheapest, compare, work_of
 from headwise.distributed.needs import needs
 from headwise.errors import ArgumentError, ShapeError
-from headwise.layer.active_spread import active_spread
 from tests.distributed.ranks import on_ranks
 
 LENGTH = 8192
@@ -73,6 +72,8 @@ def test_one_process_is_one_rank():
 
 
 def test_inside_of_with_layers_are_told():
+    from headwise.layer.active_spread import active_spread
+
     outer, inner = spread(6), spread(8)
     with outer:
         with inner:
@@ -85,7 +86,7 @@ def test_inside_of_with_layers_are_told():
 @pytest.mark.parametrize("ranks", [2, 3, 7, 8, 16])
 def test_auto_shares_out_work_evenly_and_sends_little(name, ranks):
     mask = MASKS[name]
-    found = compare(mask, LENGTH, ranks, machine=MACHINES["cpu"], heads=Heads(), device=CPU)
+    found = compare(mask, LENGTH, ranks, machine=MACHINES["cpu"], layer=LayerSize(), device=CPU)
     taken = cheapest(found)
     assert taken.imbalance <= 1.05
     exact = needs(mask, taken.layout).received.sum(1)
@@ -144,7 +145,7 @@ def test_what_does_not_fit_is_refused():
         here.local(torch.zeros(2, 5))
     with pytest.raises(ShapeError, match=r"this rank's 6 tokens along dim=0, but came as \(2, 6\)"):
         here.whole(torch.zeros(2, 6), dim=0)
-    with pytest.raises(ArgumentError, match='layout must be "auto", "balanced", "contiguous".*; got \'zigzig\''):
+    with pytest.raises(ArgumentError, match=r'layout must be "auto", "balanced", "contiguous".*; got \'zigzig\''):
         spread(6, layout="zigzig")
     with pytest.raises(ArgumentError, match="length must be 0 or more; got length=-1"):
         spread(-1)

@@ -37,7 +37,9 @@ class TestOneSetOfNumbers:
     def test_where_ranks_hold_no_token(self, way, ranks):
         for mask in ("no mask", "causal", "a rule"):
             for rule in ("no rule", "all of them"):
-                assert_one_set_of_numbers(ranks, Case(mask, rule, length=3, heads=heads(way, ranks)), "zigzag", way)
+                # of few numbers plain PyTorch may be exact by luck
+                case = Case(mask, rule, length=3, heads=heads(way, ranks), batch=16)
+                assert_one_set_of_numbers(ranks, case, "zigzag", way)
 
     def test_two_runs_are_bit_equal(self, way, ranks):
         case = Case("documents", "all of them", heads=heads(way, ranks))

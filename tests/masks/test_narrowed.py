@@ -1,4 +1,6 @@
-"""A narrowed mask allows what the picked one allows, and is one of the simple patterns where rows and columns are runs."""
+"""A narrowed mask allows what the picked one allows, as a simple pattern where rows and columns are runs."""
+
+import itertools
 
 import pytest
 import torch
@@ -70,7 +72,7 @@ def test_rows_or_columns_apart_stay_picked():
 def test_runs_cover_an_index_in_its_order(index):
     found = runs(torch.tensor(index, dtype=torch.long))
     assert [at for run in found for at in range(run.start, run.stop)] == index
-    assert all(a.stop != b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.stop != b.start for a, b in itertools.pairwise(found))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

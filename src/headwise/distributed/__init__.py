@@ -1,8 +1,8 @@
 """More than one device: a sequence spread over ranks, with every mask and the same numbers."""
 
 from headwise.distributed.attention import attention, ways
-from headwise.distributed.costs import Heads, Machine
+from headwise.distributed.costs import LayerSize, Machine
 from headwise.distributed.layouts import Layout
 from headwise.distributed.spread import Spread, spread
 
-__all__ = ["Heads", "Layout", "Machine", "Spread", "attention", "spread", "ways"]
+__all__ = ["LayerSize", "Layout", "Machine", "Spread", "attention", "spread", "ways"]

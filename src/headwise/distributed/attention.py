@@ -9,8 +9,8 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from headwise import ops
 from headwise.distributed.agreement import agreed
+from headwise.distributed.dropout import attend, drops_at, seeded
 from headwise.distributed.spread import Spread
 from headwise.distributed.ways import WayChoice, check_name, choose, report
 from headwise.errors import BackendError, ShapeError
@@ -38,8 +38,9 @@ def attention(
 
     q (B, Hq, L_r, D), k (B, Hk, L_r, D), v (B, Hk, L_r, Dv) -> (B, Hq, L_r, Dv), for the L_r tokens that this rank
     holds, `spread.tokens`. mask and attn_bias are those of the whole sequence, (L, L) or broadcastable to
-    (B, Hq, L, L), the same on every rank; the other rules are those of `hw.attention`. way: "auto", which takes the one
-    that moves least, or one that `ways` lists, which then runs or raises.
+    (B, Hq, L, L), the same on every rank; the other rules are those of `hw.attention`. dropout drops the same pairs on
+    any number of ranks, by a seed that rank 0 draws. way: "auto", which takes the one that moves least, or one that
+    `ways` lists, which then runs or raises.
 
     Every rank must make the same call, and its backward pass, in the same order; the first call of a shape compares
     what the ranks give. The gradients of sink and attn_bias are this rank's share: summed over ranks they are whole, as
@@ -60,9 +61,10 @@ def attention(
     }  # fmt: skip
     call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
+        call = seeded(call, spread)
         if spread.ranks == 1:
             check_name(way)
-            return ops.attention(q, k, v, **rules)
+            return attend(call, drops_at(call, spread.tokens, spread.tokens))
         return choose(call, spread, way).run(call, spread)
 
 
@@ -124,9 +126,10 @@ def checked_call(
         mask.check(sizes)
     if attn_bias is not None:
         check_bias(attn_bias, sizes)
-    if call.dropout:
+    if call.dropout and not q.is_cpu:
         raise BackendError(
-            f"dropout={call.dropout} is not yet drawn alike on any number of ranks: use dropout=0, or one process"
+            f"dropout={call.dropout} is drawn alike on any number of ranks on the CPU only, but q is on {q.device}: "
+            "use dropout=0 there"
         )
     found = replace(call, mask=mask, attn_bias=attn_bias)
     if transformed(found):

@@ -41,7 +41,7 @@ MACHINES: dict[str, Machine] = {
 }
 
 
-class Heads(NamedTuple):
+class LayerSize(NamedTuple):
     """The size of one layer's attention: query heads, key/value heads, width of a head, bytes of a number."""
 
     query: int = 32
@@ -83,7 +83,7 @@ class Estimate:
         return float(self.pairs.max()) / mean if mean else 1.0
 
 
-def estimate(layout: Layout, work: Tensor, seen: Tensor, *, machine: Machine, heads: Heads) -> Estimate:
+def estimate(layout: Layout, work: Tensor, seen: Tensor, *, machine: Machine, layer: LayerSize) -> Estimate:
     """The estimate of a layout, for the `work` of each token (L,) and the tiles that are `seen` (tiles, tiles)."""
     length, block, tiles = layout.length, block_of(layout.length), seen.shape[0]
     pairs = _pairs(layout, work.double(), seen)
@@ -92,7 +92,7 @@ def estimate(layout: Layout, work: Tensor, seen: Tensor, *, machine: Machine, he
     held = places.bincount(minlength=layout.ranks * tiles).view(layout.ranks, tiles)
     wanted = ((held > 0).float() @ seen.float()) > 0
     received = (wanted * (held.sum(0) - held)).sum(1)
-    return Estimate(layout, pairs, received, seconds_of(pairs, received, machine=machine, heads=heads))
+    return Estimate(layout, pairs, received, seconds_of(pairs, received, machine=machine, layer=layer))
 
 
 def _pairs(layout: Layout, work: Tensor, seen: Tensor) -> Tensor:
@@ -115,10 +115,10 @@ def _pairs(layout: Layout, work: Tensor, seen: Tensor) -> Tensor:
     return (of_tile * factor).view(layout.ranks, per_rank).sum(1)
 
 
-def seconds_of(pairs: Tensor, received: Tensor, *, machine: Machine, heads: Heads) -> float:
+def seconds_of(pairs: Tensor, received: Tensor, *, machine: Machine, layer: LayerSize) -> float:
     """Seconds of one layer's forward and backward pass, by the slowest rank and the busiest one."""
-    compute = heads.flops(float(pairs.max()), FORWARD + BACKWARD) / machine.flops
-    moved = float(received.max()) * (heads.token_bytes + heads.gradient_bytes) / machine.bandwidth
+    compute = layer.flops(float(pairs.max()), FORWARD + BACKWARD) / machine.flops
+    moved = float(received.max()) * (layer.token_bytes + layer.gradient_bytes) / machine.bandwidth
     return compute + moved + 2 * machine.latency
 
 
@@ -155,17 +155,20 @@ def candidates(work: Tensor, ranks: int) -> Iterator[Layout]:
     yield contiguous(length, ranks)
     if ranks > 1:
         yield zigzag(length, ranks)
-        for pieces in PIECES:
-            if length >= FEWEST * ranks * pieces:
-                yield balanced(work, ranks, pieces=pieces)
+        yield from (balanced(work, ranks, pieces=pieces) for pieces in pieces_of(length, ranks))
+
+
+def pieces_of(length: int, ranks: int) -> tuple[int, ...]:
+    """How many runs a rank may hold of a balanced layout: runs of very few tokens gain nothing."""
+    return tuple(pieces for pieces in PIECES if length >= FEWEST * ranks * pieces) or PIECES[:1]
 
 
 def compare(
-    mask: Mask | None, length: int, ranks: int, *, machine: Machine, heads: Heads, device: torch.device
+    mask: Mask | None, length: int, ranks: int, *, machine: Machine, layer: LayerSize, device: torch.device
 ) -> list[Estimate]:
     """The estimates of all candidates, in their order."""
     work, seen = work_of(mask, length, device)
-    return [estimate(layout, work, seen, machine=machine, heads=heads) for layout in candidates(work, ranks)]
+    return [estimate(layout, work, seen, machine=machine, layer=layer) for layout in candidates(work, ranks)]
 
 
 def cheapest(found: list[Estimate]) -> Estimate:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from headwise.distributed.dropout import attend, drops_at
 from headwise.distributed.exchange import Ends, Parcel, Route, exchange
 from headwise.distributed.index import Index, compact, runs, size_of
 from headwise.distributed.kept import planned
@@ -16,8 +17,7 @@ from headwise.masks import Mask
 from headwise.masks.narrowed import narrowed
 from headwise.masks.picked import Picked
 from headwise.masks.tiles import EMPTY
-from headwise.ops.attention import attention
-from headwise.ops.call import Call, Rules
+from headwise.ops.call import Call
 
 # rows in more runs than these are attended to in one call, whose mask is asked pair by pair
 MOST_RUNS = 4
@@ -55,8 +55,8 @@ def run(call: Call, spread: Spread) -> Tensor:
     for number, part in enumerate(made.parts):
         bias = None if call.attn_bias is None else bias_at(call.attn_bias, spread.tokens[part.rows], part.tokens)
         q, k, v = call.q[:, :, part.rows], found[2 * number], found[2 * number + 1]
-        rules: Rules = {"mask": part.mask, "attn_bias": bias, "scale": call.scale, "softcap": call.softcap}
-        outs.append(attention(q, k, v, sink=call.sink, **rules))
+        block = replace(call, q=q, k=k, v=v, mask=part.mask, attn_bias=bias, prepared={})
+        outs.append(attend(block, drops_at(call, spread.tokens[part.rows], part.tokens)))
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from headwise.distributed.dropout import attend, drops_at
 from headwise.distributed.exchange import Cut, Ends, Parcel, Route, exchange
 from headwise.distributed.index import Index, compact, size_of
 from headwise.distributed.kept import planned
@@ -18,7 +19,6 @@ from headwise.distributed.spread import Spread
 from headwise.masks import Mask
 from headwise.masks.derived import has_function
 from headwise.masks.picked import picked
-from headwise.ops.attention import attention
 from headwise.ops.call import Call
 
 
@@ -45,10 +45,10 @@ def run(call: Call, spread: Spread) -> Tensor:
     bias = call.attn_bias
     if bias is not None and bias.ndim == 4 and bias.shape[1] > 1:
         bias = bias[:, made.heads]
-    out = attention(
-        q, k, v, mask=made.mask, attn_bias=bias, scale=call.scale, softcap=call.softcap,
-        sink=None if call.sink is None else call.sink[made.heads],
-    )  # fmt: skip
+    sink = None if call.sink is None else call.sink[made.heads]
+    some = replace(call, q=q, k=k, v=v, mask=made.mask, attn_bias=bias, sink=sink, prepared={})
+    everything = torch.arange(spread.length)
+    out = attend(some, drops_at(call, everything, everything, made.heads.start))
     return exchange(made.back, out)[0]
 
 

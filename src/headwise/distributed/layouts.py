@@ -94,11 +94,11 @@ def striped(length: int, ranks: int) -> Layout:
 
 
 def balanced(work: Tensor, ranks: int, *, pieces: int = 2) -> Layout:
-    """Equal tokens and nearly equal work to each rank: the sequence in ranks * pieces runs, of which each rank has some.
+    """Equal tokens and nearly equal work to each rank: of ranks * pieces equal runs, each rank holds some.
 
     work: (L,), that of each token. pieces: how many runs a rank holds: more are more even, fewer keep neighbours
-    together. The better of two starts, balanced largest differencing (Yakir 1996, Mathematics of Operations Research 21)
-    and a random one, whose runs change ranks while the slowest gains. The same arguments always give the same layout.
+    together. The better of two starts, balanced largest differencing (Yakir 1996, Mathematics of Operations Research
+    21) and a random one, after runs have changed ranks while the slowest gains. Equal arguments give equal layouts.
 
     >>> import torch
     >>> balanced(torch.arange(8.0), 2)
@@ -132,7 +132,7 @@ def _differenced(work: Tensor, ranks: int) -> Tensor:
 
 
 def _improved(owner: Tensor, work: Tensor, ranks: int) -> tuple[Tensor, float]:
-    """The rank of each piece after pieces of the slowest rank were changed for others while that helps, and its work."""
+    """The rank of each piece, after the slowest rank changed pieces while that helps, and the work of the slowest."""
     loads = torch.zeros(ranks, dtype=work.dtype).index_add_(0, owner, work)
     for _ in range(4 * ranks):
         slowest = int(loads.argmax())

@@ -62,8 +62,8 @@ class Needs:
 def needs(mask: Mask | None, layout: Layout, *, batch: int | None = None, heads: int | None = None) -> Needs:
     """Which tokens the queries of each rank may attend to, found on the host, once for a mask and a layout.
 
-    mask: of the whole sequence; None: all may attend. batch, heads: those of the call, which the mask must fit; None: as
-    many as its own tensors speak of. A token is needed by a rank if any of its queries, in any sample and head, may
+    mask: of the whole sequence; None: all may attend. batch, heads: those of the call, which the mask must fit; None:
+    as many as its own tensors speak of. A token is needed by a rank if any of its queries, in any sample and head, may
     attend to it. A function, as in `rule`, is not asked: it may read anything, and what it hides may be needed next
     time.
     """

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call
+from headwise.ops.tile_drops import TileDrops
 from headwise.ops.workspace import fits_torch
 
 # the most scores held at once
@@ -49,20 +50,20 @@ def nothing(call: Call) -> Partial:
     return Partial(out, call.q.new_full(call.q.shape[:3], -math.inf, dtype=torch.float64))
 
 
-def forward(call: Call) -> Partial:
+def forward(call: Call, drops: TileDrops | None = None) -> Partial:
     """That of the keys of a call, whose sink is left to the end; halves are multiplied as float32."""
     if 0 in call.sizes:
         return nothing(call)
     call = _clean(_wide(call))
-    if _fits_torch(call):
+    if drops is None and _fits_torch(call):
         out, made = blockwise.forward(call, None, with_lse=True)
         if made is not None:
             return Partial(out, made[1].double())
-    found = [_rows(call.part(rows)) for rows in _pieces(call)]
+    found = [_rows(call.part(rows), _drops_of(drops, rows)) for rows in _pieces(call)]
     return Partial(torch.cat([part.out for part in found], 2), torch.cat([part.lse for part in found], 2))
 
 
-def backward(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor]:
+def backward(call: Call, gradient: Tensor, whole: Partial, drops: TileDrops | None = None) -> dict[str, Tensor]:
     """The gradients of q, k, v and attn_bias, in float32 at least, by this call's keys.
 
     gradient: of the outputs of all keys, `whole`, the sink's share in it.
@@ -71,13 +72,14 @@ def backward(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor]:
     if 0 in call.sizes:
         return {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}
     call = _clean(call)
-    if _fits_torch(call) and bool(gradient.isfinite().all()):
+    if drops is None and _fits_torch(call) and bool(gradient.isfinite().all()):
         made = (whole.out, whole.lse.to(whole.out.dtype))
         return blockwise.backward(call, None, gradient, ["q", "k", "v"], made=made)
     total = {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}
     for rows in _pieces(call):
         part = call.part(rows)
-        found = _gradients(part, gradient[:, :, rows], Partial(whole.out[:, :, rows], whole.lse[:, :, rows]))
+        seen = Partial(whole.out[:, :, rows], whole.lse[:, :, rows])
+        found = _gradients(part, gradient[:, :, rows], seen, _drops_of(drops, rows))
         total["q"][:, :, rows] += found["q"]
         total["k"] += found["k"]
         total["v"] += found["v"]
@@ -94,7 +96,7 @@ def gradient_of_sink(sink: Tensor, gradient: Tensor, whole: Partial) -> Tensor:
     return -(weight * (gradient.double() * whole.out.double()).sum(-1)).sum((0, 2)).to(sink.dtype)
 
 
-def _rows(call: Call) -> Partial:
+def _rows(call: Call, drops: TileDrops | None) -> Partial:
     """By the definition, in two parts: the largest score of a row, and the log of the sum beside it."""
     logits, allowed = reference.scores(call), reference.open_pairs(call)
     if allowed is not None:
@@ -103,12 +105,14 @@ def _rows(call: Call) -> Partial:
     weights = (logits - _finite(base)).exp_()
     total = weights.sum(-1, keepdim=True)
     _, v = call.without_hidden_keys()
+    if drops is not None:
+        weights *= _kept(call, drops)
     # a row without a key has a total of 0
     out = (weights @ reference.shared(v, call.groups)) / total.masked_fill(total == 0, 1.0)
     return Partial(out, (base.double() + total.double().log())[..., 0])
 
 
-def _gradients(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor]:
+def _gradients(call: Call, gradient: Tensor, whole: Partial, drops: TileDrops | None) -> dict[str, Tensor]:
     """By the definition, with the weights among all keys."""
     with torch.enable_grad():
         given = {n: t.detach().requires_grad_() for n in TENSORS if (t := getattr(call, n)) is not None and n != "v"}
@@ -123,14 +127,27 @@ def _gradients(call: Call, gradient: Tensor, whole: Partial) -> dict[str, Tensor
     weights = ((detached - base) - (lse - base).to(detached.dtype)).exp_()
     _, v = call.without_hidden_keys()
     slopes = gradient @ reference.shared(v, call.groups).mT
+    used = weights
+    if drops is not None:
+        kept = _kept(call, drops)
+        slopes, used = slopes * kept, weights * kept
     slopes = weights * (slopes - (gradient * whole.out).sum(-1, keepdim=True))
     if allowed is not None:
         slopes = torch.where(allowed, slopes, 0.0)
     names = list(given)
     found = dict(zip(names, torch.autograd.grad(logits, [given[n] for n in names], slopes), strict=True))
-    by_head = weights.mT @ gradient
+    by_head = used.mT @ gradient
     found["v"] = by_head.unflatten(1, (-1, call.groups)).sum(2)
     return found
+
+
+def _drops_of(drops: TileDrops | None, rows: slice) -> TileDrops | None:
+    return None if drops is None else replace(drops, rows=drops.rows[rows])
+
+
+def _kept(call: Call, drops: TileDrops) -> Tensor:
+    """What the weights are multiplied by, (B, Hq, Lq, Lk): 0 where dropped, and what raises the rest."""
+    return (blockwise.kept(call, drops) * drops.raised).to(call.q.dtype)
 
 
 def _finite(lse: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.distributed.dropout import drops_at
 from headwise.distributed.exchange import Ends, Traffic, counting, moved
 from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Place, add, take
@@ -39,7 +40,7 @@ class Plan:
 
 def run(call: Call, spread: Spread) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv), joined of what each rank makes with its own keys."""
-    rules = {"mask": call.mask, "scale": call.multiplier, "softcap": call.softcap}
+    rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap", "dropout", "prepared")}
     tensors = (*(getattr(call, name) for name in TENSORS), call.sink)
     out: Tensor = Passed.apply(plan(call, spread), rules, counting(), *tensors)  # type: ignore[no-untyped-call]
     return out
@@ -124,7 +125,8 @@ def _gradients(
         of_q = q.new_zeros(q.shape, dtype=wide)
         for part in made.parts[r]:
             rows = theirs[:, :, part.rows]
-            found = backward(_block(call, made, r, q, part), rows[..., :Dv], _unpacked(rows[..., Dv:]))
+            drops = drops_at(call, made.rows[r][part.rows], part.tokens)
+            found = backward(_block(call, made, r, q, part), rows[..., :Dv], _unpacked(rows[..., Dv:]), drops)
             of_q[:, :, part.rows] += found["q"]
             at: Place = (slice(0, call.k.shape[1]), part.columns)
             add(total["k"], at, found["k"])
@@ -138,7 +140,10 @@ def _gradients(
 
 def _attended(call: Call, made: Plan, rank: int, q: Tensor) -> Partial:
     """What the queries of a rank get of this rank's keys."""
-    found = [forward(_block(call, made, rank, q, part)) for part in made.parts[rank]]
+    found = [
+        forward(_block(call, made, rank, q, part), drops_at(call, made.rows[rank][part.rows], part.tokens))
+        for part in made.parts[rank]
+    ]
     return Partial(torch.cat([part.out for part in found], 2), torch.cat([part.lse for part in found], 2))
 
 

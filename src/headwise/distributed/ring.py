@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headwise.distributed import gather
+from headwise.distributed.dropout import drops_at
 from headwise.distributed.exchange import Ends, Traffic, arrived, counting, started
 from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Index, Place, add, compact, size_of, take
@@ -57,7 +58,7 @@ class Plan:
 
 def run(call: Call, spread: Spread) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv); of other ranks' keys two blocks are held at most."""
-    rules = {"mask": call.mask, "scale": call.multiplier, "softcap": call.softcap}
+    rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap", "dropout", "prepared")}
     tensors = (getattr(call, name) for name in TENSORS)
     out: Tensor = Ring.apply(plan(call, spread), rules, counting(), *tensors)  # type: ignore[no-untyped-call]
     return out
@@ -100,7 +101,9 @@ class Ring(torch.autograd.Function):
         found = [nothing(_rows(call, part)) for part in made.steps[0].parts]
         for step, k, v in _keys(call, made, traffic):
             found = [
-                so_far.joined(forward(_block(call, made, part, k, v)))
+                so_far.joined(
+                    forward(_block(call, made, part, k, v), drops_at(call, made.rows[part.rows], part.tokens))
+                )
                 for so_far, part in zip(found, step.parts, strict=True)
             ]
         whole = Partial(torch.cat([p.out for p in found], 2), torch.cat([p.lse for p in found], 2))
@@ -156,7 +159,8 @@ def _gradients(call: Call, made: Plan, gradient: Tensor, whole: Partial, traffic
         for part in step.parts:
             rows = part.rows
             seen = Partial(whole.out[:, :, rows], whole.lse[:, :, rows])
-            found = backward(_block(call, made, part, k, v), gradient[:, :, rows], seen)
+            drops = drops_at(call, made.rows[rows], part.tokens)
+            found = backward(_block(call, made, part, k, v), gradient[:, :, rows], seen, drops)
             total["q"][:, :, rows] += found["q"]
             at = (slice(0, k.shape[1]), part.columns)
             add(of_k, at, found["k"])

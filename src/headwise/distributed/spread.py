@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import Token
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -13,7 +14,17 @@ import torch.distributed._functional_collectives as collectives
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from headwise.distributed.costs import MACHINES, Estimate, Heads, Machine, cheapest, compare, estimate, work_of
+from headwise.distributed.costs import (
+    MACHINES,
+    Estimate,
+    LayerSize,
+    Machine,
+    cheapest,
+    compare,
+    estimate,
+    pieces_of,
+    work_of,
+)
 from headwise.distributed.layouts import Layout, balanced, contiguous, striped, zigzag
 from headwise.distributed.needs import Needs, needs
 from headwise.errors import ArgumentError, ShapeError
@@ -40,7 +51,7 @@ class Spread:
     group: dist.ProcessGroup | None
     mask: Mask | None
     estimates: tuple[Estimate, ...]
-    heads: Heads
+    layer: LayerSize
     _entered: list[Token[Any]] = field(default_factory=list)
 
     @property
@@ -94,7 +105,8 @@ class Spread:
         """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread."""
         from headwise.distributed.attention import attention
 
-        return attention(q, k, v, spread=self, way=way, **rules)
+        out: Tensor = attention(q, k, v, spread=self, way=way, **rules)
+        return out
 
     def __enter__(self) -> Spread:
         """Have every headwise layer that runs from here on take its sequence for one that is spread like this."""
@@ -123,7 +135,7 @@ class Spread:
         mean = max(float(taken.pairs.mean()), 1.0)
         rows = [("rank", "tokens", "work", "receives", "bytes", "holds")]
         for rank in range(min(self.ranks, MOST_SHOWN)):
-            work, size = float(taken.pairs[rank]) / mean, received[rank] * self.heads.token_bytes
+            work, size = float(taken.pairs[rank]) / mean, received[rank] * self.layer.token_bytes
             name = f"{rank} (this)" if rank == self.rank else str(rank)
             held = self.layout.tokens[rank]
             rows.append(
@@ -133,8 +145,8 @@ class Spread:
         if self.ranks > MOST_SHOWN:
             lines.append(f"... and {self.ranks - MOST_SHOWN} ranks more")
         lines += ["", *aligned(_compared(self.estimates, taken))]
-        lines.append(f"bytes of K and V, received in one forward pass of a layer: {self.heads.key} heads of {self.heads.width}, "
-                     f"{self.heads.itemsize} bytes a number")  # fmt: skip
+        size = f"{self.layer.key} heads of {self.layer.width}, {self.layer.itemsize} bytes a number"
+        lines.append(f"bytes of K and V that one layer's forward pass receives: {size}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -148,7 +160,7 @@ def spread(
     mask: Mask | Tensor | None = None,
     layout: str | Layout = "auto",
     machine: Machine | None = None,
-    heads: Heads | None = None,
+    layer: LayerSize | None = None,
 ) -> Spread:
     """A sequence of `length` tokens spread over the ranks of a group, each of which calls this with the same arguments.
 
@@ -156,7 +168,7 @@ def spread(
     process alone where torch.distributed was not started. mask: of the whole sequence, for which the layout is chosen;
     None: no mask. layout: "contiguous", "zigzag", "striped", "balanced", one of your own, or "auto": the cheapest by
     the modelled time of a layer's forward and backward pass. machine: what a rank can do, None: assumed from the
-    backend; heads: the size of a layer, None: 32 query and 8 key/value heads of 128 in bfloat16. Both decide only what
+    backend; layer: the size of a layer, None: 32 query and 8 key/value heads of 128 in bfloat16. Both decide only what
     "auto" takes.
 
     >>> import headwise as hw
@@ -170,9 +182,9 @@ def spread(
     if machine is None:
         backend = "gloo" if members is None else dist.get_backend(members)
         machine = MACHINES[MACHINE_OF.get(backend, "cpu")]
-    heads, known = Heads() if heads is None else heads, as_mask(mask)
-    found = _estimates(known, length, ranks, layout, machine, heads, device)
-    return Spread(cheapest(found).layout, rank, members, known, tuple(found), heads)
+    size, known = LayerSize() if layer is None else layer, as_mask(mask)
+    found = _estimates(known, length, ranks, layout, machine, size, device)
+    return Spread(cheapest(found).layout, rank, members, known, tuple(found), size)
 
 
 def _estimates(
@@ -181,29 +193,29 @@ def _estimates(
     ranks: int,
     layout: str | Layout,
     machine: Machine,
-    heads: Heads,
+    layer: LayerSize,
     device: torch.device,
 ) -> list[Estimate]:
     """Of the layout that was asked for, or of all that "auto" compares."""
     if layout == "auto":
-        return compare(mask, length, ranks, machine=machine, heads=heads, device=device)
+        return compare(mask, length, ranks, machine=machine, layer=layer, device=device)
     work, seen = work_of(mask, length, device)
     if isinstance(layout, Layout):
         if (layout.length, layout.ranks) != (length, ranks):
             raise ArgumentError(
-                f"the layout must hold length={length} tokens on {ranks} ranks, but {layout!r} holds {layout.length} on "
-                f"{layout.ranks}: make one for these"
+                f"the layout must hold length={length} tokens on {ranks} ranks, but {layout!r} holds {layout.length} "
+                f"on {layout.ranks}: make one for these"
             )
         taken = [layout]
     elif layout == "balanced":
-        return [cheapest([each for each in compare(mask, length, ranks, machine=machine, heads=heads, device=device)
-                          if each.layout.name == "balanced"] or [estimate(balanced(work, ranks), work, seen, machine=machine, heads=heads)])]  # fmt: skip
+        taken = [balanced(work, ranks, pieces=pieces) for pieces in pieces_of(length, ranks)]
+        return [cheapest([estimate(each, work, seen, machine=machine, layer=layer) for each in taken])]
     elif layout in LAYOUTS:
         taken = [LAYOUTS[layout](length, ranks)]
     else:
         listed = ", ".join(f'"{name}"' for name in LAYOUTS)
         raise ArgumentError(f'layout must be "auto", "balanced", {listed} or a Layout; got {layout!r}')
-    return [estimate(each, work, seen, machine=machine, heads=heads) for each in taken]
+    return [estimate(each, work, seen, machine=machine, layer=layer) for each in taken]
 
 
 def _members(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, torch.device]:
@@ -250,12 +262,12 @@ def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[st
         runs = max(each.layout.listed(rank, each.layout.length).count(" ") + 1 for rank in range(each.layout.ranks))
         rows.append(
             (each.layout.name, str(runs), f"{each.imbalance:.2f}", str(int(each.received.max())),
-             f"{1000 * each.seconds:.3g} ms", "taken" if each is taken else ""),
+             f"{each.seconds:.3g} s", "taken" if each is taken else ""),
         )  # fmt: skip
     return rows
 
 
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of a table, each column as wide as its widest entry."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -34,7 +34,8 @@ class Block(NamedTuple):
     def shift(self) -> int:
         """What is added to j - i, of a query and a key of the map, to give j - i in the block."""
         # both maps align the last query with the last key
-        return self.sizes[1] - self.sizes[0] + self.rows.stop - self.columns.stop
+        shift: int = self.sizes[1] - self.sizes[0] + self.rows.stop - self.columns.stop
+        return shift
 
     @property
     def reach(self) -> tuple[int, int]:

@@ -130,7 +130,7 @@ def kept(call: Call, drops: Drops) -> Tensor:
     whole = torch.zeros(*call.sizes)
     for number, strip in enumerate(strips_of(call)):
         block = whole[strip.samples, strip.heads(call.groups), strip.rows]
-        drawn = drops.kept(number, strip.shape, room, torch.float32).view(*block.shape[:3], strip.width)
+        drawn = drops.kept(number, strip, room, torch.float32).view(*block.shape[:3], strip.width)
         for run, part in zip(
             strip.columns, drawn.split([run.stop - run.start for run in strip.columns], -1), strict=True
         ):

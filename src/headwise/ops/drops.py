@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headwise.ops.strips import Strip
 from headwise.ops.workspace import Workspace
 
 
@@ -38,15 +39,15 @@ class Drops:
         left = 2**self.bits - self.dropped
         return 2**self.bits / left if left else 0.0
 
-    def kept(self, number: int, shape: tuple[int, ...], room: Workspace, dtype: torch.dtype) -> Tensor:
+    def kept(self, number: int, at: Strip, room: Workspace, dtype: torch.dtype) -> Tensor:
         """1 where a weight is kept and 0 where it is dropped, for the strip of this number."""
-        kept = room.buffer("kept", shape, dtype)
+        kept = room.buffer("kept", at.shape, dtype)
         if self.dropped == 2**self.bits:
             return kept.zero_()
         bits = room.buffer("bits", (-(-kept.numel() * self.bits // 64),), torch.int64)
         # random_ draws 64 bits in the time of one number: measured, 0.65 ns a weight, where bernoulli_ takes 4.5
         bits.random_(-(2**63), None, generator=torch.Generator().manual_seed(self.seed + number))
-        each = bits.view(torch.int16 if self.bits == 16 else torch.int32)[: kept.numel()].view(shape)
+        each = bits.view(torch.int16 if self.bits == 16 else torch.int32)[: kept.numel()].view(at.shape)
         # a comparison that writes numbers, and a product, cost an eighth of masked_fill_
         return torch.ge(each, self.dropped - 2 ** (self.bits - 1), out=kept)
 

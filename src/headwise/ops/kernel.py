@@ -168,7 +168,7 @@ def _task(room: Workspace, drops: Drops | None, number: int, at: Strip) -> Task:
     else:
         allowed, empty = without_empty(room.open_pairs(at), at, room.asked(at))
     k, v = (_columns(t, at) for t in (room.k, room.v))
-    kept = None if drops is None else drops.kept(number, at.shape, room, room.score_dtype)
+    kept = None if drops is None else drops.kept(number, at, room, room.score_dtype)
     heads = (b, shared * members, rows)
     task = Task(room, at, q.reshape(*at.shape[:2], D), k, v, heads, allowed, limit, empty, kept)
     task.q = task.without_empty_rows(task.q)
