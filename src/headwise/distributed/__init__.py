@@ -1,7 +1,7 @@
 """More than one device: a sequence spread over ranks, with every mask and the same numbers."""
 
 from headwise.distributed.costs import LayerSize, Machine
-from headwise.distributed.layouts import Layout
+from headwise.distributed.layouts import Layout, contiguous, striped, zigzag
 from headwise.distributed.spread import Spread, spread
 
-__all__ = ["LayerSize", "Layout", "Machine", "Spread", "spread"]
+__all__ = ["LayerSize", "Layout", "Machine", "Spread", "contiguous", "spread", "striped", "zigzag"]
