@@ -1,8 +1,22 @@
-"""More than one device: a sequence spread over ranks, with every mask and the same numbers."""
+"""More than one device: heads split over ranks, or a sequence spread over them, with the same numbers on any number."""
 
 from headwise.distributed.attention import attention, ways
 from headwise.distributed.costs import LayerSize, Machine
-from headwise.distributed.layouts import Layout
+from headwise.distributed.layouts import Layout, contiguous, striped, zigzag
 from headwise.distributed.spread import Spread, spread
+from headwise.distributed.tensor_parallel import Heads, plan
 
-__all__ = ["LayerSize", "Layout", "Machine", "Spread", "attention", "spread", "ways"]
+__all__ = [
+    "Heads",
+    "LayerSize",
+    "Layout",
+    "Machine",
+    "Spread",
+    "attention",
+    "contiguous",
+    "plan",
+    "spread",
+    "striped",
+    "ways",
+    "zigzag",
+]
