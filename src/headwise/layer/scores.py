@@ -64,3 +64,14 @@ class Additive:
 
     def __post_init__(self) -> None:
         check_count("hidden_dim", self.hidden_dim)
+
+
+def additive_width(score: Additive, head_dim: int | None, position: object) -> int:
+    """The head_dim of a layer that scores by addition; ArgumentError where head_dim or position says otherwise."""
+    if position is not None:
+        raise ArgumentError(f"position={position} acts on dot products, but score={score}: leave position out")
+    if head_dim not in (None, score.hidden_dim):
+        raise ArgumentError(
+            f"{score} sets the width of a head, but head_dim={head_dim} differs from it: leave head_dim out"
+        )
+    return score.hidden_dim
