@@ -37,12 +37,13 @@ _HOME = {
     "window": "masks",
 }
 # the parts that are public as modules: hw.masks.from_additive
-_MODULES = ("compat", "errors", "maps", "masks", "ops", "positions", "shapes", "testing")
+_MODULES = ("compat", "distributed", "errors", "maps", "masks", "ops", "positions", "shapes", "testing")
 
 __all__ = list(_HOME)
 
 if _typing.TYPE_CHECKING:
     from headwise import compat as compat
+    from headwise import distributed as distributed
     from headwise import errors as errors
     from headwise import maps as maps
     from headwise import masks as masks
