@@ -38,14 +38,17 @@ class Memory:
     mask: Mask | None = None
     owners: Owners = ()
 
-    def check_layer(self, layer: Owner) -> None:
-        """Raise CacheError where the layer of this identity did not make it, ShapeError where the sizes are not its."""
+    def check_layer(self, layer: Owner, Hk: int) -> None:
+        """Raise CacheError where the layer of this identity did not make it, ShapeError where the sizes are not its.
+
+        Hk: how many key/value heads the layer computes here.
+        """
         if self.owners:
             claimed("memory", self.owners, layer)
         w = layer.widths
-        if (self.k.shape[1], self.k.shape[-1], self.v.shape[-1]) != (w.Hk, w.D, w.Dv):
+        if (self.k.shape[1], self.k.shape[-1], self.v.shape[-1]) != (Hk, w.D, w.Dv):
             raise ShapeError(
-                f"a memory must hold keys (B, Hk={w.Hk}, Lk, D={w.D}) and values (B, Hk={w.Hk}, Lk, Dv={w.Dv}) for "
+                f"a memory must hold keys (B, Hk={Hk}, Lk, D={w.D}) and values (B, Hk={Hk}, Lk, Dv={w.Dv}) for "
                 f"this layer, but it holds {tuple(self.k.shape)} and {tuple(self.v.shape)}: make it with memory(key)"
             )
 

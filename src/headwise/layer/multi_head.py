@@ -15,10 +15,11 @@ from headwise.layer.cache import KVCache, make_cache
 from headwise.layer.memory import Memory
 from headwise.layer.norms import head_norm
 from headwise.layer.owner import Owner
-from headwise.layer.place import Place, Positions
+from headwise.layer.place import Place, Positions, built
 from headwise.layer.scores import Additive, DotProduct, additive_width
+from headwise.layer.share import Share
 from headwise.layer.spread_call import check_spread, placed
-from headwise.layer.widths import Widths, check_options, check_width, make_widths, projected, refuse_packed
+from headwise.layer.widths import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
 from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
@@ -83,13 +84,14 @@ class MultiHeadAttention(nn.Module):
         self.dropout, self.score = dropout, score
         self._owner = Owner(self.widths)
         w = self.widths
+        self._share = Share(w.Hq, w.Hk)
         self.q_proj = nn.Linear(w.E, w.Hq * w.D, bias=bias, device=device, dtype=dtype)
         self.k_proj = nn.Linear(w.key, w.Hk * w.D, bias=bias, device=device, dtype=dtype)
         self.v_proj = nn.Linear(w.value, w.Hk * w.Dv, bias=bias, device=device, dtype=dtype)
         self.out_proj = nn.Linear(w.Hq * w.Dv, w.out, bias=bias, device=device, dtype=dtype)
         self.q_norm = head_norm(qk_norm, w.D, device=device, dtype=dtype)
         self.k_norm = head_norm(qk_norm, w.D, device=device, dtype=dtype)
-        self.position = _built(position, w, device, dtype)
+        self.position = built(position, w, device, dtype)
         self._shares_position = isinstance(position, RelativeBias) and position.shared is not None
         learned = isinstance(score, DotProduct) and score.sink == "learned"
         self.sink = nn.Parameter(torch.empty(w.Hq, device=device, dtype=dtype)) if learned else None
@@ -170,7 +172,7 @@ class MultiHeadAttention(nn.Module):
         """
         if isinstance(key, Tensor) and key.ndim == 2 and key.is_floating_point():
             key, value = key[None], value[None] if isinstance(value, Tensor) else value
-        k, v = self._keys_and_values(key, key if value is None else value)
+        k, v = self._keys_and_values(*self._entered(key, value))
         return Memory(k, v, as_mask(mask), (self._owner,))
 
     def cache(
@@ -206,6 +208,7 @@ class MultiHeadAttention(nn.Module):
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         # the state of a copy, or of a pickle; one of before 0.5 has no owner
         self.__dict__.setdefault("_owner", Owner(self.widths)).is_claimed = True
+        self.__dict__.setdefault("_share", Share(self.widths.Hq, self.widths.Hk))
 
     def _batched(
         self,
@@ -218,68 +221,60 @@ class MultiHeadAttention(nn.Module):
         cache: KVCache | None,
         spread: SpreadSequence | None,
     ) -> Tensor:
-        w = self.widths
+        w, share = self.widths, self._share
         check_width("query", query, w.E, "embed_dim")
         if cache is not None:
             cache.check_layer(self._owner)
         B, Lq, _ = query.shape
-        q = projected(self.q_proj, "query", query).reshape(B, Lq, w.Hq, w.D).transpose(1, 2)
+        entered = share.enter(query)
+        q = in_heads("q_proj", projected(share, "q_proj", self.q_proj, "query", entered), share.Hq, w.D)
         if self.q_norm is not None:
-            q = self.q_norm(q)
+            q = share.call("q_norm", self.q_norm, q)
         if isinstance(key, Memory):
-            key.check_layer(self._owner)
+            key.check_layer(self._owner, share.Hk)
             k, v = key.k, key.v
             mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
         else:
-            source = query if key is None else key
-            k, v = self._keys_and_values(source, source if value is None else value)
+            k, v = self._keys_and_values(*((entered, entered) if key is None else self._entered(key, value)))
+        mask, attn_bias = share.mask(mask), share.bias(attn_bias)
         if spread is not None:
             check_spread(spread, query, key, positions, cache, self.score)
-            q, k, attn_bias = placed(self.position, spread, q, k, attn_bias)
+            q, k, attn_bias = placed(self.position, spread, q, k, attn_bias, share)
         elif cache is not None or positions is not None or self.position is not None:
-            place = Place(self.position, positions, cache, is_self=key is None)
+            place = Place(self.position, positions, cache, is_self=key is None, share=share)
             q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
         mixed = self._mixed(q, k, v, mask, attn_bias, attention if spread is None else spread.attention)
-        out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(B, Lq, w.Hq * w.Dv))
-        return out
+        return share.leave(share.call("out_proj", self.out_proj, mixed.transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)))
+
+    def _entered(self, key: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:
+        source = self._share.enter(key)
+        return source, source if value is None or value is key else self._share.enter(value)
 
     def _keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        w = self.widths
+        w, share = self.widths, self._share
         check_width("key", key, w.key, "kdim")
         if value is not key or w.value != w.key:
             check_width("value", value, w.value, "vdim")
-        k = projected(self.k_proj, "key", key).reshape(*key.shape[:2], w.Hk, w.D).transpose(1, 2)
-        v = projected(self.v_proj, "value", value).reshape(*value.shape[:2], w.Hk, w.Dv).transpose(1, 2)
-        return (k if self.k_norm is None else self.k_norm(k)), v
+        k = in_heads("k_proj", projected(share, "k_proj", self.k_proj, "key", key), share.Hk, w.D)
+        v = in_heads("v_proj", projected(share, "v_proj", self.v_proj, "value", value), share.Hk, w.Dv)
+        return (k if self.k_norm is None else share.call("k_norm", self.k_norm, k)), v
 
     def _mixed(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None, run: Callable[..., Tensor]
     ) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
+        share, dropout = self._share, self.dropout if self.training else 0.0
+        generator = share.generator(q.device) if dropout else None
         if isinstance(self.score, Additive):
-            weight: Tensor = self.score_weight  # type: ignore[assignment]  # there, since the score is additive
-            return additive_attention(q, k, v, weight, mask=mask, dropout=dropout)
+            weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
+            return additive_attention(q, k, v, weight, mask=mask, dropout=dropout, generator=generator)
         score = self.score
-        sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else self.sink
+        sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
+        if self.sink is not None:
+            sink = share.parameter("sink", self.sink)
         return run(
             q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
-            dropout=dropout,
+            dropout=dropout, generator=generator,
         )  # fmt: skip
-
-
-def _built(
-    position: Rotary | Alibi | RelativeBias | None, w: Widths, device: torch.device | str | None,
-    dtype: torch.dtype | None,
-) -> nn.Module | None:  # fmt: skip
-    if position is None:
-        return None
-    if isinstance(position, Rotary):
-        return position.build(w.D, device=device)
-    if isinstance(position, Alibi):
-        return position.build(w.Hq, device=device)
-    if isinstance(position, RelativeBias):
-        return position.build(w.Hq, device=device, dtype=dtype)
-    raise ArgumentError(f"position must be None, Rotary(...), Alibi() or RelativeBias(...); got {position!r}")
 
 
 def _checked_together(key: object, value: object, cache: object) -> None:

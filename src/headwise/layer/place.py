@@ -9,20 +9,23 @@ from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.layer.cache import KVCache
+from headwise.layer.share import Share
+from headwise.layer.widths import Widths
 from headwise.masks import Mask
-from headwise.positions.rotary import RotaryEmbedding
+from headwise.positions import Alibi, RelativeBias, Rotary, RotaryEmbedding
 
 Positions = Tensor | tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Place:
-    """What one call says of positions: the layer's own module, `positions=`, and the cache."""
+    """What one call says of positions: the layer's own module, `positions=`, the cache, and the heads computed here."""
 
     module: nn.Module | None
     given: Positions | None
     cache: KVCache | None
     is_self: bool
+    share: Share
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None
@@ -44,7 +47,8 @@ class Place:
             mask = mask.at(i, at)
         if self.module is None or isinstance(self.module, RotaryEmbedding):
             return q, k, v, mask, attn_bias
-        bias: Tensor = self.module(i, torch.arange(k.shape[2], device=k.device) if j is None else j)
+        at = torch.arange(k.shape[2], device=k.device) if j is None else j
+        bias = self.share.call("position", self.module, i, at)
         return q, k, v, mask, bias if attn_bias is None else bias + attn_bias
 
     def _positions(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,3 +96,19 @@ class Place:
             )
         # uint8 would wrap at the first difference
         return positions.long()
+
+
+def built(
+    position: Rotary | Alibi | RelativeBias | None, w: Widths, device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> nn.Module | None:  # fmt: skip
+    """The module of a layer's position=, None: none; ArgumentError where it is no spec of positions."""
+    if position is None:
+        return None
+    if isinstance(position, Rotary):
+        return position.build(w.D, device=device)
+    if isinstance(position, Alibi):
+        return position.build(w.Hq, device=device)
+    if isinstance(position, RelativeBias):
+        return position.build(w.Hq, device=device, dtype=dtype)
+    raise ArgumentError(f"position must be None, Rotary(...), Alibi() or RelativeBias(...); got {position!r}")

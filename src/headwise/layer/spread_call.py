@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from headwise.errors import ArgumentError, ShapeError
 from headwise.layer.active_spread import SpreadSequence
 from headwise.layer.scores import Additive, DotProduct
+from headwise.layer.share import Share
 from headwise.positions.rotary import RotaryEmbedding
 
 
@@ -37,7 +38,7 @@ def check_spread(
 
 
 def placed(
-    module: nn.Module | None, spread: SpreadSequence, q: Tensor, k: Tensor, attn_bias: Tensor | None
+    module: nn.Module | None, spread: SpreadSequence, q: Tensor, k: Tensor, attn_bias: Tensor | None, share: Share
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """q and k (B, H, L of this rank, D) rotated by their places in the whole sequence, and its whole bias (L, L)."""
     if module is None:
@@ -46,5 +47,5 @@ def placed(
         cos, sin = module.tables(spread.positions.to(q.device), q.dtype)
         return module.rotate(q, cos, sin), module.rotate(k, cos, sin), attn_bias
     everything = torch.arange(spread.length, device=q.device)
-    bias: Tensor = module(everything, everything)
+    bias = share.call("position", module, everything, everything)
     return q, k, bias if attn_bias is None else bias + attn_bias
