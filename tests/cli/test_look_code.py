@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headwise.cli.code_target import code_target
+from headwise.pages.code_target import code_target
 
 CODE = """
 import math
