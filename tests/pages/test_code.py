@@ -111,11 +111,9 @@ def test_it_is_shown_and_written_as_a_look_at_a_text_is(named, tmp_path):
     }
 
 
+@pytest.mark.needs("matplotlib")
 def test_a_figure_is_drawn(named):
-    pytest.importorskip("matplotlib")
-    assert (
-        hw.look(functools.partial(named[0], **INIT)).save("heads.svg").read_text(encoding="utf-8").startswith("<?xml")
-    )
+    assert hw.look(named[0]).save("heads.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +147,7 @@ def test_what_cannot_be_looked_at_is_refused_in_the_words_of_python(named, targe
         hw.look(made.get(target, target), **options)
 
 
+@pytest.mark.needs("transformers")
 def test_a_look_at_a_text_is_saved_too(bert_folder, tmp_path):
     seen = hw.look("The animal was tired.", model=bert_folder)
     assert json.loads(seen.save(tmp_path / "look.json").read_text(encoding="utf-8")) == seen.to_dict()

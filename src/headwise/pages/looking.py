@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["look"]
 
+# the options that say something of one kind of target only, and what is said where another came
+OPTIONS = {
+    "model": (("text",), "a model reads a text"),
+    "query": (("text", "maps"), "a query is a word of a text, or a token of maps"),
+    "tokens": (("maps",), "tokens are of maps, and those of a text come from the model's tokenizer"),
+    "call": (("code",), "call says how code is called"),
+}
+
 
 @overload
 def look(
@@ -110,7 +118,7 @@ def look(
     >>> import torch
     >>> heads = look(torch.nn.MultiheadAttention(16, 2, batch_first=True), layer=0, head=1)
     >>> heads, next(iter(heads.maps.values())).shape
-    (<Look at MultiheadAttention: 1 maps, 2 heads>, (2, 2, 11, 11))
+    (<Look at MultiheadAttention: 1 maps, 2 heads>, torch.Size([2, 2, 11, 11]))
     """
     tell = progress if progress is not None else silent
     # a language that is not there is refused before anything slow begins
@@ -123,6 +131,21 @@ def look(
         return _look_at_code(target, call, (layers, heads), file, force, lang, progress)
     if not isinstance(target, str | tuple):
         return _page(target, tokens, query, (layers, heads), file, force, lang, progress)
+    return _look_at_text(target, model, query, (layers, heads), file, force, lang, tell)
+
+
+def _check_options(kind: str, given: Mapping[str, object]) -> None:
+    """Refuse an option that says nothing of what is looked at: "text", "code" or "maps"."""
+    for name, value in given.items():
+        kinds, reason = OPTIONS[name]
+        if value is not None and kind not in kinds:
+            raise ArgumentError(f"{reason}, but {name} came with {kind}: leave {name} out")
+
+
+def _look_at_text(
+    target: str | tuple[str, str], model: Model, query: str | None, where: tuple[list[int], list[int]],
+    file: Path | None, force: bool, lang: str, tell: Progress,
+) -> Look:  # fmt: skip
     if isinstance(target, str) and code_target(target) is not None:
         raise ArgumentError(
             f"a text must be a sentence, but {target} names code: give the class itself, or run headwise look {target}"
@@ -137,27 +160,10 @@ def look(
             "model=(module, tokenizer)"
         )
     first, pair = (target, None) if isinstance(target, str) else target
-    result = looked(Asked(first, pair, model, query, tuple(layers), tuple(heads), lang=lang), tell)
+    result = looked(Asked(first, pair, model, query, tuple(where[0]), tuple(where[1]), lang=lang), tell)
     if file is not None:
         tell("step.writing", {"file": file})
     return result if file is None else write(result, file, force=force, tell=tell)
-
-
-# the options that say something of one kind of target only, and what is said where another came
-OPTIONS = {
-    "model": (("text",), "a model reads a text"),
-    "query": (("text", "maps"), "a query is a word of a text, or a token of maps"),
-    "tokens": (("maps",), "tokens are of maps, and those of a text come from the model's tokenizer"),
-    "call": (("code",), "call says how code is called"),
-}
-
-
-def _check_options(kind: str, given: Mapping[str, object]) -> None:
-    """Refuse an option that says nothing of what is looked at: "text", "code" or "maps"."""
-    for name, value in given.items():
-        kinds, reason = OPTIONS[name]
-        if value is not None and kind not in kinds:
-            raise ArgumentError(f"{reason}, but {name} came with {kind}: leave {name} out")
 
 
 def _look_at_code(
