@@ -109,7 +109,7 @@ def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code)
     assert made["weights"][0][0][0] == [1.0] + [0.0] * (L - 1)
     spoken = headwise("look", "attn.py:attention", "--lang", "zh").stdout
     assert "按代码理解：attn.py:attention" in spoken
-    assert "第 0 张图：attention，（批量" in spoken
+    assert "第 0 张图：attention，（批" in spoken
 
 
 def test_a_mask_is_applied_only_where_it_is_declared_or_needed_and_is_named_then(headwise, code):

@@ -130,7 +130,7 @@ PAGE: dict[str, str] = {
     "look.code": "按代码理解：{target}，用随机权重和随机嵌入运行一次；在观察下，输出与不用 headwise 时逐位相同",
     "look.code.built": "按代码理解：{target}，它的副本在 eval 模式下用自己的权重和随机嵌入运行一次；在观察下，"
     "输出与不用 headwise 时逐位相同",
-    "look.code.map": "第 {layer} 张图：{name}，（批量，头，查询，键）= {shape}",
+    "look.code.map": "第 {layer} 张图：{name}，（批，头，查询，键）= {shape}",
     "look.code.mask": "使用了自动生成的掩码：{mask}。",
     "look.code.head": "头",
     "look.code.entropy": "熵（均匀时：{most}）",
