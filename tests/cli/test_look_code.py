@@ -98,6 +98,13 @@ def test_the_heads_of_a_class_are_printed_with_how_it_was_called(headwise, code,
     assert list(code.glob("*.html")) == []
 
 
+def test_how_code_is_called_stands_on_one_line_however_narrow_the_terminal(headwise, code, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = headwise("look", "attn.py:attention").stdout.splitlines()
+    (call,) = [line for line in lines if line.startswith("  --call '")]
+    assert list(json.loads(call.removeprefix("  --call ").strip("'"))) == ["q", "k", "v"]
+
+
 def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code):
     found = json.loads(headwise("look", "attn.py:Attention", "--json").stdout)
     (made,) = found["maps"]

@@ -202,7 +202,7 @@ def _of_object(
 def show_code(look: CodeLook, console: Console) -> None:
     """Print the maps of code to the width and with the colours that the console has."""
     for part in _parts(look):
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
 def _check_places(look: CodeLook) -> None:
@@ -225,7 +225,8 @@ def _parts(look: CodeLook) -> Iterator[RenderableType]:
     yield Text(say(title, lang=look.lang, target=look.target), style="bold")
     for name, value in (("--init", look.init), ("--call", look.call)):
         if value or not look.is_built:
-            yield Text(f"  {name} '{_as_json(value)}'")
+            # whole, so that it can be copied
+            yield Text(f"  {name} '{_as_json(value)}'", no_wrap=True, overflow="ignore")
     yield Text(f"  {sizes}")
     if "_mask" in look.call:
         yield Text(_masked(look.call["_mask"], look.lang))
