@@ -130,6 +130,16 @@ def test_both_readmes_show_the_same_blocks():
     assert english == chinese
 
 
+def test_the_chinese_readme_has_full_width_punctuation():
+    halves = re.compile(r"[\u4e00-\u9fff][,;:?!()]|[,;:?!][\u4e00-\u9fff]")
+    assert [line for line in read("README.zh.md").splitlines() if halves.search(line)] == []
+
+
+def test_no_hint_installs_headwise_from_an_index_that_does_not_have_it():
+    sources = [*SRC.rglob("*.py"), *(ROOT / name for name in (*READMES, *DOCS))]
+    assert [str(file) for file in sources if "install 'headwise" in file.read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.parametrize("document", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", *DOCS])
 def test_links_between_documents_lead_somewhere(document):
     prose = re.sub(r"```.*?```|`[^`]*`", "", read(document), flags=re.DOTALL)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headwise.cli.code_target import code_target
+from headwise.pages.code_target import code_target
 
 CODE = """
 import math
@@ -98,6 +98,13 @@ def test_the_heads_of_a_class_are_printed_with_how_it_was_called(headwise, code,
     assert list(code.glob("*.html")) == []
 
 
+def test_how_code_is_called_stands_on_one_line_however_narrow_the_terminal(headwise, code, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = headwise("look", "attn.py:attention").stdout.splitlines()
+    (call,) = [line for line in lines if line.startswith("  --call '")]
+    assert list(json.loads(call.removeprefix("  --call ").strip("'"))) == ["q", "k", "v"]
+
+
 def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code):
     found = json.loads(headwise("look", "attn.py:Attention", "--json").stdout)
     (made,) = found["maps"]
@@ -109,7 +116,7 @@ def test_what_it_answers_is_data_in_english_and_words_in_chinese(headwise, code)
     assert made["weights"][0][0][0] == [1.0] + [0.0] * (L - 1)
     spoken = headwise("look", "attn.py:attention", "--lang", "zh").stdout
     assert "按代码理解：attn.py:attention" in spoken
-    assert "第 0 张图：attention，（批量" in spoken
+    assert "第 0 张图：attention，（批" in spoken
 
 
 def test_a_mask_is_applied_only_where_it_is_declared_or_needed_and_is_named_then(headwise, code):

@@ -93,6 +93,8 @@ UNKNOWN = {
     "shares over their length": "w = s.softmax(-1)\n        return w / w.norm(dim=-1, keepdim=True)",
     "shares below a number left out": "w = s.softmax(-1)\n        return w.masked_fill(w < 0.2, 0.0)",
     "scores to a power": "return (s**3).softmax(-1)",
+    "scores over their length": "return F.normalize(s, dim=-1)",
+    "scores over their mean size": "return s / s.abs().mean(-1, keepdim=True)",
     "the smallest first": "return F.softmin(s, dim=-1)",
     "powers of 2": "e = torch.exp2(s)\n        return e / e.sum(-1, keepdim=True)",
     "softplus": "w = F.softplus(s)\n        return w / w.sum(-1, keepdim=True)",

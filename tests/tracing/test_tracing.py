@@ -1,5 +1,6 @@
 """Every axis of every step is called what it is, by where it comes from and by its size in all runs."""
 
+import functools
 import importlib
 
 import pytest
@@ -145,3 +146,10 @@ def test_two_files_of_one_name_are_told_apart(tmp_path, monkeypatch):
     assert dict(found.sources) == {"one/model.py": parent, "two/model.py": child}
     (step,) = found.steps
     assert (step.place.file, step.chain[0].file, str(step.outputs[0])) == ("one/model.py", "two/model.py", "[B, L*D]")
+
+
+def test_a_partial_of_a_class_is_traced_as_its_class():
+    made = hw.trace(functools.partial(code.Plain, d_model=12, h=3), call=TWO)
+    whole = hw.trace(code.Plain, init={"d_model": 12, "h": 3}, call=TWO)
+    assert (made.target, list(made.sources)) == ("Plain", ["code.py"])
+    assert (made.target, made.sources, made.steps) == (whole.target, whole.sources, whole.steps)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
-from headwise.cli.code_target import code_target
 from headwise.cli.progress import told
 from headwise.cli.trace import SECONDS, as_object, positive
 from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.pages.code_target import code_target
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
 from headwise.pages.requests import check_maps
 from headwise.wording import refusal, say
@@ -130,7 +130,7 @@ def _show_text(
 ) -> None:
     with told(lang) as tell:
         from headwise.pages.files import write
-        from headwise.pages.looking import Asked, looked
+        from headwise.pages.text_look import Asked, looked
 
         check_output(place.file, force=place.force)
         seen = looked(Asked(layers=layer, heads=head, **asked), tell)  # type: ignore[arg-type]  # by their names
@@ -150,15 +150,14 @@ def _show_code(target: str, request: Mapping[str, object], place: Place | None, 
     """Run what a person wrote, print its heads, and write the page where one is asked for."""
     with told(lang) as tell:
         from headwise.pages.code import look_at_code, show_code
-        from headwise.pages.files import check_output, write_page
+        from headwise.pages.files import write_code
 
         if place is not None:
-            check_output(place.file, force=place.force, of_maps=True)
+            check_output(place.file, force=place.force)
         tell("step.tracing", {"target": target})
         seen = look_at_code(target, **request)  # type: ignore[arg-type]  # by their names
         if place is not None:
-            tell("step.writing", {"file": place.file})
-            write_page(seen.page(), place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+            write_code(seen, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     if as_json:
         click.echo(json.dumps(seen.to_dict(), indent=1))
     else:

@@ -247,7 +247,8 @@ def is_sigmoid(seen: Observation) -> bool:
     step, scores = (high - low) / (SHARES[-1] - SHARES[0]), torch.where(visible, seen.scores, 0.0)
     slopes = slopes_of(step, scores, seen.heads)
     even = is_close(seen, high - plain, plain - low)
-    return even and bool((slopes > 0).any()) and is_close(seen, step, slopes * scores)
+    # weights that stay as they are where all scores are larger, as unit vectors do, follow no sigmoid
+    return even and bool((slopes > LEAST).any()) and is_close(seen, step, slopes * scores)
 
 
 def is_relu(seen: Observation, *, power: int = 1) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from headwise.errors import InputError
+from headwise.pages.files import MAX_MB, check_output, write_code
 from headwise.pages.heat import Heat
+from headwise.pages.models import Progress
+from headwise.pages.terminal import html_of, text_of
 from headwise.recording.child import in_child
 from headwise.wording import refusal, say
+from headwise.wording.bar import told
 
 if TYPE_CHECKING:
     from headwise.maps import AttentionMap
@@ -37,21 +42,23 @@ SENTENCE = ("The", "animal", "didn't", "cross", "the", "street", "because", "it"
 
 @dataclass(frozen=True, eq=False)
 class CodeLook:
-    """The maps of one call of code, in running order.
+    """The maps of one call of code, in running order; `str` and a notebook show them, `save` writes them.
 
     target: what the person named. init, call: how it was built and called; sizes: of the letters in them. layer, head:
-    the maps and heads to draw, empty: the first. unseen: what could not be seen, and why.
+    the maps and heads to draw, empty: the first. unseen: what could not be seen, and why. is_built: whether it came as
+    a module, with weights of its own.
     """
 
     target: str
     init: Mapping[str, Any]
     call: Mapping[str, Any]
     sizes: Mapping[str, int]
-    maps: Mapping[str, AttentionMap]
+    maps: Mapping[str, AttentionMap] = field(repr=False)
     unseen: Mapping[str, str]
     layer: tuple[int, ...] = ()
     head: tuple[int, ...] = ()
     lang: str = "en"
+    is_built: bool = False
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -71,8 +78,8 @@ class CodeLook:
         return {
             "schema": 1,
             "target": self.target,
-            "init": dict(self.init),
-            "call": dict(self.call),
+            "init": json.loads(_as_json(self.init)),
+            "call": json.loads(_as_json(self.call)),
             "sizes": dict(self.sizes),
             "tokens": list(self.tokens),
             "maps": [
@@ -88,15 +95,33 @@ class CodeLook:
             "unseen": dict(self.unseen),
         }
 
+    def save(
+        self, path: str | os.PathLike[str], *, force: bool = False, max_mb: float = MAX_MB,
+        progress: Progress | None = None,
+    ) -> Path:  # fmt: skip
+        """Write the page, or a figure, the data or the text of it, as the suffix says (.html, .png, .svg, .pdf, .json,
+        .txt), whole or not at all; a file that exists is kept unless `force`. The file.
+
+        max_mb, progress: as in `Page.save`.
+        """
+        file = check_output(Path(path), force=force)
+        with told(self.lang) if progress is None else nullcontext(progress) as tell:
+            write_code(self, file, force=force, max_mb=max_mb, tell=tell)
+        return file
+
+    def __repr__(self) -> str:
+        heads = sum(made.shape[1] for made in self.maps.values())
+        return f"<Look at {self.target}: {len(self.maps)} maps, {heads} heads>"
+
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
-        with console.capture() as captured:
-            show_code(self, console)
-        return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())
+        return text_of(lambda console: show_code(self, console))
+
+    def _repr_html_(self) -> str:
+        return html_of(lambda console: show_code(self, console))
 
 
 def look_at_code(
-    target: str,
+    target: str | Callable[..., Any],
     *,
     init: Mapping[str, Any] | None = None,
     call: Mapping[str, Any] | None = None,
@@ -105,10 +130,29 @@ def look_at_code(
     seconds: int = SECONDS,
     lang: str = "en",
 ) -> CodeLook:
-    """The maps of one call of "FILE:NAME" or "package.module:NAME", which runs in a child process with limits.
+    """The maps of one call of code.
 
+    target: "FILE:NAME" or "package.module:NAME", which runs in a child process with limits and is ended after so many
+    seconds; or a class, a function or a module that is in memory, which runs in this process, the module as a copy.
     init, call: as `trace` takes them; None: they are found. Raises InputError where it cannot be run, or has no map.
     """
+    made = (
+        _of_name(target, init, call, seconds, lang) if isinstance(target, str) else _of_object(target, init, call, lang)
+    )
+    if not made.maps:
+        reasons = "; ".join(f"{name} {reason}" for name, reason in made.unseen.items())
+        if not reasons:
+            raise refusal("refuse.look_no_softmax", target=made.target)
+        raise refusal("refuse.look_no_maps", target=made.target, reason=reasons)
+    made = replace(made, layer=layer, head=head)
+    _check_places(made)
+    return made
+
+
+def _of_name(
+    target: str, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, seconds: int, lang: str
+) -> CodeLook:
+    """The maps of code that the person named, run in a child process."""
     request = {"target": target, "init": init, "call": call, "lang": lang}
     answer = in_child(ENTRY, request, seconds=seconds)
     if "refused" in answer:
@@ -116,26 +160,49 @@ def look_at_code(
     # what no part of it is called is called as it is
     whole = target.rpartition(":")[2]
     unseen = {str(name or whole): str(why) for name, why in answer["unseen"].items()}
-    if not answer["maps"]:
-        reasons = "; ".join(f"{name} {reason}" for name, reason in unseen.items())
-        if not reasons:
-            raise refusal("refuse.look_no_softmax", target=target)
-        raise refusal("refuse.look_no_maps", target=target, reason=reasons)
-    from headwise.maps import load_maps
+    maps: dict[str, AttentionMap] = {}
+    if answer["maps"]:
+        from headwise.maps import load_maps
+        from headwise.watching.sequences import layers_of
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "maps.safetensors"
-        file.write_bytes(base64.b64decode(answer["maps"]))
-        maps = {name or whole: made for name, made in load_maps(file).items()}
-    made = CodeLook(target, answer["init"], answer["call"], answer["sizes"], maps, unseen, layer, head, lang)
-    _check_places(made)
-    return made
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "maps.safetensors"
+            file.write_bytes(base64.b64decode(answer["maps"]))
+            maps = {name or whole: made for name, made in layers_of(load_maps(file))}
+    return CodeLook(target, answer["init"], answer["call"], answer["sizes"], maps, unseen, lang=lang)
+
+
+def _of_object(
+    target: Callable[..., Any], init: Mapping[str, Any] | None, call: Mapping[str, Any] | None, lang: str
+) -> CodeLook:
+    """The maps of a class, a function or a module that is in memory; a module runs as a copy, in eval mode."""
+    from torch import nn
+
+    from headwise.diagnosis.copies import apart, holds_numbers
+    from headwise.diagnosis.surroundings import plain_torch
+    from headwise.pages.code_call import watched_call
+    from headwise.tracing.traced import at_hand
+    from headwise.watching.sequences import layers_of
+
+    found = at_hand(target)
+    with plain_torch():
+        if isinstance(target, nn.Module):
+            if not holds_numbers(target):
+                raise refusal("refuse.look_no_numbers", target=found.title)
+            target = apart(target).float().eval()
+        done = watched_call(
+            target, title=found.title, namespace=found.namespace, own=tuple(found.files), init=init, call=call
+        )
+    maps = {name or found.title: made for name, made in layers_of(done.seen)}
+    unseen = {name or found.title: why for name, why in done.unseen.items()}
+    is_built = isinstance(target, nn.Module)
+    return CodeLook(found.title, done.plan.init, done.plan.call, done.sizes, maps, unseen, lang=lang, is_built=is_built)
 
 
 def show_code(look: CodeLook, console: Console) -> None:
     """Print the maps of code to the width and with the colours that the console has."""
     for part in _parts(look):
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
 def _check_places(look: CodeLook) -> None:
@@ -154,9 +221,12 @@ def _check_places(look: CodeLook) -> None:
 def _parts(look: CodeLook) -> Iterator[RenderableType]:
     # everything is a Text: a str would have its brackets read as markup
     sizes = ", ".join(f"{name}={size}" for name, size in look.sizes.items())
-    yield Text(say("look.code", lang=look.lang, target=look.target), style="bold")
+    title = "look.code.built" if look.is_built else "look.code"
+    yield Text(say(title, lang=look.lang, target=look.target), style="bold")
     for name, value in (("--init", look.init), ("--call", look.call)):
-        yield Text(f"  {name} '{json.dumps(value, ensure_ascii=False)}'")
+        if value or not look.is_built:
+            # whole, so that it can be copied
+            yield Text(f"  {name} '{_as_json(value)}'", no_wrap=True, overflow="ignore")
     yield Text(f"  {sizes}")
     if "_mask" in look.call:
         yield Text(_masked(look.call["_mask"], look.lang))
@@ -202,6 +272,11 @@ def _drawn(look: CodeLook, layer: int, made: AttentionMap) -> Iterator[Renderabl
     for head in look.head or (0,):
         yield Text(say("look.map", lang=look.lang, layer=layer, head=head), style="bold")
         yield Heat(made[0, head].tolist(), names, (), look.lang)
+
+
+def _as_json(said: Mapping[str, Any]) -> str:
+    """How code was built or called, as JSON; what JSON has no form for, such as a config, as it prints."""
+    return json.dumps(said, ensure_ascii=False, default=repr)
 
 
 def _numbers(values: Any) -> Any:

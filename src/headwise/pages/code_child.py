@@ -3,155 +3,41 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-from torch.utils import _pytree as pytree
-
 from headwise.errors import InputError
-from headwise.recording.calls import PRIMES, Plan, evaluated, find, whole
-from headwise.recording.targets import Target, load, parse, read
-from headwise.watching import Seen, watch
-from headwise.watching.ears import ADVICE
-from headwise.watching.sequences import layers_of
-from headwise.wording import Refusal, refusal
+from headwise.pages.code_call import watched_call
+from headwise.recording.targets import load, parse, read
+from headwise.wording import Refusal
 
 __all__ = ["answer"]
 
 # within the folder of the child
 MAPS = Path("maps.safetensors")
-# the length of the sentence, and what symbols of such a length mean
-WORDS, LENGTHS = 11, ("queries", "keys")
-NO_TOKENS = ("batch", "heads", "key_heads", "head_width", "value_width", "width")
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The maps of one call: {"target", "init", "call", "lang"} -> {"maps", "names", "unseen", "sizes", "init", "call"}.
+    """The maps of one call: {"target", "init", "call", "lang"} -> {"maps", "unseen", "sizes", "init", "call"}.
 
     "maps" is a file of maps in base64, "" where none was seen. What cannot be run is {"refused": a sentence}.
     """
-    lang = str(request.get("lang", "en"))
+    lang, title = str(request.get("lang", "en")), str(request["target"])
     try:
-        target = parse(str(request["target"]))
-        plan = _plan(target, request)
-        sizes, seen = _run(plan, str(request["target"]))
-        _check_axes(plan, sizes, seen, str(request["target"]))
-        if len(seen):
-            seen.save(MAPS)
+        target = parse(title)
+        loaded = load(target, read(target))
+        done = watched_call(
+            loaded.object, title=title, namespace=loaded.namespace, own=tuple(loaded.spoken),
+            init=request.get("init"), call=request.get("call"),
+        )  # fmt: skip
+        if len(done.seen):
+            done.seen.save(MAPS)
         return {
-            "maps": base64.b64encode(MAPS.read_bytes()).decode() if len(seen) else "",
-            "unseen": {name: why.removesuffix(ADVICE) for name, why in seen.unseen.items()},
-            "sizes": sizes,
-            "init": dict(plan.init),
-            "call": dict(plan.call),
+            "maps": base64.b64encode(MAPS.read_bytes()).decode() if len(done.seen) else "",
+            "unseen": done.unseen,
+            "sizes": dict(done.sizes),
+            "init": dict(done.plan.init),
+            "call": dict(done.plan.call),
         }
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}
-
-
-def _plan(target: Target, request: dict[str, Any]) -> Plan:
-    """How the target is built and called: with keys as long as queries, and without a mask, where it can be."""
-    is_masked = "_mask" in (request.get("call") or {})
-    loaded = load(target, read(target))
-    kind, init = whole(loaded.object, request.get("init"))
-    for cross in (False, None):
-        found = find(
-            kind, namespace=loaded.namespace, init=init, call=request.get("call"), cross=cross,
-            own=tuple(loaded.spoken),
-        )  # fmt: skip
-        plans = [plan for plan in found.plans if ("_mask" in plan.call) is is_masked]
-        if plans or (found.plans and not is_masked):
-            # one that needs a mask has none without
-            return (plans or found.plans)[0]
-    for failure in found.failures:
-        if isinstance(failure.error, Refusal):
-            raise failure.error
-    error = found.failures[0].error if found.failures else "-"
-    raise refusal("refuse.look_failed", target=request["target"], error=_in_words(error))
-
-
-def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
-    """A call of a plan with a sentence for its tokens, or with other sizes where it does not run with that."""
-    tokens = {each.name: WORDS for each in plan.symbols if each.meaning in LENGTHS and not each.equals}
-    fails: Refusal | None = None
-    for start in (_apart(plan, plan.sizes(-1)) | tokens, plan.sizes(0), plan.sizes(-1)):
-        sizes = {**start, **plan.real}
-        for each in plan.symbols:
-            if each.equals:
-                sizes[each.name] = evaluated(each.equals, sizes)
-        try:
-            return sizes, _watched(plan, sizes, title)
-        except Refusal as refused:
-            fails = fails or refused
-    raise fails or refusal("refuse.look_failed", target=title, error="-")
-
-
-def _apart(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes, where none that may vary is as long as the sentence."""
-    out = dict(sizes)
-    for each in plan.symbols:
-        if out[each.name] == WORDS and not each.equals and each.fixed is None:
-            out[each.name] = next(prime for prime in PRIMES if prime > WORDS and prime not in out.values())
-    return out
-
-
-def _check_axes(plan: Plan, sizes: dict[str, int], seen: Seen, title: str) -> None:
-    """Refuse a map of which the rows or columns are known to be something else than tokens."""
-    lengths = {sizes[each.name] for each in plan.symbols if each.meaning in LENGTHS}
-    others = {sizes[each.name] for each in plan.symbols if each.meaning in NO_TOKENS} - lengths
-    for made in layers_of(seen):
-        shape = tuple(made[1].shape)
-        if others & set(shape[2:]):
-            raise refusal("refuse.look_axes", target=title, axes=f"[{', '.join(_letters(plan, sizes, shape))}]")
-
-
-def _letters(plan: Plan, sizes: dict[str, int], shape: tuple[int, ...]) -> Iterator[str]:
-    """The symbols of a map's axes: the first of that size, of the batch for the first axis alone; else the number."""
-    for axis, size in enumerate(shape):
-        names = [each.name for each in plan.symbols if sizes[each.name] == size]
-        names.sort(key=lambda name: (name == "B") is not (axis == 0))
-        yield names[0] if names else str(size)
-
-
-def _watched(plan: Plan, sizes: dict[str, int], title: str) -> Seen:
-    """What one call of a plan has seen; Refusal where it fails, or where its output is not that of an unwatched run."""
-    built = plan.build(sizes)
-    module = built if isinstance(built, nn.Module) else _Function(built)
-    outputs = []
-    try:
-        for is_watched in (False, True):
-            args, options = plan.arguments(sizes)
-            torch.manual_seed(0)
-            with torch.no_grad():
-                if is_watched:
-                    with watch(module) as seen:
-                        outputs.append(module(*args, **options))
-                else:
-                    outputs.append(module(*args, **options))
-    except Exception as error:  # a person's code may raise anything
-        raise refusal("refuse.look_failed", target=title, error=_in_words(error)) from error
-    first, second = (pytree.tree_leaves(out) for out in outputs)
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)]
-    if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
-        raise refusal("refuse.look_random", target=title)
-    return seen
-
-
-class _Function(nn.Module):
-    """A function as a module, so that it can be watched."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self._function = function
-
-    def forward(self, *args: Any, **options: Any) -> Any:
-        return self._function(*args, **options)
-
-
-def _in_words(error: object) -> str:
-    text = str(error).strip().splitlines()
-    name = type(error).__name__ if isinstance(error, Exception) else ""
-    return f"{name}: {text[0]}" if name and text else name or (text[0] if text else "-")

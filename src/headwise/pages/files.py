@@ -14,10 +14,21 @@ from headwise.wording import refusal, say
 from headwise.written import check_place, write_whole
 
 if TYPE_CHECKING:
-    from headwise.pages.looking import Look
+    from headwise.pages.code import CodeLook
     from headwise.pages.page import Page
+    from headwise.pages.text_look import Look
 
-__all__ = ["MAX_MB", "PAGE_SUFFIXES", "SUFFIXES", "check_output", "save_figure", "write", "write_page", "write_text"]
+__all__ = [
+    "MAX_MB",
+    "PAGE_SUFFIXES",
+    "SUFFIXES",
+    "check_output",
+    "save_figure",
+    "write",
+    "write_code",
+    "write_page",
+    "write_text",
+]
 
 # how many million bytes a page may have unasked
 MAX_MB = 12.0
@@ -42,12 +53,12 @@ def _picture(look: Look, file: Path, form: str) -> tuple[str, ...]:
     return (say("look.no_glyph", lang=look.lang, characters=listed),)
 
 
-def _json(look: Look, file: Path, _: str) -> tuple[str, ...]:
+def _json(look: Look | CodeLook, file: Path, _: str) -> tuple[str, ...]:
     file.write_text(json.dumps(look.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return ()
 
 
-def _text(look: Look, file: Path, _: str) -> tuple[str, ...]:
+def _text(look: Look | CodeLook, file: Path, _: str) -> tuple[str, ...]:
     file.write_text(f"{look}\n", encoding="utf-8")
     return ()
 
@@ -99,6 +110,21 @@ def write_page(
         page.save(file, force=force, max_mb=max_mb, progress=tell)
         return
     save_figure(page.plot_all(scale=scale, progress=tell), file, force=force)
+
+
+def write_code(look: CodeLook, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: Progress = silent) -> None:
+    """Write the maps of code to a file: the page, a figure of all heads, the data or the text, as the suffix says."""
+    form = file.suffix.lower()
+    tell("step.writing", {"file": file})
+    if form in PAGE_SUFFIXES:
+        write_page(look.page(), file, force=force, max_mb=max_mb, tell=tell)
+        return
+    writer = _json if form == ".json" else _text
+
+    def fill(unfinished: Path) -> None:
+        writer(look, unfinished, form)
+
+    write_whole(file, fill, force=force)
 
 
 def write_text(text: str, unfinished: Path, tell: Progress) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headwise.wording import say
 
 if TYPE_CHECKING:
-    from headwise.pages.looking import Look
+    from headwise.pages.text_look import Look
 
 __all__ = ["fonts_for", "save"]
 

@@ -15,7 +15,7 @@ from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
 if TYPE_CHECKING:
-    from headwise.pages.looking import Asked
+    from headwise.pages.text_look import Asked
 
 __all__ = ["check_maps", "check_places", "check_request"]
 

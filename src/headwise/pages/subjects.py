@@ -15,7 +15,7 @@ from headwise.watching.sequences import layers_of
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
-    from headwise.pages.looking import Look
+    from headwise.pages.text_look import Look
 
 __all__ = ["Maps", "Tokens", "page_of_look", "page_of_maps"]
 
@@ -119,7 +119,8 @@ def _named(maps: Maps) -> list[tuple[str, AttentionMap | HeadMean]]:
     if isinstance(maps, Mapping) and all(isinstance(made, AttentionMap | HeadMean) for made in maps.values()):
         return list(maps.items())
     raise ArgumentError(
-        f"what is looked at must be a text, a watch's maps, maps by their names, or a map; got {type(maps).__name__}"
+        "what is looked at must be a text, code, a watch's maps, maps by their names, or a map; got "
+        f"{type(maps).__name__}"
     )
 
 

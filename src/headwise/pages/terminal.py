@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -18,9 +18,9 @@ from headwise.pages.walk import folded
 from headwise.wording import say
 
 if TYPE_CHECKING:
-    from headwise.pages.looking import Look
+    from headwise.pages.text_look import Look
 
-__all__ = ["as_html", "as_text", "show"]
+__all__ = ["as_html", "as_text", "html_of", "show", "text_of"]
 
 BAR, WIDTH = 24, 100
 
@@ -33,16 +33,26 @@ def show(look: Look, console: Console) -> None:
 
 def as_text(look: Look) -> str:
     """A look as plain text."""
+    return text_of(lambda console: show(look, console))
+
+
+def text_of(shown: Callable[[Console], None]) -> str:
+    """What is printed to a console, as plain text."""
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
     with console.capture() as captured:
-        show(look, console)
+        shown(console)
     return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())
 
 
 def as_html(look: Look) -> str:
     """A look as one block of HTML in which the text cannot act."""
+    return html_of(lambda console: show(look, console))
+
+
+def html_of(shown: Callable[[Console], None]) -> str:
+    """What is printed to a console, as one block of HTML."""
     console = Console(file=io.StringIO(), width=WIDTH, record=True, color_system="truecolor", force_terminal=True)
-    show(look, console)
+    shown(console)
     block = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=block)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 from collections.abc import Mapping
@@ -232,10 +233,12 @@ class AtHand(NamedTuple):
 
 
 def at_hand(target: Any) -> AtHand:
-    """A class, a function or a module as the command line knows one by its file.
+    """A class, a function, a module, or a partial of one, as the command line knows one by its file.
 
     files: what each is called: its name, with as many of its folders as tell it from the others.
     """
+    while isinstance(target, functools.partial):
+        target = target.func
     kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
     own = [Path(file) for file in _own_files(target)]
     files = {}

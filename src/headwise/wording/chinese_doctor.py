@@ -43,7 +43,7 @@ DOCTOR: dict[str, str] = {
     "doctor.merge_without_transpose.what": "合并头时，头还在 token 之前。",
     "doctor.merge_without_transpose.why": "形状是对的，但每个 token 拿到了别的 token 的碎片。",
     "doctor.merge_without_transpose.fix": "合并之前先把头与 token 转置回来。",
-    "doctor.heads_batch_swapped.what": "批量维与头维互换了。",
+    "doctor.heads_batch_swapped.what": "批的维与头的维互换了。",
     "doctor.heads_batch_swapped.why": "一个样本拿到了另一个样本的头。",
     "doctor.heads_batch_swapped.fix": "分头与合并时都保持批在前、头在后。",
     "doctor.heads_not_split.what": "没有分头：只有一个全宽的头。",

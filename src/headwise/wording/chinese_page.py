@@ -128,7 +128,9 @@ PAGE: dict[str, str] = {
     "会在限制之下用随机嵌入运行一次（不是沙箱：只看您愿意运行的代码）；其他带冒号的文字都是句子。",
     "look.help.json": "用于代码：改为打印一个 JSON 对象。",
     "look.code": "按代码理解：{target}，用随机权重和随机嵌入运行一次；在观察下，输出与不用 headwise 时逐位相同",
-    "look.code.map": "第 {layer} 张图：{name}，（批量，头，查询，键）= {shape}",
+    "look.code.built": "按代码理解：{target}，它的副本在 eval 模式下用自己的权重和随机嵌入运行一次；在观察下，"
+    "输出与不用 headwise 时逐位相同",
+    "look.code.map": "第 {layer} 张图：{name}，（批，头，查询，键）= {shape}",
     "look.code.mask": "使用了自动生成的掩码：{mask}。",
     "look.code.head": "头",
     "look.code.entropy": "熵（均匀时：{most}）",
@@ -200,6 +202,7 @@ PAGE: dict[str, str] = {
     "refuse.look_no_maps": "{target} 没有图可看：{reason}；请运行 headwise doctor {target}。",
     "refuse.look_no_softmax": "{target} 必须算出注意力权重才有图可看，但没有看到它的 softmax 或注意力调用："
     "请运行 headwise doctor {target}。",
+    "refuse.look_no_numbers": "{target}必须有数值才能运行，但它的参数在 meta 设备上：请在 CPU 上构造它。",
     "refuse.look_random": "{target} 两次运行必须给出相同的输出才能比较，但并不相同：请在 eval 模式下去掉随机数。",
     "refuse.no_maps": "至少要有一张注意力图，但一张也没看到（没看到的：{reason}）：请在模型运行时观察它。",
     "refuse.no_maps_file": "注意力图必须在已有的文件里，但没有文件 {file}：请给 seen.save 写出的文件。",

@@ -17,7 +17,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.self": "自注意力",
     "doctor.tried.cross": "键比查询多的交叉注意力",
     "doctor.tried.mask": "掩码",
-    "doctor.tried.comparison": "权重如何由得分算出",
+    "doctor.tried.comparison": "权重如何由分数算出",
     "doctor.tried.ideal": "输出与用它自己的 q、k、v 算出的 softmax(q·kᵀ/√d)·v 对照",
     "doctor.tried.empty_rows": "什么都看不到的查询",
     "doctor.tried.training": "train 模式",

@@ -130,6 +130,8 @@ PAGE: dict[str, str] = {
     "look.help.json": "Of code: print one JSON object instead.",
     "look.code": "Understood as code: {target}, run once with random weights on random embeddings; watched, its output "
     "is bit for bit that of a run without headwise",
+    "look.code.built": "Understood as code: {target}, a copy of it, run once in eval mode with its own weights on "
+    "random embeddings; watched, its output is bit for bit that of a run without headwise",
     "look.code.map": "Map {layer}: {name}, (batch, heads, queries, keys) = {shape}",
     "look.code.mask": "A made-up mask is applied: {mask}.",
     "look.code.head": "head",
@@ -210,6 +212,8 @@ PAGE: dict[str, str] = {
     "refuse.look_no_maps": "{target} has no map to show: {reason}; run headwise doctor {target}.",
     "refuse.look_no_softmax": "{target} must compute attention weights to have a map, but no softmax of its own and no "
     "call of attention was seen: run headwise doctor {target}.",
+    "refuse.look_no_numbers": "{target} must hold numbers to be run, but its parameters are on the meta device: build "
+    "it on the CPU.",
     "refuse.look_random": "{target} must give the same output twice to be compared, but does not: leave the random "
     "numbers out in eval mode.",
     "refuse.no_maps": "At least one map is needed to look at, but none was seen (unseen: {reason}): watch a model that "

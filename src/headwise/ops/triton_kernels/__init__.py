@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import torch
 
 from headwise.ops.call import Call, transformed
+from headwise.wording import say
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -35,7 +36,7 @@ def _why_not(call: Call) -> str:
     if transformed(call):
         return "the kernels have no rule for torch.func transforms and forward-mode derivatives"
     if find_spec("triton") is None:
-        return "triton is not installed: pip install 'headwise[gpu]'"
+        return f"triton is not installed: {say('install.extra', extra='gpu')}"
     if call.q.device.type == "cuda":
         return ""
     from headwise.ops.triton_kernels.scores import INTERPRETED

@@ -1,4 +1,4 @@
-"""Code target: whether a text on the command line names code, as FILE:NAME or package.module:NAME do, or is a text."""
+"""Code target: whether a text names code, as FILE:NAME or package.module:NAME do, or is a text."""
 
 from __future__ import annotations
 

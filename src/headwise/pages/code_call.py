@@ -1,0 +1,167 @@
+"""Code call: one watched call of a class, a function or a module that is loaded, on random embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from headwise.recording.calls import PRIMES, Plan, evaluated, find, whole
+from headwise.watching import Seen, watch
+from headwise.watching.ears import ADVICE
+from headwise.watching.sequences import layers_of
+from headwise.wording import Refusal, refusal
+
+__all__ = ["CodeCall", "watched_call"]
+
+# the length of the sentence, and what symbols of such a length mean
+WORDS, LENGTHS = 11, ("queries", "keys")
+NO_TOKENS = ("batch", "heads", "key_heads", "head_width", "value_width", "width")
+
+
+@dataclass(frozen=True)
+class CodeCall:
+    """A call that was watched. plan: how the code was built and called; sizes: of its symbols; seen: the maps."""
+
+    plan: Plan
+    sizes: Mapping[str, int]
+    seen: Seen
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """What could not be seen, and why, without what a model's owner could do about it."""
+        return {name: why.removesuffix(ADVICE) for name, why in self.seen.unseen.items()}
+
+
+def watched_call(
+    target: Any,
+    *,
+    title: str,
+    namespace: Mapping[str, Any],
+    own: Collection[str],
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+) -> CodeCall:
+    """One call of a target, whose output is that of an unwatched one.
+
+    title: what the person calls it. namespace: of its file; own: files that are the person's own. init, call: how it
+    is built and called; None: that is found out. What cannot be called, or whose maps are not of tokens, is a Refusal.
+    """
+    kind, init = whole(target, init)
+    with torch.random.fork_rng(devices=()):
+        plan = _plan(kind, title, namespace=namespace, own=tuple(own), init=init, call=call)
+        sizes, seen = _run(plan, title)
+        _check_axes(plan, sizes, seen, title)
+    return CodeCall(plan, sizes, seen)
+
+
+def _plan(
+    kind: Any,
+    title: str,
+    *,
+    namespace: Mapping[str, Any],
+    own: tuple[str, ...],
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+) -> Plan:
+    """How the target is built and called: with keys as long as queries, and without a mask, where it can be."""
+    is_masked = "_mask" in (call or {})
+    for cross in (False, None):
+        found = find(kind, namespace=namespace, init=init, call=call, cross=cross, own=own)
+        plans = [plan for plan in found.plans if ("_mask" in plan.call) is is_masked]
+        if plans or (found.plans and not is_masked):
+            # one that needs a mask has none without
+            return (plans or found.plans)[0]
+    for failure in found.failures:
+        if isinstance(failure.error, Refusal):
+            raise failure.error
+    error = found.failures[0].error if found.failures else "-"
+    raise refusal("refuse.look_failed", target=title, error=_in_words(error))
+
+
+def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
+    """A call of a plan with a sentence for its tokens, or with other sizes where it does not run with that."""
+    tokens = {each.name: WORDS for each in plan.symbols if each.meaning in LENGTHS and not each.equals}
+    fails: Refusal | None = None
+    for start in (_apart(plan, plan.sizes(-1)) | tokens, plan.sizes(0), plan.sizes(-1)):
+        sizes = {**start, **plan.real}
+        for each in plan.symbols:
+            if each.equals:
+                sizes[each.name] = evaluated(each.equals, sizes)
+        try:
+            return sizes, _watched(plan, sizes, title)
+        except Refusal as refused:
+            fails = fails or refused
+    raise fails or refusal("refuse.look_failed", target=title, error="-")
+
+
+def _apart(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes, where none that may vary is as long as the sentence."""
+    out = dict(sizes)
+    for each in plan.symbols:
+        if out[each.name] == WORDS and not each.equals and each.fixed is None:
+            out[each.name] = next(prime for prime in PRIMES if prime > WORDS and prime not in out.values())
+    return out
+
+
+def _check_axes(plan: Plan, sizes: dict[str, int], seen: Seen, title: str) -> None:
+    """Refuse a map of which the rows or columns are known to be something else than tokens."""
+    lengths = {sizes[each.name] for each in plan.symbols if each.meaning in LENGTHS}
+    others = {sizes[each.name] for each in plan.symbols if each.meaning in NO_TOKENS} - lengths
+    for made in layers_of(seen):
+        shape = tuple(made[1].shape)
+        if others & set(shape[2:]):
+            raise refusal("refuse.look_axes", target=title, axes=f"[{', '.join(_letters(plan, sizes, shape))}]")
+
+
+def _letters(plan: Plan, sizes: dict[str, int], shape: tuple[int, ...]) -> Iterator[str]:
+    """The symbols of a map's axes: the first of that size, of the batch for the first axis alone; else the number."""
+    for axis, size in enumerate(shape):
+        names = [each.name for each in plan.symbols if sizes[each.name] == size]
+        names.sort(key=lambda name: (name == "B") is not (axis == 0))
+        yield names[0] if names else str(size)
+
+
+def _watched(plan: Plan, sizes: dict[str, int], title: str) -> Seen:
+    """What one call of a plan has seen; Refusal where it fails, or where its output is not that of an unwatched run."""
+    built = plan.build(sizes)
+    module = built if isinstance(built, nn.Module) else _Function(built)
+    outputs = []
+    try:
+        for is_watched in (False, True):
+            args, options = plan.arguments(sizes)
+            torch.default_generator.manual_seed(0)
+            with torch.no_grad():
+                if is_watched:
+                    with watch(module) as seen:
+                        outputs.append(module(*args, **options))
+                else:
+                    outputs.append(module(*args, **options))
+    except Exception as error:  # a person's code may raise anything
+        raise refusal("refuse.look_failed", target=title, error=_in_words(error)) from error
+    first, second = (pytree.tree_leaves(out) for out in outputs)
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)]
+    if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
+        raise refusal("refuse.look_random", target=title)
+    return seen
+
+
+class _Function(nn.Module):
+    """A function as a module, so that it can be watched."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return self._function(*args, **options)
+
+
+def _in_words(error: object) -> str:
+    text = str(error).strip().splitlines()
+    name = type(error).__name__ if isinstance(error, Exception) else ""
+    return f"{name}: {text[0]}" if name and text else name or (text[0] if text else "-")
