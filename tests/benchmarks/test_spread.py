@@ -42,6 +42,8 @@ def test_a_ring_holds_two_blocks_and_hides_what_it_moves():
     rows, _ = table(at(4), hw.causal())
     ring, gather = row(rows, "zigzag", "ring"), row(rows, "zigzag", "gather")
     assert ring.forward_bytes == gather.forward_bytes
+    # keys and values come again for the backward pass
+    assert ring.backward_bytes == gather.forward_bytes + gather.backward_bytes
     assert ring.memory - at(4).held_bytes == 2 * 1024 * SIZE.token_bytes
     assert ring.seconds == pytest.approx(max(ring.compute, ring.transfer + 3 * 3 * 1e-3))
 

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 import headwise as hw
 from headwise.errors import MaskError
-from headwise.masks import picked, to_flex
+from headwise.masks import from_flex, picked, to_flex
 from headwise.masks.host_tiles import host_tiles
 from headwise.masks.places import Grid, Sizes
 from headwise.masks.tiles import EMPTY, FULL
@@ -41,7 +41,7 @@ def local(s: Shape, rows: torch.Tensor, columns: torch.Tensor, heads: tuple[int,
     return s._replace(H=s.H if heads is None else heads[1] - heads[0], Lq=len(rows), Lk=len(columns))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(scenes(), st.data())
 def test_a_picked_mask_allows_what_the_whole_allows_there(scene, data):
     s, tree = scene
@@ -51,7 +51,7 @@ def test_a_picked_mask_allows_what_the_whole_allows_there(scene, data):
     assert torch.equal(dense(mask, local(s, rows, columns, heads)), wanted)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(scenes(), st.data(), st.tuples(st.integers(1, 4), st.integers(1, 4)))
 def test_the_tiles_of_a_picked_mask_are_sure(scene, data, block):
     s, tree = scene
@@ -117,7 +117,7 @@ def test_a_picked_mask_at_other_positions_is_the_whole_mask_at_them(scene, data)
     assert torch.equal(dense(mask, s), dense(build(tree).at(i, j), s)[:, :, rows][..., columns])
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(scenes(leaves=OPEN_LEAVES, depth=2), st.data())
 def test_flex_attention_is_told_the_same(scene, data):
     s, tree = scene
@@ -169,3 +169,23 @@ def test_what_does_not_fit_is_refused_with_its_numbers():
         mask.allowed(2, 3, heads=5)
     with pytest.raises(MaskError, match=r"keys\(keep\) must be \(B=1, Lk=7\), but came as \(1, 3\)"):
         picked(hw.keys(torch.ones(1, 3, dtype=torch.bool)), rows, columns, sizes=(5, 7)).allowed(2, 3)
+
+
+@pytest.mark.parametrize("kind", ["allowed", "rule", "flex"])
+def test_a_mask_that_differs_by_head_is_asked_for_the_heads_that_were_picked(kind):
+    s = Shape(B=2, H=6, Lq=5, Lk=7)
+    t = torch.rand(*s, generator=torch.Generator().manual_seed(1)) < 0.5
+
+    def by_head(b, h, i, j):
+        return (b + h * h + i + 2 * j) % 5 < 2
+
+    whole = {"allowed": hw.allowed(t), "rule": hw.rule(by_head), "flex": from_flex(by_head)}[kind]
+    rows, columns, heads = torch.tensor([4, 1, 2]), torch.tensor([0, 6, 3, 2]), (2, 5, 6)
+    mask = picked(whole, rows, columns, sizes=(5, 7), heads=heads)
+    here, wanted = local(s, rows, columns, heads), at_choice(dense(whole, s), rows, columns, heads)
+    assert torch.equal(dense(mask, here), wanted)
+    block = Grid.whole(Sizes(*here), torch.device("cpu")).part(slice(1, 3), slice(0, 2), heads=slice(1, 3))
+    assert torch.equal(mask.allows(block), wanted[:, 1:3, 1:3, :2])
+    assert torch.equal(mask.tiles(3, 4, block=(1, 1), batch=2, heads=3) == FULL, wanted)
+    asked = to_flex(mask, 3, 4, batch=2, heads=3)
+    assert torch.equal(create_mask(asked, 2, 3, 3, 4, device="cpu"), wanted)

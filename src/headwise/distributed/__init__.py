@@ -2,7 +2,7 @@
 
 from headwise.distributed.attention import attention, ways
 from headwise.distributed.costs import LayerSize, Machine
-from headwise.distributed.layouts import Layout
+from headwise.distributed.layouts import Layout, contiguous, striped, zigzag
 from headwise.distributed.spread import Spread, spread
 
-__all__ = ["LayerSize", "Layout", "Machine", "Spread", "attention", "spread", "ways"]
+__all__ = ["LayerSize", "Layout", "Machine", "Spread", "attention", "contiguous", "spread", "striped", "ways", "zigzag"]
