@@ -19,8 +19,8 @@ from headwise.masks.picked import Picked
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
 
-# rows in more runs than these are attended to in one call, whose mask is asked pair by pair
-MOST_RUNS = 4
+# rows in more runs than these, of fewer tokens each, are attended to in one call, whose mask is asked pair by pair
+MOST_RUNS, SHORT_RUN = 4, 128
 # how many rows are asked together which columns they need
 ROWS = 128
 
@@ -126,7 +126,7 @@ def parts_of(mask: Mask | None, rows: Tensor, columns: Tensor, length: int, size
     if mask is None or not rows.shape[0]:
         return (Part(slice(0, rows.shape[0]), slice(0, columns.shape[0]), columns, None),)
     cut = runs(rows)
-    if len(cut) > MOST_RUNS:
+    if len(cut) > max(MOST_RUNS, rows.shape[0] // SHORT_RUN):
         cut = (slice(0, rows.shape[0]),)
     return tuple(_part(mask, rows, run, columns, length, sizes) for run in cut)
 

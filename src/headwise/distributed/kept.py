@@ -19,11 +19,10 @@ _of_no_mask: WeakKeyDictionary[Layout, dict[Hashable, object]] = WeakKeyDictiona
 
 def planned(mask: Mask | None, spread: Spread, key: Hashable, make: Callable[[], T]) -> T:
     """make(), or what it gave before for this mask, layout, rank and key."""
-    full = ("planned", spread.layout, spread.rank, key)
-    if mask is None:
-        known = _of_no_mask.setdefault(spread.layout, {})
-        if full not in known:
-            known[full] = make()
-        plan: T = known[full]  # type: ignore[assignment]  # kept under the key of what made it
-        return plan
-    return derived(mask, full, make)
+    if mask is not None:
+        return derived(mask, ("planned", spread.layout, spread.rank, key), make)
+    known, here = _of_no_mask.setdefault(spread.layout, {}), (spread.rank, key)
+    if here not in known:
+        known[here] = make()
+    plan: T = known[here]  # type: ignore[assignment]  # kept under the key of what made it
+    return plan

@@ -19,25 +19,25 @@ def lost(error: RuntimeError, group: dist.ProcessGroup | None, call: str) -> Dis
     are somewhere else.
     """
     missing = _without_mark(group)
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if not missing:
-        which = "no rank is known to be missing"
-    else:
-        which = f"rank {missing[0]} did not" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))} did not"
-    if not missing:
-        return DistributedError(f"all ranks must come to {call}, but it failed, and {which}: {first}")
-    return DistributedError(f"all ranks must come to {call}, but {which}: see what happened there ({first})")
+        return DistributedError(
+            f"all ranks must come to {call}, but it failed, and no rank is known to be lost: {first}"
+        )
+    which = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+    return DistributedError(f"all ranks must come to {call}, but {which} did not: see what happened there ({first})")
 
 
 def _without_mark(group: dist.ProcessGroup | None) -> list[int]:
     """The ranks of a group that have left no mark within PATIENCE; none where there is no store to ask."""
-    own, ranks = dist.get_rank(group), dist.get_world_size(group)
+    members = dist.group.WORLD if group is None else group
+    if members is None:
+        return []
+    own, ranks = dist.get_rank(members), dist.get_world_size(members)
     missing = [rank for rank in range(ranks) if rank != own]
     try:
         store = dist.distributed_c10d._get_default_store()
-        names = {
-            rank: f"headwise/failed/{dist.get_global_rank(group or dist.group.WORLD, rank)}" for rank in range(ranks)
-        }
+        names = {rank: f"headwise/failed/{dist.get_global_rank(members, rank)}" for rank in range(ranks)}
         store.set(names[own], "1")
         end = time.monotonic() + PATIENCE
         while missing and time.monotonic() < end:
