@@ -8,7 +8,19 @@ import torch
 import headwise as hw
 from headwise.testing import assert_within_budget
 from tests.distributed.ranks import on_ranks
-from tests.distributed.split import CASES, E, L, Made, decoded, decoded_by_rank, inputs, made, made_by_rank, split, sums_of_a_step
+from tests.distributed.split import (
+    CASES,
+    E,
+    L,
+    Made,
+    decoded,
+    decoded_by_rank,
+    inputs,
+    made,
+    made_by_rank,
+    split,
+    sums_of_a_step,
+)
 
 
 def assert_same_numbers(came: list[Made], exact: Made, plain: Made) -> None:
@@ -32,8 +44,9 @@ def assert_same_numbers(came: list[Made], exact: Made, plain: Made) -> None:
 def test_any_number_of_ranks_gives_the_numbers_of_one_process(name: str, ranks: int) -> None:
     case = CASES[name]
     layer = case.build()
-    exact, plain = made(copy.deepcopy(layer).double(), case.call, torch.float64), made(
-        copy.deepcopy(layer), case.call, torch.float32
+    exact, plain = (
+        made(copy.deepcopy(layer).double(), case.call, torch.float64),
+        made(copy.deepcopy(layer), case.call, torch.float32),
     )
     assert_same_numbers(on_ranks(ranks, made_by_rank, ranks, layer, case.call), exact, plain)
 

@@ -20,7 +20,9 @@ from tests.distributed.test_head_share import assert_same_numbers
 
 def test_a_plan_names_every_layer_once() -> None:
     layer = hw.MultiHeadAttention(8, 2)
-    model = nn.ModuleDict({"a": layer, "again": layer, "b": nn.Sequential(hw.MultiHeadAttention(8, 4), nn.Linear(8, 8))})
+    model = nn.ModuleDict(
+        {"a": layer, "again": layer, "b": nn.Sequential(hw.MultiHeadAttention(8, 4), nn.Linear(8, 8))}
+    )
     assert list(hw.distributed.plan(model)) == ["a", "b.0"]
     assert list(hw.distributed.plan(layer)) == [""]
 

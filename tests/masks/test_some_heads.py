@@ -36,5 +36,5 @@ def test_the_same_heads_are_kept_with_the_mask() -> None:
 
 
 def test_a_mask_of_other_heads_is_refused() -> None:
-    with pytest.raises(hw.errors.MaskError, match="H=12, but .* has 6"):
+    with pytest.raises(hw.errors.MaskError, match=r"H=12, but .* has 6"):
         some_heads(hw.allowed(DENSE), 0, 6, of=12)

@@ -49,8 +49,8 @@ class Heads(ParallelStyle):
             )
         if device_mesh.size() > module.widths.Hq:
             raise ArgumentError(
-                f"each rank needs a head, but num_heads={module.widths.Hq} is less than the {device_mesh.size()} ranks: "
-                "give a mesh of fewer"
+                f"each rank needs a head, but num_heads={module.widths.Hq} is less than the {device_mesh.size()} ranks "
+                "of the mesh: give one of fewer"
             )
         _check_plain(module)
         share = head_share(module.widths, device_mesh)
@@ -109,7 +109,9 @@ def _others(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _check_plain(layer: MultiHeadAttention) -> None:
     """Raise ArgumentError unless every parameter is the layer's own, and is split for the first time."""
     if isinstance(layer._share, HeadShare):
-        raise ArgumentError(f"a layer is split once, but this one is split over {layer._share.mesh.size()} ranks already")
+        raise ArgumentError(
+            f"a layer is split once, but this one is split over {layer._share.mesh.size()} ranks already"
+        )
     for name in _PROJECTIONS:
         projection = getattr(layer, name)
         if type(projection) is not nn.Linear:
