@@ -76,7 +76,7 @@ def made_by_rank(_: int, ranks: int, layer: hw.MultiHeadAttention, call: Call) -
     return made(split(layer, ranks), call, torch.float32)
 
 
-def _rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def seen_by_head(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return (i - j) % (h + 2) == 0
 
 
@@ -112,7 +112,7 @@ CASES = {
         call=lambda layer, t: layer(t["x"], layer.memory(t["key"], t["value"], mask=hw.lengths([7, 3]))),
     ),
     "mask of heads": Case(call=lambda layer, t: layer(t["x"], mask=_each_head() & hw.window(before=6, after=2))),
-    "rule of heads": Case(call=lambda layer, t: layer(t["x"], mask=hw.rule(_rule) | ~hw.causal())),
+    "rule of heads": Case(call=lambda layer, t: layer(t["x"], mask=hw.rule(seen_by_head) | ~hw.causal())),
     "bias of heads": Case(call=lambda layer, t: layer(t["x"], attn_bias=t["bias"])),
     "bias of all": Case(
         given={"position": hw.Alibi()}, call=lambda layer, t: layer(t["x"], attn_bias=t["one"], mask=hw.causal())

@@ -1,6 +1,7 @@
 """A plan names the layers, keeps the names of their parameters, and is saved and loaded between meshes."""
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 import headwise as hw
 from tests.distributed.processes import on_processes
 from tests.distributed.ranks import on_ranks
-from tests.distributed.split import CASES, E, Made, inputs, made, made_by_rank, split, whole
+from tests.distributed.split import CASES, E, inputs, made, made_by_rank, split, whole
 from tests.distributed.test_head_share import assert_same_numbers
 
 
@@ -109,29 +110,31 @@ def _trained(model: nn.Module, steps: int) -> Tensor:
     return model(x).detach()
 
 
-def _saved(rank: int, ranks: int, folder: str) -> tuple[Tensor, list[str]]:
+# what a process returns is pickled by value: a tensor would come as a file of a process that has ended
+def _saved(_: int, ranks: int, folder: str) -> bytes:
     model = _two(ranks)
     out = _trained(model, 3)
     checkpoint.save(model.state_dict(), checkpoint_id=folder)
     # ranks are seeded alike, and drop other pairs of other heads
     torch.manual_seed(1)
-    return out, list(model.state_dict()), torch.rand(3, generator=model.first._share.generator(torch.device("cpu")))
+    drawn = torch.rand(3, generator=model.first._share.generator(torch.device("cpu")))
+    return pickle.dumps((out, list(model.state_dict()), drawn))
 
 
-def _loaded(rank: int, ranks: int, folder: str) -> tuple[Tensor, dict[str, Tensor]]:
+def _loaded(_: int, ranks: int, folder: str) -> bytes:
     model = _two(ranks)
     state = model.state_dict()
     for t in state.values():
         t.zero_()
     checkpoint.load(state, checkpoint_id=folder)
     model.load_state_dict(state)
-    return model(inputs()["x"]).detach(), {name: whole(t) for name, t in state.items()}
+    return pickle.dumps((model(inputs()["x"]).detach(), {name: whole(t) for name, t in state.items()}))
 
 
 def test_a_model_is_trained_saved_and_loaded_between_meshes(tmp_path: Path) -> None:
     saved = on_processes(2, _saved, 2, str(tmp_path))
     assert [each.error for each in saved] == [None, None]
-    (out, names, drawn), (again, _, other) = (each.result for each in saved)
+    (out, names, drawn), (again, _, other) = (pickle.loads(each.result) for each in saved)
     assert torch.equal(out, again)
     assert not torch.equal(drawn, other)
     one = Two()
@@ -142,9 +145,9 @@ def test_a_model_is_trained_saved_and_loaded_between_meshes(tmp_path: Path) -> N
     # and by one process, without a mesh
     state = {name: torch.zeros_like(t) for name, t in one.state_dict().items()}
     checkpoint.load(state, checkpoint_id=str(tmp_path), no_dist=True)
-    for each in loaded:
-        torch.testing.assert_close(each.result[0], out)
-        assert all(torch.equal(each.result[1][name], t) for name, t in state.items())
+    for came, weights in (pickle.loads(each.result) for each in loaded):
+        torch.testing.assert_close(came, out)
+        assert all(torch.equal(weights[name], t) for name, t in state.items())
     one.load_state_dict(state)
     torch.testing.assert_close(one(inputs()["x"]).detach(), out)
 
@@ -152,18 +155,19 @@ def test_a_model_is_trained_saved_and_loaded_between_meshes(tmp_path: Path) -> N
 SOME = ["Hk=3", "rms", "memory", "7 heads"]
 
 
-def _all_of_some(rank: int, ranks: int) -> list[Made]:
-    return [made_by_rank(rank, ranks, CASES[name].build(), CASES[name].call) for name in SOME]
+def _all_of_some(rank: int, ranks: int) -> bytes:
+    return pickle.dumps([made_by_rank(rank, ranks, CASES[name].build(), CASES[name].call) for name in SOME])
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_processes_give_the_numbers_that_threads_give(ranks: int) -> None:
     ended = on_processes(ranks, _all_of_some, ranks)
     assert [each.error for each in ended] == [None] * ranks
+    came = [pickle.loads(each.result) for each in ended]
     for number, name in enumerate(SOME):
         layer, call = CASES[name].build(), CASES[name].call
         exact = made(copy.deepcopy(layer).double(), call, torch.float64)
-        assert_same_numbers([each.result[number] for each in ended], exact, made(layer, call, torch.float32))
+        assert_same_numbers([each[number] for each in came], exact, made(layer, call, torch.float32))
 
 
 def test_the_layer_split_and_the_one_that_was_copied_are_apart() -> None:
