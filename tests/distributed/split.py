@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwise as hw
 
@@ -75,7 +76,7 @@ def made_by_rank(_: int, ranks: int, layer: hw.MultiHeadAttention, call: Call) -
     return made(split(layer, ranks), call, torch.float32)
 
 
-def _rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def seen_by_head(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return (i - j) % (h + 2) == 0
 
 
@@ -111,7 +112,7 @@ CASES = {
         call=lambda layer, t: layer(t["x"], layer.memory(t["key"], t["value"], mask=hw.lengths([7, 3]))),
     ),
     "mask of heads": Case(call=lambda layer, t: layer(t["x"], mask=_each_head() & hw.window(before=6, after=2))),
-    "rule of heads": Case(call=lambda layer, t: layer(t["x"], mask=hw.rule(_rule) | ~hw.causal())),
+    "rule of heads": Case(call=lambda layer, t: layer(t["x"], mask=hw.rule(seen_by_head) | ~hw.causal())),
     "bias of heads": Case(call=lambda layer, t: layer(t["x"], attn_bias=t["bias"])),
     "bias of all": Case(
         given={"position": hw.Alibi()}, call=lambda layer, t: layer(t["x"], attn_bias=t["one"], mask=hw.causal())
@@ -122,3 +123,38 @@ CASES = {
     ),
     "unbatched": Case(call=lambda layer, t: layer(t["x"][0], mask=hw.keys(torch.tensor([[True] * 5 + [False] * 4])))),
 }
+
+
+def decoded(layer: hw.MultiHeadAttention, dtype: torch.dtype, kind: dict[str, int], mask: hw.Mask) -> Tensor:
+    """The outputs of one sequence, some tokens at a time, over a cache of this kind."""
+    cache, x = layer.cache(**kind), inputs()["x"].to(dtype)
+    with torch.no_grad():
+        return torch.cat([layer(x[:, t : t + 3], mask=mask, cache=cache) for t in range(0, L, 3)], dim=1)
+
+
+def decoded_by_rank(_: int, ranks: int, layer: hw.MultiHeadAttention, kind: dict[str, int], mask: hw.Mask) -> Any:
+    """What one of so many ranks decodes."""
+    return decoded(split(layer, ranks), torch.float32, kind, mask)
+
+
+class Counted(TorchDispatchMode):
+    """Counts the sums over ranks while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.sums += "all_reduce" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+def sums_of_a_step(_: int, ranks: int, case: Case) -> int:
+    """How many sums over ranks a forward and backward pass of the layer takes; inputs but x need no gradient."""
+    layer, given = split(case.build(), ranks), inputs()
+    given["x"].requires_grad_()
+    given["key"].requires_grad_()
+    given["value"].requires_grad_()
+    with Counted() as counted:
+        case.call(layer, given).sum().backward()
+    return counted.sums

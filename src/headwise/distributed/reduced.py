@@ -56,9 +56,9 @@ class _Summed(torch.autograd.Function):
 
 class _FirstOnly(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: Tensor, mesh: DeviceMesh) -> Tensor:
+    def forward(_: Any, t: Tensor, mesh: DeviceMesh) -> Tensor:
         return t.view_as(t) if mesh.get_local_rank() == 0 else torch.zeros_like(t)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(_: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return grad, None

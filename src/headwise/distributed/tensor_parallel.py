@@ -49,8 +49,8 @@ class Heads(ParallelStyle):
             )
         if device_mesh.size() > module.widths.Hq:
             raise ArgumentError(
-                f"each rank needs a head, but num_heads={module.widths.Hq} is less than the {device_mesh.size()} ranks: "
-                "give a mesh of fewer"
+                f"each rank needs a head, but num_heads={module.widths.Hq} is less than the {device_mesh.size()} ranks "
+                "of the mesh: give one of fewer"
             )
         _check_plain(module)
         share = head_share(module.widths, device_mesh)

@@ -141,8 +141,8 @@ def in_heads(which: str, t: Tensor, H: int, D: int) -> Tensor:
     """(B, L, H*D) as (B, H, L, D); ShapeError where the projection of this name gave another width."""
     if t.shape[-1] != H * D:
         raise ShapeError(
-            f"{which} must give {H} heads of {D}, {H * D} features, but gave {t.shape[-1]}: to split a layer over ranks, "
-            "give parallelize_module the plan of hw.distributed.plan(model)"
+            f"{which} must give {H} heads of {D}, {H * D} features, but gave {t.shape[-1]}: to split a layer over "
+            "ranks, give parallelize_module the plan of hw.distributed.plan(model)"
         )
     return t.reshape(*t.shape[:2], H, D).transpose(1, 2)
 
