@@ -37,7 +37,7 @@ class _Shared(torch.autograd.Function):
         return t.view_as(t)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         # by the other end, so that it has a derivative too
         return summed(grad, ctx.mesh), None
 
@@ -47,10 +47,10 @@ class _Summed(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, mesh: DeviceMesh) -> Tensor:
         ctx.mesh = mesh
         whole: Tensor = collectives.all_reduce(t.contiguous(), "sum", (mesh, 0))
-        return collectives.wait_tensor(whole)  # type: ignore[no-any-return, no-untyped-call]
+        return collectives.wait_tensor(whole)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return shared(grad, ctx.mesh), None
 
 
@@ -60,5 +60,5 @@ class _FirstOnly(torch.autograd.Function):
         return t.view_as(t) if mesh.get_local_rank() == 0 else torch.zeros_like(t)
 
     @staticmethod
-    def backward(_: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(_: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
