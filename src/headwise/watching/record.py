@@ -44,7 +44,7 @@ class Record:
     def held(self, *, grad: bool) -> Record:
         """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""
         others = (self.attn_bias, self.sink, self.weight)
-        bias, sink, weight = (t if t is None or grad else t.detach() for t in others)
+        bias, sink, weight = (None if t is None else _kept(t, grad=grad) for t in others)
         lse = None if self.lse is None else self.lse.detach()
         q, k = (_held(t, grad=grad) for t in (self.q, self.k))
         return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse, weight=weight)
@@ -55,6 +55,16 @@ def _held(t: Tensor, *, grad: bool) -> Tensor:
     t = t if grad else t.detach()
     # what has been written in place before, as a cache is before each step, will be again
     if not t.is_inference() and t._version == 0:
+        return t
+    with torch.inference_mode(False):
+        return t.clone()
+
+
+def _kept(t: Tensor, *, grad: bool) -> Tensor:
+    """What comes beside q and k: itself, or a copy of a parameter, which fully_shard frees after the forward pass."""
+    is_parameter = isinstance(t, nn.Parameter) or isinstance(t._base, nn.Parameter)
+    t = t if grad else t.detach()
+    if not is_parameter:
         return t
     with torch.inference_mode(False):
         return t.clone()
