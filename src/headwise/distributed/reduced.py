@@ -47,7 +47,8 @@ class _Summed(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, mesh: DeviceMesh) -> Tensor:
         ctx.mesh = mesh
         whole: Tensor = collectives.all_reduce(t.contiguous(), "sum", (mesh, 0))
-        return collectives.wait_tensor(whole)
+        done: Tensor = collectives.wait_tensor(whole)
+        return done
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
