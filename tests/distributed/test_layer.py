@@ -11,6 +11,7 @@ from headwise.distributed.spread import spread
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
 from headwise.testing import assert_within_budget
 from tests.distributed.ranks import on_ranks
+from tests.optional import require
 
 LENGTH, WIDTH = 23, 12
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -104,7 +105,9 @@ def test_what_a_spread_layer_cannot_take_is_refused() -> None:
 
 @pytest.mark.parametrize("window", [None, 7])
 def test_a_model_of_transformers_gives_the_numbers_of_one_process(window: int | None) -> None:
-    transformers = pytest.importorskip("transformers")
+    require("transformers")
+    import transformers
+
     hw.compat.huggingface.register()
     config = transformers.MistralConfig(
         vocab_size=31, hidden_size=16, intermediate_size=11, num_hidden_layers=2, num_attention_heads=4,
@@ -133,7 +136,9 @@ def test_a_model_of_transformers_gives_the_numbers_of_one_process(window: int | 
 
 
 def test_a_model_that_says_nothing_of_its_positions_is_refused() -> None:
-    transformers = pytest.importorskip("transformers")
+    require("transformers")
+    import transformers
+
     hw.compat.huggingface.register()
     config = transformers.LlamaConfig(
         vocab_size=31, hidden_size=16, intermediate_size=11, num_hidden_layers=1, num_attention_heads=4

@@ -102,7 +102,7 @@ def balanced(work: Tensor, ranks: int, *, pieces: int = 2) -> Layout:
 
     >>> import torch
     >>> balanced(torch.arange(8.0), 2)
-    Layout(balanced: 0-1 6-7 | 2-5)
+    Layout(balanced: 2-5 | 0-1 6-7)
     """
     length = len(work)
     _check(length, ranks)

@@ -15,10 +15,8 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.derived import derived, table
 from headwise.masks.leaves import Allowed
 from headwise.masks.places import Grid, Sizes
+from headwise.ops.dense_mask import dense, masked_keys
 from headwise.shapes import check_number, check_shapes
-
-# a dense mask up to this many pairs is kept; to make a larger one is little beside the attention of so many pairs
-MOST_PAIRS_KEPT = 1 << 22
 
 
 class Rules(TypedDict, total=False):
@@ -155,22 +153,6 @@ class Call:
         if hidden is None:
             return self.k, self.v
         return torch.where(hidden, 0.0, self.k), torch.where(hidden, 0.0, self.v)
-
-
-def masked_keys(allowed: Tensor, groups: int) -> Tensor:
-    """Keys that no query of the batch element may attend to, (B, Hk, Lk, 1), of a mask (B, Hq, Lq, Lk)."""
-    seen = allowed.any(dim=2)
-    if seen.shape[1] > 1:
-        seen = seen.unflatten(1, (-1, groups)).any(dim=2)
-    return ~seen[..., None]
-
-
-def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:
-    """A mask as bool, broadcastable to (B, Hq, Lq, Lk) and no larger than it must be; a small one is kept."""
-    key = ("allowed", *sizes, device)
-    return derived(
-        mask, key, lambda: mask.allows(Grid.whole(sizes, device)), keeps=lambda t: t.numel() <= MOST_PAIRS_KEPT
-    )
 
 
 def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **rules: Unpack[Rules]) -> Call:

@@ -1,0 +1,29 @@
+"""Dense masks: a mask as bool, and the keys that it hides from all, each kept with the mask."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.masks import Mask
+from headwise.masks.derived import derived
+from headwise.masks.places import Grid, Sizes
+
+# a dense mask up to this many pairs is kept; to make a larger one is little beside the attention of so many pairs
+MOST_PAIRS_KEPT = 1 << 22
+
+
+def masked_keys(allowed: Tensor, groups: int) -> Tensor:
+    """Keys that no query of the batch element may attend to, (B, Hk, Lk, 1), of a mask (B, Hq, Lq, Lk)."""
+    seen = allowed.any(dim=2)
+    if seen.shape[1] > 1:
+        seen = seen.unflatten(1, (-1, groups)).any(dim=2)
+    return ~seen[..., None]
+
+
+def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:
+    """A mask as bool, broadcastable to (B, Hq, Lq, Lk) and no larger than it must be; a small one is kept."""
+    key = ("allowed", *sizes, device)
+    return derived(
+        mask, key, lambda: mask.allows(Grid.whole(sizes, device)), keeps=lambda t: t.numel() <= MOST_PAIRS_KEPT
+    )
