@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 import headwise as hw
 from headwise.distributed import attention, spread, ways
@@ -165,3 +166,35 @@ def test_the_way_that_moves_least_is_taken():
     assert set(on_ranks(2, task, 8, hw.window(before=2))) == {"gather"}
     assert set(on_ranks(4, task, 8, None)) == {"heads"}
     assert set(on_ranks(4, task, 1, None)) == {"gather"}
+
+
+def test_one_layout_serves_two_groups():
+    q, k, v, _ = Case().tensors()
+    layout = hw.distributed.zigzag(LENGTH, 2)
+
+    def task(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+        found = []
+        for name, scale in (("cp", 1.0), ("dp", 1.0)):
+            held = spread(LENGTH, mesh[name], layout=layout)
+            mine = [
+                held.local(t, dim=2) * (1 + mesh["dp" if name == "cp" else "cp"].get_local_rank()) for t in (q, k, v)
+            ]
+            found.append(held.whole(attention(*mine, spread=held, way="gather", mask=hw.causal(), scale=scale), dim=2))
+        return found
+
+    for rank, found in enumerate(on_ranks(4, task)):
+        for out, factor in zip(found, (1 + rank // 2, 1 + rank % 2), strict=True):
+            want = hw.attention(q * factor, k * factor, v * factor, mask=hw.causal(), scale=1.0)
+            torch.testing.assert_close(out, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_row_without_a_key_or_a_sink_gives_zeros(way):
+    case = Case()
+    q, k, v, go = case.tensors()
+    mask = hw.lengths(torch.tensor([0, LENGTH]))
+    sink = torch.full((q.shape[1],), -torch.inf)
+    found = joined(on_ranks(3, lambda rank: parts(rank, mask, (q, k, v, go), "zigzag", way, sink=sink)))
+    assert not found["out"][0].any()
+    assert all(t.isfinite().all() for t in found.values())

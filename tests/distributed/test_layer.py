@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
 from headwise.distributed.spread import spread
@@ -159,3 +160,52 @@ def test_a_model_that_says_nothing_of_its_positions_is_refused() -> None:
                 model(ids, position_ids=torch.arange(LENGTH)[None], use_cache=False)
 
     on_ranks(2, task)
+
+
+def test_attention_of_local_tokens_is_refused_inside_of_with() -> None:
+    x, taken = torch.randn(2, LENGTH, WIDTH), spread(LENGTH)
+    theirs = hw.compat.torch.MultiheadAttention(WIDTH, 2, batch_first=True)
+    q = torch.randn(2, 2, LENGTH, 4)
+    with taken:
+        for call in (lambda: hw.attention(q, q, q), lambda: theirs(x, x, x)):
+            with pytest.raises(ArgumentError, match=r"hw.attention inside of `with spread:` .* 23 tokens alone, of 23"):
+                call()
+        assert hw.distributed.attention(q, q, q, spread=taken).shape == q.shape
+    assert hw.attention(q, q, q).shape == q.shape
+
+
+def test_a_checkpoint_outside_of_with_is_refused() -> None:
+    layer, x, taken = _made({}, torch.float32), _inputs(torch.float32)[0].requires_grad_(), spread(LENGTH)
+    with taken:
+        out = checkpoint(lambda t: layer(t, mask=hw.causal()), x, use_reentrant=True)
+    with pytest.raises(ArgumentError, match="outside of the `with spread:` that was around it"):
+        out.sum().backward()
+    again = checkpoint(lambda t: layer(t, mask=hw.causal(), spread=taken), x, use_reentrant=True)
+    again.sum().backward()
+    assert x.grad is not None
+    # a later call in no spread is one of one process
+    assert torch.equal(layer(x.detach(), mask=hw.causal()), again)
+
+
+def test_a_compiled_layer_refuses_what_it_cannot_read() -> None:
+    layer, x = _made({}, torch.float32), _inputs(torch.float32)[0]
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    want = layer(x, mask=hw.causal())
+    assert torch.equal(compiled(x, mask=hw.causal()), want)
+    with spread(LENGTH), pytest.raises(Exception, match="cannot read the `with spread:` around it"):
+        compiled(x, mask=hw.causal())
+    assert torch.equal(compiled(x, mask=hw.causal()), want)
+
+
+def test_a_model_whose_rows_sit_elsewhere_is_refused() -> None:
+    require("transformers")
+    import transformers
+
+    hw.compat.huggingface.register()
+    config = transformers.LlamaConfig(
+        vocab_size=31, hidden_size=16, intermediate_size=11, num_hidden_layers=1, num_attention_heads=4
+    )
+    model = transformers.AutoModel.from_config(config, attn_implementation="headwise").eval()
+    i = torch.stack([torch.arange(LENGTH), torch.arange(LENGTH) % 5])
+    with torch.no_grad(), spread(LENGTH), pytest.raises(ArgumentError, match="others reached attention"):
+        model(torch.randint(31, (2, LENGTH)), position_ids=i, use_cache=False)

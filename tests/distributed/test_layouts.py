@@ -64,3 +64,16 @@ def test_what_counts_nothing_is_refused():
         contiguous(2.5, 2)
     with pytest.raises(ArgumentError, match="pieces must be 1 or more; got pieces=0"):
         balanced(torch.ones(4), 2, pieces=0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (([0, 2, 1], [3]), r"those of rank 0 came as torch.int64 \(3,\) on cpu, from \[0, 2, 1\]"),
+        (([0, 1], [1, 2]), "4 tokens came that are not 0 to 3"),
+        (([0, 1], [3]), "3 tokens came that are not 0 to 2"),
+    ],
+)
+def test_a_layout_holds_each_token_once_and_in_order(tokens: tuple[list[int], ...], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        Layout("own", tuple(torch.tensor(held) for held in tokens))

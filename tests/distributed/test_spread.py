@@ -79,7 +79,7 @@ def test_one_process_is_one_rank():
 
 
 def test_inside_of_with_layers_are_told():
-    from headwise.layer.active_spread import active_spread
+    from headwise.ops.active_spread import active_spread
 
     outer, inner = spread(6), spread(8)
     with outer:

@@ -207,3 +207,12 @@ def test_a_mask_that_changes_before_a_backward_that_reads_it_is_refused(backend:
     said = r"a mask must stay as it was .* torch\.bool tensor \(2, 7\) was changed in place 1 times"
     with pytest.raises(MaskError, match=said):
         torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
+def test_a_tensor_whose_axes_change_places_is_noticed() -> None:
+    mask = hw.allowed(torch.tensor([[True, False, True, True]]))
+    q = torch.randn(1, 1, 4, 8)
+    before = hw.attention(q, q, q, mask=mask)
+    mask.t.t_()
+    after = hw.attention(q, q, q, mask=mask)
+    assert not torch.equal(before, after)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headwise.distributed.lost import lost
 from headwise.distributed.spread import Spread
-from headwise.errors import AttentionError, DistributedError
+from headwise.errors import DistributedError
 from headwise.masks import Mask
 from headwise.ops.call import Call
 
@@ -33,19 +33,20 @@ _agreed: WeakKeyDictionary[Spread, set[Hashable]] = WeakKeyDictionary()
 def agreed(spread: Spread, way: str, device: torch.device, check: Callable[[], Call]) -> Call:
     """check(), once every rank is known to have been given the same; DistributedError where one was not.
 
-    Ranks are asked at the first call of a shape with a spread: of the same sizes, dtype and gradients. A rank whose
-    check raises says so first, so that the others need not wait for it.
+    Ranks are asked at the first call of a shape with a spread: of the same sizes, dtype, gradients and rules. A
+    rank whose check raises says so first, so that the others need not wait for it.
     """
     if spread.ranks == 1 or spread.group is None or torch.compiler.is_compiling():
         return check()
     known = _agreed.setdefault(spread, set())
     try:
         call = check()
-    except AttentionError:
+    except Exception:
         if not known:
             _exchanged([1, *[0] * len(SIZES + OTHERS)], spread, device)
         raise
-    shape = (way, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call))
+    rules = (call.scale, call.softcap, call.dropout, call.attn_bias is None, call.sink is None, call.mask is None)
+    shape = (way, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call), rules)
     if shape not in known:
         _compare(_exchanged([0, *header(call, spread, way)], spread, device))
         known.add(shape)

@@ -16,6 +16,7 @@ from headwise.distributed.ways import WayChoice, check_name, choose, report
 from headwise.errors import BackendError, ShapeError
 from headwise.masks import Mask, as_mask
 from headwise.masks.places import Sizes
+from headwise.ops.active_spread import suspended
 from headwise.ops.call import Call, Rules, autocasts, cast_by_autocast, check_bias, checked, transformed
 
 
@@ -60,7 +61,7 @@ def attention(
         "generator": generator,
     }  # fmt: skip
     call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))
-    with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
+    with suspended(), torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
         call = seeded(call, spread)
         if spread.ranks == 1:
             check_name(way)

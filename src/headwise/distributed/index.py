@@ -43,8 +43,8 @@ def size_of(index: Index) -> int:
 def take(t: Tensor, at: Place) -> Tensor:
     """The heads and columns of t (B, H, L, ...); a view where both are slices."""
     heads, columns = at
-    t = t[:, heads] if isinstance(heads, slice) else t.index_select(1, heads)
-    return t[:, :, columns] if isinstance(columns, slice) else t.index_select(2, columns)
+    t = t[:, heads] if isinstance(heads, slice) else t.index_select(1, heads.to(t.device))
+    return t[:, :, columns] if isinstance(columns, slice) else t.index_select(2, columns.to(t.device))
 
 
 def put(into: Tensor, at: Place, values: Tensor) -> None:
@@ -53,9 +53,9 @@ def put(into: Tensor, at: Place, values: Tensor) -> None:
     if isinstance(heads, slice) and isinstance(columns, slice):
         into[:, heads, columns] = values
     elif isinstance(heads, slice):
-        into[:, heads].index_copy_(2, _tensor(columns), values)
+        into[:, heads].index_copy_(2, _tensor(columns, into), values)
     else:
-        into[:, :, columns].index_copy_(1, heads, values)
+        into[:, :, columns].index_copy_(1, heads.to(into.device), values)
 
 
 def add(into: Tensor, at: Place, values: Tensor) -> None:
@@ -64,10 +64,11 @@ def add(into: Tensor, at: Place, values: Tensor) -> None:
     if isinstance(heads, slice) and isinstance(columns, slice):
         into[:, heads, columns] += values
     elif isinstance(heads, slice):
-        into[:, heads].index_add_(2, _tensor(columns), values)
+        into[:, heads].index_add_(2, _tensor(columns, into), values)
     else:
-        into[:, :, columns].index_add_(1, heads, values)
+        into[:, :, columns].index_add_(1, heads.to(into.device), values)
 
 
-def _tensor(index: Index) -> Tensor:
-    return torch.arange(index.start, index.stop) if isinstance(index, slice) else index
+def _tensor(index: Index, of: Tensor) -> Tensor:
+    found = torch.arange(index.start, index.stop) if isinstance(index, slice) else index
+    return found.to(of.device)

@@ -20,8 +20,8 @@ _of_no_mask: WeakKeyDictionary[Layout, dict[Hashable, object]] = WeakKeyDictiona
 def planned(mask: Mask | None, spread: Spread, key: Hashable, make: Callable[[], T]) -> T:
     """make(), or what it gave before for this mask, layout, rank and key."""
     if mask is not None:
-        return derived(mask, ("planned", spread.layout, spread.rank, key), make)
-    known, here = _of_no_mask.setdefault(spread.layout, {}), (spread.rank, key)
+        return derived(mask, ("planned", spread.layout, spread.rank, spread.group, key), make)
+    known, here = _of_no_mask.setdefault(spread.layout, {}), (spread.rank, spread.group, key)
     if here not in known:
         known[here] = make()
     plan: T = known[here]  # type: ignore[assignment]  # kept under the key of what made it

@@ -24,6 +24,21 @@ class Layout:
     name: str
     tokens: tuple[Tensor, ...]
 
+    def __post_init__(self) -> None:
+        for rank, held in enumerate(self.tokens):
+            is_index = held.dtype is torch.long and held.is_cpu and held.ndim == 1
+            if not is_index or not bool((held.diff() > 0).all()):
+                raise ArgumentError(
+                    f"the tokens of a rank are int64 (L_r,) on the CPU, ascending, but those of rank {rank} came as "
+                    f"{held.dtype} {tuple(held.shape)} on {held.device}, from {held.flatten()[:4].tolist()}: sort them"
+                )
+        every = torch.cat(self.tokens).sort().values
+        if not torch.equal(every, torch.arange(len(every))):
+            raise ArgumentError(
+                f"a layout holds each token of its sequence once, but {len(every)} tokens came that are not 0 to "
+                f"{len(every) - 1}: give every token to one rank"
+            )
+
     @property
     def ranks(self) -> int:
         """How many ranks share the sequence."""

@@ -41,7 +41,7 @@ class Partial(NamedTuple):
         if sink is None:
             return self
         lse = torch.logaddexp(self.lse, sink.to(self.lse.dtype)[:, None])
-        return Partial(self.out * (self.lse - lse).exp()[..., None].to(self.out.dtype), lse)
+        return Partial(self.out * (self.lse - _finite(lse)).exp()[..., None].to(self.out.dtype), lse)
 
 
 def nothing(call: Call) -> Partial:
@@ -92,7 +92,7 @@ def backward(call: Call, gradient: Tensor, whole: Partial, drops: TileDrops | No
 
 def gradient_of_sink(sink: Tensor, gradient: Tensor, whole: Partial) -> Tensor:
     """That of a sink (Hq,), by the rows of a result of all keys with the sink's share in it."""
-    weight = (sink.double()[:, None] - whole.lse).exp()
+    weight = (sink.double()[:, None] - _finite(whole.lse)).exp()
     return -(weight * (gradient.double() * whole.out.double()).sum(-1)).sum((0, 2)).to(sink.dtype)
 
 

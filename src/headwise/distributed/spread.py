@@ -110,7 +110,7 @@ class Spread:
 
     def __enter__(self) -> Spread:
         """Have every headwise layer that runs from here on take its sequence for one that is spread like this."""
-        from headwise.layer.active_spread import activate
+        from headwise.ops.active_spread import activate
 
         self._entered.append(activate(self))
         return self
@@ -118,7 +118,7 @@ class Spread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        from headwise.layer.active_spread import deactivate
+        from headwise.ops.active_spread import deactivate
 
         deactivate(self._entered.pop())
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, CacheError
-from headwise.layer.active_spread import SpreadSequence, active_spread
 from headwise.layer.cache import KVCache, make_cache
 from headwise.layer.memory import Memory
 from headwise.layer.norms import head_norm
@@ -18,11 +17,12 @@ from headwise.layer.owner import Owner
 from headwise.layer.place import Place, Positions, built
 from headwise.layer.scores import Additive, DotProduct, additive_width
 from headwise.layer.share import Share
-from headwise.layer.spread_call import check_spread, placed
+from headwise.layer.spread_call import check_spread, placed, spread_of
 from headwise.layer.widths import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
 from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
+from headwise.ops.active_spread import SpreadSequence
 from headwise.positions import Alibi, RelativeBias, Rotary
 from headwise.wording.hints import hinted
 
@@ -152,7 +152,7 @@ class MultiHeadAttention(nn.Module):
         if attn_bias is not None and isinstance(self.score, Additive):
             raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
         mask = as_mask(mask)
-        beside = (mask, attn_bias, positions, cache, active_spread() if spread is None else spread)
+        beside = (mask, attn_bias, positions, cache, spread_of(self, spread))
         if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
             key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
             value = value[None] if isinstance(value, Tensor) and value.ndim == 2 else value

@@ -6,10 +6,28 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, ShapeError
-from headwise.layer.active_spread import SpreadSequence
 from headwise.layer.scores import Additive, DotProduct
 from headwise.layer.share import Share
+from headwise.ops.active_spread import SpreadSequence, active_spread
 from headwise.positions.rotary import RotaryEmbedding
+
+
+def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence | None:
+    """The spread of a layer's call: the one given, or that of the `with spread:` around it; None: neither.
+
+    A checkpoint runs the layer again in the backward pass, where the `with` may have ended: that is refused.
+    """
+    found = active_spread() if spread is None else spread
+    if found is not None:
+        layer.__dict__["_was_spread"] = True
+    elif layer.__dict__.get("_was_spread") and not torch.compiler.is_compiling():
+        if torch._C._current_graph_task_id() != -1:
+            raise ArgumentError(
+                "a checkpoint computes a layer again outside of the `with spread:` that was around it: give the layer "
+                "spread=, or call backward inside of the `with`"
+            )
+        layer.__dict__["_was_spread"] = False
+    return found
 
 
 def check_spread(

@@ -19,6 +19,8 @@ from headwise.masks.leaves import Ruled
 from headwise.masks.mask import Mask
 
 T = TypeVar("T")
+# the shape of a tensor, and what it holds
+Bytes = tuple[torch.Size, bytes]
 
 # tensors of a mask up to this many entries are compared with copies of them, which costs less than the mask does
 MOST_COMPARED = 1 << 18
@@ -44,7 +46,7 @@ class Table:
     """
 
     tensors: tuple[Tensor, ...]
-    copies: tuple[Tensor | bytes, ...]
+    copies: tuple[Tensor | Bytes, ...]
     versions: tuple[int, ...]
     results: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -55,8 +57,8 @@ class Table:
         `.data`, is an assertion that the device raises.
         """
         for t, copy, version in zip(self.tensors, self.copies, self.versions, strict=True):
-            if isinstance(copy, bytes):
-                if t.nbytes != len(copy) or not t.is_contiguous() or string_at(t.data_ptr(), len(copy)) != copy:
+            if isinstance(copy, tuple):
+                if t.shape != copy[0] or not t.is_contiguous() or string_at(t.data_ptr(), len(copy[1])) != copy[1]:
                     return False
             elif t.device.type == "cpu":
                 if not torch.equal(t, copy):
@@ -248,9 +250,9 @@ def _table_of_tensors(tensors: tuple[Tensor, ...]) -> Table | None:
     return Table(tensors, tuple(_copy(t) for t in tensors), versions)
 
 
-def _copy(t: Tensor) -> Tensor | bytes:
+def _copy(t: Tensor) -> Tensor | Bytes:
     if t.device.type == "cpu" and t.is_contiguous() and t.nbytes <= MOST_BYTES_COMPARED:
-        return string_at(t.data_ptr(), t.nbytes)
+        return t.shape, string_at(t.data_ptr(), t.nbytes)
     return t.clone()
 
 

@@ -12,6 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.ops import blockwise, reference
+from headwise.ops.active_spread import check_not_spread
 from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
 from headwise.ops.words import BY_PLACE, CALLING
 from headwise.wording.hints import hinted
@@ -48,6 +49,7 @@ def additive_attention(
             additive_attention, (q, k, v, weight), q, k, v, weight, mask=mask, dropout=dropout, generator=generator
         )
         return found
+    check_not_spread("hw.additive_attention")
     q, k, v = cast_by_autocast(q, k, v)
     if not isinstance(weight, Tensor):
         raise ArgumentError(

@@ -10,6 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
 from headwise.ops import repeated, sdpa
+from headwise.ops.active_spread import check_not_spread
 from headwise.ops.backends import Backend, Choice, choose, report
 from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
 from headwise.ops.words import BY_PLACE, CALLING
@@ -52,6 +53,7 @@ def attention(
     >>> hw.attention(q, k, v, mask=hw.causal()).shape
     torch.Size([2, 8, 5, 16])
     """
+    check_not_spread("hw.attention")
     rules: Rules = {
         "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink,
         "dropout": dropout, "generator": generator,

@@ -43,8 +43,12 @@ class Record:
 
     def held(self, *, grad: bool) -> Record:
         """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""
-        others = (self.attn_bias, self.sink, self.weight)
-        bias, sink, weight = (None if t is None else _kept(t, grad=grad) for t in others)
+        bias = self.attn_bias
+        if isinstance(bias, nn.Parameter) or (bias is not None and isinstance(bias._base, nn.Parameter)):
+            bias = _copied(bias, grad=grad)
+        elif bias is not None and not grad:
+            bias = bias.detach()
+        sink, weight = (None if t is None else _copied(t, grad=grad) for t in (self.sink, self.weight))
         lse = None if self.lse is None else self.lse.detach()
         q, k = (_held(t, grad=grad) for t in (self.q, self.k))
         return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse, weight=weight)
@@ -60,14 +64,10 @@ def _held(t: Tensor, *, grad: bool) -> Tensor:
         return t.clone()
 
 
-def _kept(t: Tensor, *, grad: bool) -> Tensor:
-    """What comes beside q and k: itself, or a copy of a parameter, which fully_shard frees after the forward pass."""
-    is_parameter = isinstance(t, nn.Parameter) or isinstance(t._base, nn.Parameter)
-    t = t if grad else t.detach()
-    if not is_parameter:
-        return t
+def _copied(t: Tensor, *, grad: bool) -> Tensor:
+    """A copy of what may be a parameter, or computed from one: fully_shard frees it after the forward pass."""
     with torch.inference_mode(False):
-        return t.clone()
+        return (t if grad else t.detach()).clone()
 
 
 def unreadable(q: Any) -> str:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ConversionError, MaskError
-from headwise.layer.active_spread import SpreadSequence, active_spread
 from headwise.masks import Mask, allowed, causal, documents, keys, window
 from headwise.masks.leaves import Causal, Documents, Window
+from headwise.ops.active_spread import SpreadSequence, active_spread
 
 __all__ = ["HandedMask", "handed"]
 
@@ -26,15 +26,22 @@ ENDLESS = sys.maxsize
 class HandedMask:
     """A mask on its way through a model of transformers, which takes it for a bool tensor (B, 1, Lq, Lk).
 
-    mask: who may attend to whom, None: everyone to all. A model hands its mask on to its layers as it came, and may
-    cut it; whatever else it does with it needs a tensor, and is refused: it would add the bool as if it were scores.
+    mask: who may attend to whom, None: everyone to all. spread: whose whole sequence it is of, None: no spread's.
+    A model hands its mask on to its layers as it came, and may cut it; whatever else it does with it needs a tensor,
+    and is refused: it would add the bool as if it were scores.
     """
 
     dtype = torch.bool
     ndim = 4
 
-    def __init__(self, mask: Mask | None, shape: Sequence[int], device: torch.device) -> None:
-        self.mask = mask
+    def __init__(
+        self,
+        mask: Mask | None,
+        shape: Sequence[int],
+        device: torch.device,
+        spread: SpreadSequence | None = None,
+    ) -> None:
+        self.mask, self.spread = mask, spread
         self.shape = torch.Size(shape)
         self.device = device
 
@@ -67,7 +74,7 @@ class HandedMask:
             value for value in given if isinstance(value, str | torch.device | int) and not isinstance(value, bool)
         ]
         device = torch.empty(0, device=places[0]).device if places else self.device
-        return HandedMask(None if self.mask is None else self.mask.to(device), self.shape, device)
+        return HandedMask(None if self.mask is None else self.mask.to(device), self.shape, device, self.spread)
 
     def __getitem__(self, index: Any) -> HandedMask:
         part = self.dense()[index]
@@ -142,7 +149,7 @@ def _spread_mask(
     whole = _without_idle([part for part in parts if not isinstance(part, Documents)], spread.length, spread.length)
     whole += [] if spread.mask is None else [spread.mask]
     shape = (pieces["batch_size"], 1, pieces["q_length"], pieces["kv_length"])
-    return HandedMask(reduce(and_, whole) if whole else None, shape, torch.device(pieces["device"]))
+    return HandedMask(reduce(and_, whole) if whole else None, shape, torch.device(pieces["device"]), spread)
 
 
 def _read_by_a_compiled_step(pieces: dict[str, Any]) -> bool:

@@ -11,9 +11,9 @@ from headwise.compat.huggingface.masks import HandedMask, handed
 from headwise.compat.huggingface.spread import check_spread
 from headwise.compat.huggingface.weights import dense_weights, weights_are_asked_for
 from headwise.errors import ArgumentError, ConversionError, MaskError
-from headwise.layer.active_spread import active_spread
 from headwise.masks import Mask, allowed, causal
 from headwise.ops import attention
+from headwise.ops.active_spread import active_spread
 from headwise.ops.call import Rules
 from headwise.wording import say
 
@@ -127,7 +127,8 @@ def _attention(
         "mask": mask, "attn_bias": bias, "scale": scaling, "softcap": softcap, "sink": sink,
         "dropout": dropout if module.training else 0.0,
     }  # fmt: skip
-    spread = active_spread()
+    # a checkpoint calls it again after the `with`
+    spread = attention_mask.spread if isinstance(attention_mask, HandedMask) else active_spread()
     if spread is not None:
         check_spread(spread, query, key, beside.get("position_ids"), is_asked=is_asked)
     out = (attention if spread is None else spread.attention)(query, key, value, **rules)

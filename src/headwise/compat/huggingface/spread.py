@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, CacheError
-from headwise.layer.active_spread import SpreadSequence
+from headwise.ops.active_spread import SpreadSequence
 
 
 def check_spread(
@@ -21,7 +20,7 @@ def check_spread(
         )
     if is_asked:
         raise ArgumentError("output_attentions=True asks for weights of all ranks: use hw.watch on one process")
-    if position_ids is None or not torch.equal(position_ids.reshape(-1, mine)[0], spread.positions.to(query.device)):
+    if position_ids is None or not bool((position_ids == spread.positions.to(position_ids.device)).all()):
         came = "no position_ids reached attention" if position_ids is None else "others reached attention"
         raise ArgumentError(
             f"a model in `with spread:` must place its tokens where they sit in the whole sequence, but {came}: give "

@@ -1,0 +1,102 @@
+"""The sequence that is spread over ranks: what a layer asks of it, and which one is in force."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from headwise.errors import ArgumentError
+from headwise.masks import Mask
+
+__all__ = ["SpreadSequence", "activate", "active_spread", "check_not_spread", "deactivate", "suspended"]
+
+
+class SpreadSequence(Protocol):
+    """A sequence of `length` tokens whose ranks each hold some; `headwise.distributed.spread` makes one."""
+
+    @property
+    def length(self) -> int:
+        """How many tokens the whole sequence has."""
+
+    @property
+    def mask(self) -> Mask | None:
+        """Of the whole sequence, for which it was spread; None: all tokens attend to all."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Where this rank's tokens sit in the whole sequence, int64 (L of this rank,)."""
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
+        """Attention of this rank's queries to the keys of all ranks, (B, Hq, L of this rank, Dv).
+
+        q, k and v are this rank's, (B, H, L of this rank, D). rules: as `hw.attention` takes them; mask and attn_bias
+        are those of the whole sequence, (length, length).
+        """
+
+
+class Entered:
+    """Whether any thread is inside of a `with spread:`: what a compiled program can read, and guards on."""
+
+    def __init__(self) -> None:
+        self.is_any = False
+        self._count, self._lock = 0, threading.Lock()
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self._count += number
+            self.is_any = self._count > 0
+
+
+_entered = Entered()
+# a context variable, so that threads that are ranks each have their own
+_active: ContextVar[SpreadSequence | None] = ContextVar("headwise.spread", default=None)
+
+
+def active_spread() -> SpreadSequence | None:
+    """The spread of the innermost `with spread:` around this call; None: there is none."""
+    if not _entered.is_any:
+        return None
+    if torch.compiler.is_compiling():
+        raise ArgumentError(
+            "a compiled layer cannot read the `with spread:` around it: give it spread=, or compile the parts around "
+            "attention"
+        )
+    return _active.get()
+
+
+def check_not_spread(function: str) -> None:
+    """Raise inside of `with spread:`, where a function of local tokens would leave out those of other ranks."""
+    spread = active_spread()
+    if spread is not None:
+        raise ArgumentError(
+            f"{function} inside of `with spread:` would attend to this rank's {len(spread.positions)} tokens alone, of "
+            f"{spread.length}: call hw.MultiHeadAttention or hw.distributed.attention, or leave the `with` first"
+        )
+
+
+def activate(spread: SpreadSequence) -> Token[SpreadSequence | None]:
+    """Put a spread in force, as `with spread:` does on entering; the token is for `deactivate`."""
+    _entered.add(1)
+    return _active.set(spread)
+
+
+def deactivate(token: Token[SpreadSequence | None]) -> None:
+    """Put the spread in force again that was before `activate` gave this token."""
+    _active.reset(token)
+    _entered.add(-1)
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Let functions run on what a rank holds, as a spread's own attention does."""
+    token = _active.set(None)
+    try:
+        yield
+    finally:
+        _active.reset(token)
