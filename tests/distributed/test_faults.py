@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import headwise as hw
-from headwise.distributed import spread
+from headwise.distributed import agreement, spread
 from headwise.distributed.attention import attention
 from headwise.errors import DistributedError, ShapeError
 from tests.distributed.processes import on_processes
@@ -80,15 +80,34 @@ class TestRanksThatDisagree:
 
         on_ranks(3, task)
 
-    def test_are_asked_once_for_a_shape(self):
+    def test_are_asked_once_for_a_shape_and_its_rules(self, monkeypatch):
+        asked, ask = [], agreement._exchanged
+
+        def counted(*given):
+            asked.append(given)
+            return ask(*given)
+
+        monkeypatch.setattr(agreement, "_exchanged", counted)
+
+        def task(rank):
+            held = spread(LENGTH, dist.group.WORLD, layout="zigzag")
+            q = torch.ones(1, 2, len(held.tokens), 4)
+            for scale in (None, None, 0.5, 0.5, None):
+                attention(q, q, q, spread=held, way="gather", mask=hw.causal(), scale=scale)
+
+        on_ranks(2, task)
+        # each of two ranks, for each of two scales
+        assert len(asked) == 4
+
+    def test_are_told_of_a_rule_that_differs_later(self):
         def task(rank):
             held = spread(LENGTH, dist.group.WORLD, layout="zigzag")
             q = torch.ones(1, 2, len(held.tokens), 4)
             attention(q, q, q, spread=held, way="gather", mask=hw.causal())
-            # this rank's own number is not compared any more
-            return attention(q, q, q, spread=held, way="gather", mask=hw.causal(), scale=0.5 + rank)
+            with pytest.raises(DistributedError, match="ranks must agree on scale, but rank 1 differs from rank 0"):
+                attention(q, q, q, spread=held, way="gather", mask=hw.causal(), scale=0.5 + rank)
 
-        assert len(on_ranks(2, task)) == 2
+        on_ranks(2, task)
 
 
 def mismatched(rank):
