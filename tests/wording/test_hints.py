@@ -137,7 +137,7 @@ def test_a_subclass_may_take_what_the_layer_does_not():
 
 def test_signatures_and_pickles_are_as_they_were():
     names = list(inspect.signature(hw.MultiHeadAttention.forward).parameters)
-    assert names == ["self", "query", "key", "value", "mask", "attn_bias", "positions", "cache"]
+    assert names == ["self", "query", "key", "value", "mask", "attn_bias", "positions", "cache", "spread"]
     assert "batch_first" not in inspect.signature(hw.MultiHeadAttention).parameters
     assert list(inspect.signature(hw.window).parameters) == ["keys", "before", "after"]
     assert pickle.loads(pickle.dumps(hw.window)) is hw.window
