@@ -33,7 +33,7 @@ def test_every_key_that_may_be_attended_to_is_needed(scene, make, ranks):
         columns = set(seen[held].any(0).nonzero()[:, 0].tolist())
         found = torch.cat([layout.tokens[s][need[rank][s]] for s in range(ranks)])
         assert columns <= set(found.tolist())
-        assert torch.equal(found[need.arrival(rank)], need.columns[rank])
+        assert torch.equal(need.columns[rank][torch.cat(need.places(rank))], found)
         assert (need.columns[rank].diff() > 0).all()
         assert all((index.diff() > 0).all() for index in need[rank])
         assert need.received[rank].tolist() == [0 if s == rank else len(need[rank][s]) for s in range(ranks)]

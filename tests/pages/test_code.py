@@ -94,7 +94,7 @@ def test_a_function_is_looked_at():
 
 def test_it_is_shown_and_written_as_a_look_at_a_text_is(named, tmp_path):
     seen = hw.look(functools.partial(named[0], **INIT), head=2)
-    assert repr(seen) == "<Look at Attention: 1 maps, 3 heads>"
+    assert repr(seen) == "<Look at Attention: 1 map, 3 heads>"
     assert "Layer 0, head 2" in str(seen)
     assert seen._repr_html_().startswith("<pre")
     assert seen.save("heads.html") == tmp_path.joinpath("heads.html").relative_to(tmp_path)

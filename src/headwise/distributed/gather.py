@@ -9,12 +9,12 @@ from torch import Tensor
 
 from headwise.distributed.dropout import attend, drops_at
 from headwise.distributed.exchange import Ends, Parcel, Route, exchange
-from headwise.distributed.index import Index, compact, runs, size_of
+from headwise.distributed.index import Index, compact, size_of
 from headwise.distributed.kept import planned
 from headwise.distributed.needs import needs
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
-from headwise.masks.narrowed import narrowed
+from headwise.masks.narrowed import narrowed, places_of_runs
 from headwise.masks.picked import Picked
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
@@ -99,13 +99,12 @@ def add_bias(into: Tensor, rows: Tensor, columns: Tensor, found: Tensor) -> None
 
 
 def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int) -> Plan:
-    tokens, rank, ranks = spread.layout.tokens, spread.rank, range(spread.ranks)
+    rank, ranks = spread.rank, range(spread.ranks)
     need = needs(mask, spread.layout, batch=B, heads=Hq)
-    columns, order = torch.cat([tokens[s][need[rank][s]] for s in ranks]).sort()
-    stands = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0]))
-    places = stands.split([need[rank][s].shape[0] for s in ranks])
+    columns = need.columns[rank]
+    places = need.places(rank)
     parts = parts_of(mask, spread.tokens, columns, spread.length, (B, Hq))
-    received = tuple(sum(need[r][s].shape[0] for s in ranks if s != r) for r in ranks)
+    received = tuple(need.received.sum(1).tolist())
     heads = slice(0, Hk)
     parcel = Parcel(
         tuple((heads, compact(need[r][rank])) for r in ranks),
@@ -125,9 +124,9 @@ def parts_of(mask: Mask | None, rows: Tensor, columns: Tensor, length: int, size
     """
     if mask is None or not rows.shape[0]:
         return (Part(slice(0, rows.shape[0]), slice(0, columns.shape[0]), columns, None),)
-    cut = runs(rows)
+    cut = places_of_runs(rows)
     if len(cut) > max(MOST_RUNS, rows.shape[0] // SHORT_RUN):
-        cut = (slice(0, rows.shape[0]),)
+        cut = [slice(0, rows.shape[0])]
     return tuple(_part(mask, rows, run, columns, length, sizes) for run in cut)
 
 

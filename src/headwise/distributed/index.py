@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
@@ -20,19 +18,6 @@ def compact(index: Tensor) -> Index:
         return slice(0, 0)
     first, last = int(index[0]), int(index[-1])
     return slice(first, last + 1) if last - first == n - 1 else index
-
-
-def runs(index: Tensor) -> tuple[slice, ...]:
-    """Where in an ascending index neighbours stand together: slices of the index itself.
-
-    >>> runs(torch.tensor([0, 1, 2, 7, 8]))
-    (slice(0, 3, None), slice(3, 5, None))
-    """
-    if index.shape[0] == 0:
-        return ()
-    breaks = ((index[1:] - index[:-1]) != 1).nonzero()[:, 0] + 1
-    bounds = [0, *breaks.tolist(), index.shape[0]]
-    return tuple(slice(start, stop) for start, stop in pairwise(bounds))
 
 
 def size_of(index: Index) -> int:

@@ -25,12 +25,13 @@ class Layout:
     tokens: tuple[Tensor, ...]
 
     def __post_init__(self) -> None:
-        for rank, held in enumerate(self.tokens):
-            is_index = held.dtype is torch.long and held.is_cpu and held.ndim == 1
-            if not is_index or not bool((held.diff() > 0).all()):
+        for rank, index in enumerate(self.tokens):
+            is_index = index.dtype is torch.long and index.is_cpu and index.ndim == 1
+            if not is_index or not bool((index.diff() > 0).all()):
                 raise ArgumentError(
                     f"the tokens of a rank are int64 (L_r,) on the CPU, ascending, but those of rank {rank} came as "
-                    f"{held.dtype} {tuple(held.shape)} on {held.device}, from {held.flatten()[:4].tolist()}: sort them"
+                    f"{index.dtype} {tuple(index.shape)} on {index.device}, from {index.flatten()[:4].tolist()}: sort "
+                    "them"
                 )
         every = torch.cat(self.tokens).sort().values
         if not torch.equal(every, torch.arange(len(every))):
@@ -47,18 +48,18 @@ class Layout:
     @cached_property
     def length(self) -> int:
         """How many tokens the sequence has."""
-        return sum(len(held) for held in self.tokens)
+        return sum(map(len, self.tokens))
 
     @cached_property
     def owner(self) -> Tensor:
         """The rank that holds each token, int64 (L,)."""
-        counts = torch.tensor([len(held) for held in self.tokens])
+        counts = torch.tensor([len(index) for index in self.tokens])
         return self._by_token(torch.arange(self.ranks).repeat_interleave(counts))
 
     @cached_property
     def slot(self) -> Tensor:
         """Where in its rank each token stands, int64 (L,)."""
-        return self._by_token(torch.cat([torch.arange(len(held)) for held in self.tokens]))
+        return self._by_token(torch.cat([torch.arange(len(index)) for index in self.tokens]))
 
     @cached_property
     def order(self) -> Tensor:
@@ -75,8 +76,8 @@ class Layout:
         return torch.empty(self.length, dtype=torch.long).scatter_(0, torch.cat(self.tokens), values)
 
     def __repr__(self) -> str:
-        held = " | ".join(self.listed(rank) for rank in range(min(self.ranks, 8)))
-        return f"Layout({self.name}: {held}{' | ...' if self.ranks > 8 else ''})"
+        listed = " | ".join(self.listed(rank) for rank in range(min(self.ranks, 8)))
+        return f"Layout({self.name}: {listed}{' | ...' if self.ranks > 8 else ''})"
 
 
 def contiguous(length: int, ranks: int) -> Layout:
@@ -170,10 +171,10 @@ def _improved(owner: Tensor, work: Tensor, ranks: int) -> tuple[Tensor, float]:
 
 def _dealt(name: str, length: int, owner: list[int], ranks: int) -> Layout:
     """The layout in which equal runs of a sequence go to these ranks."""
-    held: list[list[Tensor]] = [[torch.empty(0, dtype=torch.long)] for _ in range(ranks)]
+    runs_of_rank: list[list[Tensor]] = [[torch.empty(0, dtype=torch.long)] for _ in range(ranks)]
     for rank, run in zip(owner, torch.arange(length).tensor_split(len(owner)), strict=True):
-        held[rank].append(run)
-    return Layout(name, tuple(torch.cat(runs_of) for runs_of in held))
+        runs_of_rank[rank].append(run)
+    return Layout(name, tuple(map(torch.cat, runs_of_rank)))
 
 
 def _check(length: int, ranks: int) -> None:

@@ -35,17 +35,18 @@ class Needs:
     columns: tuple[Tensor, ...]
 
     def __getitem__(self, rank: int) -> tuple[Tensor, ...]:
-        found = self._parts.get(rank)
-        if found is None:
-            owner = self.layout.owner[self.columns[rank]]
-            counts = owner.bincount(minlength=self.layout.ranks).tolist()
-            by_owner = owner.argsort(stable=True)
-            found = self._parts[rank] = self.layout.slot[self.columns[rank][by_owner]].split(counts)
-        return found
+        slots = self._slots.get(rank)
+        if slots is None:
+            columns = self.columns[rank]
+            slots = self._slots[rank] = tuple(self.layout.slot[columns[index]] for index in self.places(rank))
+        return slots
 
-    def arrival(self, rank: int) -> Tensor:
-        """Of what the ranks 0, 1, ... send, one after the other, where each of columns[rank] stands."""
-        return self.layout.owner[self.columns[rank]].argsort(stable=True).argsort()
+    def places(self, rank: int) -> tuple[Tensor, ...]:
+        """Where in columns[rank] those stand that each rank holds, int64 ascending."""
+        owner = self.layout.owner[self.columns[rank]]
+        counts = owner.bincount(minlength=self.layout.ranks).tolist()
+        places: tuple[Tensor, ...] = owner.argsort(stable=True).split(counts)
+        return places
 
     @cached_property
     def received(self) -> Tensor:
@@ -55,7 +56,7 @@ class Needs:
         return counts.fill_diagonal_(0)
 
     @cached_property
-    def _parts(self) -> dict[int, tuple[Tensor, ...]]:
+    def _slots(self) -> dict[int, tuple[Tensor, ...]]:
         return {}
 
 
@@ -92,7 +93,8 @@ def on_host(mask: Mask) -> Mask:
     if known is None:
         # beside the fields, as the table of what was derived from a mask is
         known = host_part(mask, asked)
-        object.__setattr__(mask, "_on_host", known)
+        if known is not mask:
+            object.__setattr__(mask, "_on_host", known)
     return known
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from headwise.errors import BackendError
+from headwise.masks.derived import check_unchanged
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call
 from headwise.ops.tile_drops import TileDrops
@@ -94,6 +96,30 @@ def gradient_of_sink(sink: Tensor, gradient: Tensor, whole: Partial) -> Tensor:
     """That of a sink (Hq,), by the rows of a result of all keys with the sink's share in it."""
     weight = (sink.double()[:, None] - _finite(whole.lse)).exp()
     return -(weight * (gradient.double() * whole.out.double()).sum(-1)).sum((0, 2)).to(sink.dtype)
+
+
+def saved_call(ctx: Any, names: tuple[str, ...], way: str) -> tuple[Call, tuple[Tensor, ...]]:
+    """The call whose tensors, by these names, a Function has saved first, and what it has saved beside them.
+
+    BackendError where a second derivative is wanted, MaskError where a mask has changed since forward.
+    """
+    if torch.is_grad_enabled():
+        raise BackendError(
+            f'way="{way}" gives one derivative, and a second one was asked for: use way="gather", which gives all'
+        )
+    check_unchanged(ctx.versions)
+    saved = ctx.saved_tensors
+    return Call(**dict(zip(names, saved[: len(names)], strict=True)), **ctx.rules), saved[len(names) :]
+
+
+def in_order(ctx: Any, names: tuple[str, ...], call: Call, gradients: dict[str, Tensor]) -> tuple[Tensor | None, ...]:
+    """What backward returns of a Function whose last arguments are these tensors: gradients, and None for the rest."""
+    needed = ctx.needs_input_grad[-len(names) :]
+    of_tensors = (
+        gradients[name].to(getattr(call, name).dtype) if is_needed else None
+        for name, is_needed in zip(names, needed, strict=True)
+    )
+    return *(None,) * (len(ctx.needs_input_grad) - len(names)), *of_tensors
 
 
 def _rows(call: Call, drops: TileDrops | None) -> Partial:

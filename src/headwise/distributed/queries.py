@@ -17,11 +17,10 @@ from headwise.distributed.exchange import Ends, Traffic, counting, moved
 from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Place, add, take
 from headwise.distributed.kept import planned
-from headwise.distributed.partial import TENSORS, Partial, backward, forward, gradient_of_sink
+from headwise.distributed.partial import TENSORS, Partial, backward, forward, gradient_of_sink, in_order, saved_call
 from headwise.distributed.spread import Spread
-from headwise.errors import BackendError
 from headwise.masks import Mask
-from headwise.masks.derived import check_unchanged, versions
+from headwise.masks.derived import versions
 from headwise.ops.call import Call
 
 
@@ -89,25 +88,14 @@ class Passed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise BackendError(
-                'way="queries" gives one derivative, and a second one was asked for: use way="gather", which gives all'
-            )
-        check_unchanged(ctx.versions)
-        names, saved = (*TENSORS, "sink"), ctx.saved_tensors
-        tensors, (out, lse, *queries) = dict(zip(names, saved, strict=False)), saved[len(names) :]
-        call, whole = Call(**tensors, **ctx.rules), Partial(out, lse)
+        names = (*TENSORS, "sink")
+        call, (out, lse, *queries) = saved_call(ctx, names, "queries")
+        whole = Partial(out, lse)
         with torch.autocast(call.q.device.type, enabled=False):
             found = _gradients(call, ctx.made, queries, (gradients[0], whole), ctx.traffic)
             if call.sink is not None:
                 found["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
-        wanted = zip(tensors.items(), ctx.needs_input_grad[3:], strict=True)
-        return (
-            None,
-            None,
-            None,
-            *(found[n].to(t.dtype) if needed and t is not None else None for (n, t), needed in wanted),
-        )
+        return in_order(ctx, names, call, found)
 
 
 def _gradients(

@@ -21,11 +21,10 @@ from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Index, Place, add, compact, size_of, take
 from headwise.distributed.kept import planned
 from headwise.distributed.needs import needs
-from headwise.distributed.partial import Partial, backward, forward, gradient_of_sink, nothing
+from headwise.distributed.partial import Partial, backward, forward, gradient_of_sink, in_order, nothing, saved_call
 from headwise.distributed.spread import Spread
-from headwise.errors import BackendError
 from headwise.masks import Mask
-from headwise.masks.derived import check_unchanged, versions
+from headwise.masks.derived import versions
 from headwise.ops.call import Call
 
 # the tensors of a call that a gradient may flow to, in the order in which Ring takes them
@@ -113,25 +112,13 @@ class Ring(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise BackendError(
-                'way="ring" gives one derivative, and a second one was asked for: use way="gather", which gives all'
-            )
-        check_unchanged(ctx.versions)
-        saved = ctx.saved_tensors
-        tensors, whole = dict(zip(TENSORS, saved, strict=False)), Partial(*saved[len(TENSORS) :])
-        call = Call(**tensors, **ctx.rules)
+        call, saved = saved_call(ctx, TENSORS, "ring")
+        whole = Partial(*saved)
         with torch.autocast(call.q.device.type, enabled=False):
             found = _gradients(call, ctx.made, gradients[0], whole, ctx.traffic)
             if call.sink is not None:
                 found["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
-        wanted = zip(tensors.items(), ctx.needs_input_grad[3:], strict=True)
-        return (
-            None,
-            None,
-            None,
-            *(found[n].to(t.dtype) if needed and t is not None else None for (n, t), needed in wanted),
-        )
+        return in_order(ctx, TENSORS, call, found)
 
 
 def _keys(call: Call, made: Plan, traffic: Traffic | None) -> Iterator[tuple[Step, Tensor, Tensor]]:

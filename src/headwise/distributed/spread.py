@@ -29,6 +29,7 @@ from headwise.distributed.layouts import Layout, balanced, contiguous, striped, 
 from headwise.distributed.needs import Needs, needs
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
+from headwise.ops.active_spread import activate, deactivate
 from headwise.shapes import check_count
 
 # by name, for a number of tokens and of ranks; "balanced" needs the work of each token too
@@ -109,17 +110,16 @@ class Spread:
         return out
 
     def __enter__(self) -> Spread:
-        """Have every headwise layer that runs from here on take its sequence for one that is spread like this."""
-        from headwise.ops.active_spread import activate
+        """Have each MultiHeadAttention that runs from here on take its sequence for one that is spread like this.
 
+        hw.attention and drop-ins, which would attend to this rank's tokens alone, raise ArgumentError meanwhile.
+        """
         self._entered.append(activate(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        from headwise.ops.active_spread import deactivate
-
         deactivate(self._entered.pop())
 
     @property

@@ -86,13 +86,13 @@ def plan(model: nn.Module) -> dict[str, ParallelStyle]:
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"plan takes an nn.Module, but {type(model).__name__} came: give the model itself")
-    others = [f"{name or 'the model'} ({type(each).__name__})" for name, each in _others(model)]
+    others = [f"{name or 'the model'} ({type(module).__name__})" for name, module in _others(model)]
     if others:
         raise ArgumentError(
             f"plan splits MultiHeadAttention, but {', '.join(others)} came: make each one with "
             "hw.compat.convert(module) first"
         )
-    layers = {name: each for name, each in model.named_modules() if isinstance(each, MultiHeadAttention)}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     if not layers:
         raise ArgumentError(f"plan splits MultiHeadAttention, but {type(model).__name__} holds none: nothing is split")
     return {name: Heads() for name in layers}
@@ -100,10 +100,10 @@ def plan(model: nn.Module) -> dict[str, ParallelStyle]:
 
 def _others(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Attention with parameters of its own that is no MultiHeadAttention."""
-    for name, each in model.named_modules():
-        is_ours = type(each).__module__.startswith("headwise.compat.") and any(True for _ in each.parameters())
-        if isinstance(each, nn.MultiheadAttention) or is_ours:
-            yield name, each
+    for name, module in model.named_modules():
+        is_ours = type(module).__module__.startswith("headwise.compat.") and any(True for _ in module.parameters())
+        if isinstance(module, nn.MultiheadAttention) or is_ours:
+            yield name, module
 
 
 def _check_plain(layer: MultiHeadAttention) -> None:

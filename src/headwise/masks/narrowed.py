@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from torch import Tensor
@@ -82,12 +83,21 @@ def runs(index: Tensor) -> list[slice]:
     >>> runs(torch.tensor([2, 3, 4, 9, 10]))
     [slice(2, 5, None), slice(9, 11, None)]
     """
+    bounds = [(int(index[run.start]), int(index[run.stop - 1])) for run in places_of_runs(index)]
+    return [slice(first, last + 1) for first, last in bounds]
+
+
+def places_of_runs(index: Tensor) -> list[slice]:
+    """Where in an index (L,) each of its runs of neighbours stands.
+
+    >>> import torch
+    >>> places_of_runs(torch.tensor([2, 3, 4, 9, 10]))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
     if not len(index):
         return []
-    ends = (index.diff() != 1).nonzero()[:, 0].tolist()
-    starts, stops = [0, *(at + 1 for at in ends)], [*ends, len(index) - 1]
-    bounds = zip(index[starts].tolist(), index[stops].tolist(), strict=True)
-    return [slice(start, stop + 1) for start, stop in bounds]
+    bounds = [0, *(index.diff() != 1).nonzero()[:, 0].add(1).tolist(), len(index)]
+    return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
 def _simplified(mask: Mask, block: Block, keep: Callable[[Mask], Mask]) -> Mask | None:

@@ -111,7 +111,8 @@ class CodeLook:
 
     def __repr__(self) -> str:
         heads = sum(made.shape[1] for made in self.maps.values())
-        return f"<Look at {self.target}: {len(self.maps)} maps, {heads} heads>"
+        maps = f"{len(self.maps)} map{'' if len(self.maps) == 1 else 's'}"
+        return f"<Look at {self.target}: {maps}, {heads} heads>"
 
     def __str__(self) -> str:
         return text_of(lambda console: show_code(self, console))

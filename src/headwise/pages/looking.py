@@ -118,7 +118,7 @@ def look(
     >>> import torch
     >>> heads = look(torch.nn.MultiheadAttention(16, 2, batch_first=True), layer=0, head=1)
     >>> heads, next(iter(heads.maps.values())).shape
-    (<Look at MultiheadAttention: 1 maps, 2 heads>, torch.Size([2, 2, 11, 11]))
+    (<Look at MultiheadAttention: 1 map, 2 heads>, torch.Size([2, 2, 11, 11]))
     """
     tell = progress if progress is not None else silent
     # a language that is not there is refused before anything slow begins
