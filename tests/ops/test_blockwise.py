@@ -192,6 +192,15 @@ def test_no_tensor_grows_with_the_square_of_the_length() -> None:
         assert most.elements <= blockwise.SCORES < 8192**2
 
 
+@pytest.mark.parametrize("given", [0.0, math.nan], ids=["by torch's kernel", "without it"])
+def test_no_tensor_of_a_causal_call_grows_with_the_square_of_the_length(given: float) -> None:
+    q = torch.randn(1, 1, 8192, 8)
+    q[0, 0, 77, 3] += given
+    with Largest() as most:
+        hw.attention(q.requires_grad_(), q, q, mask=hw.causal(), backend="blockwise").sum().backward()
+    assert most.elements <= blockwise.SCORES < 8192**2
+
+
 class Sized(NamedTuple):
     """The lengths of a call of 8 query heads, and its key/value heads."""
 
@@ -240,6 +249,47 @@ def test_a_sum_that_overflows_is_no_inf() -> None:
     call = checked(k, k, k)
     assert not bool(k.sum().isfinite())
     assert workspace.Workspace.of(call, blockwise.strips_of(call)).is_fused
+
+
+CAUSAL = Shape(B=2, Hq=6, Hk=2, Lq=150, Lk=301, D=24, Dv=24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "case", {"more keys": (150, None), "as many keys": (301, None), "negative scale": (150, -0.3)}.items(), ids=str
+)
+def test_a_causal_call_is_within_budget_with_all_gradients(case: tuple[str, Any], dtype: torch.dtype) -> None:
+    Lq, scale = case[1]
+    q, k, v = (t.requires_grad_() for t in tensors(CAUSAL._replace(Lq=Lq), dtype))
+    wide = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    plain = [t.detach().requires_grad_() for t in (q, k, v)]
+    out = hw.attention(q, k, v, mask=hw.causal(), scale=scale, backend="blockwise")
+    exact = exact_attention(*wide, mask=hw.causal(), scale=scale)
+    measure = plain_attention(*plain, allowed=hw.causal().allowed(Lq, 301), scale=scale)
+    assert_within_budget(out, exact, measure)
+    ahead = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).to(dtype)
+    found, want, beside = (
+        torch.autograd.grad(each, given, ahead.to(each.dtype))
+        for each, given in ((out, (q, k, v)), (exact, wide), (measure, plain))
+    )
+    for got, right, yardstick in zip(found, want, beside, strict=True):
+        assert_within_budget(got, right, yardstick)
+
+
+@pytest.mark.parametrize("at", ["query", "key"])
+def test_a_causal_call_shows_nan_where_it_is_seen(at: str) -> None:
+    q, k, v = tensors(CAUSAL)
+    (q if at == "query" else k)[1, 1, 120] = math.nan
+    out = hw.attention(q, k, v, mask=hw.causal(), backend="blockwise")
+    plain = plain_attention(q, k, v, allowed=hw.causal().allowed(150, 301))
+    assert_within_budget(out, exact_attention(q, k, v, mask=hw.causal()), plain)
+
+
+def test_a_causal_call_holds_no_mask_and_two_calls_of_the_kernel() -> None:
+    q, k, v = tensors(CAUSAL._replace(Lq=256, Lk=1024))
+    found = blockwise.strips_of(checked(q, k, v, mask=hw.causal()))
+    # 192 rows or more are taken by 64 of them, each with the keys up to the diagonal rounded up to 512: all of 256
+    assert found.total == (2, 2 * 6 * (256 * 768 + 256 * 256), 0, 0)
 
 
 # by far the fastest on every machine of the table, or ruled out before anything is compared

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise as hw
-from headwise.ops import blockwise, calibration, costs, repeated
+from headwise.ops import blockwise, calibration, causal, costs, repeated
 from headwise.ops.backends import choose
 from headwise.ops.call import Call, checked
 from headwise.ops.strips import Total
@@ -77,12 +77,12 @@ def test_work_is_what_each_backend_computes() -> None:
 
 @pytest.mark.parametrize("L", [1, 31, 200, 513, 1100])
 def test_a_causal_call_of_torch_skips_blocks_beyond_the_diagonal(L: int) -> None:
-    rows = next(rows for least, rows in costs.ROWS if costs.ROWS and least <= L)
+    rows = next(rows for least, rows in causal.ROWS if least <= L)
     seen = torch.zeros(L, L, dtype=torch.bool)
     for start in range(0, L, rows):
-        for column in range(0, L, costs.COLUMNS):
-            seen[start : start + rows, column : column + costs.COLUMNS] = column < min(start + rows, L)
-    assert costs.causal_pairs(L, L) == int(seen.sum())
+        for column in range(0, L, causal.COLUMNS):
+            seen[start : start + rows, column : column + causal.COLUMNS] = column < min(start + rows, L)
+    assert causal.causal_pairs(L) == int(seen.sum())
     assert costs.work_of("sdpa", call_of(L, L, mask=hw.causal()))[5] * torch.get_num_threads() == 12 * int(seen.sum())
 
 

@@ -74,17 +74,17 @@ def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple
     Which is the outputs in the dtype of the products, whose rounding would show in the gradients, and lse (B, Hq, Lq).
     """
     with torch.no_grad():
-        room = Workspace.of(call, strips_of(call), is_dropped=drops is not None)
+        room, cut = _room(call, drops)
         B, Hq, Lq, _ = call.q.shape
         # rows in no strip see nothing
-        is_covered = sum(math.prod(strip.shape[:2]) for strip in strips_of(call)) == B * Hq * Lq
+        is_covered = sum(math.prod(strip.shape[:2]) for strip in cut) == B * Hq * Lq
         out = (torch.empty if is_covered else torch.zeros)(
             B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
         )
         lse = _lse_of_nothing(call) if with_lse else None
         grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
         grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
-        for number, strip in enumerate(strips_of(call)):
+        for number, strip in enumerate(cut):
             kernel.forward(room, drops, number, strip, grouped, grouped_lse)
         return out.to(call.q.dtype), None if lse is None else (out, lse)
 
@@ -104,12 +104,12 @@ def backward(
                 views[name] = t.unflatten(1, (-1, call.groups))
             if name == "attn_bias" and t.ndim == 2:
                 views[name] = t[None, None]
-        room = Workspace.of(call, strips_of(call), is_dropped=drops is not None)
+        room, cut = _room(call, drops, has_lse=made is not None)
         kept = None
         if made is not None and gradient.numel():
             kept = kernel.Made(*(t.unflatten(1, (-1, call.groups)) for t in made))
         grouped = gradient.unflatten(1, (-1, call.groups)) if gradient.numel() else gradient
-        for number, strip in enumerate(strips_of(call)):
+        for number, strip in enumerate(cut):
             kernel.backward(room, drops, number, strip, grouped, Gradients(**views), kept)
         return {name: t.to(getattr(call, name).dtype) for name, t in into.items()}
 
@@ -175,12 +175,26 @@ class Tiled(torch.autograd.Function):
 def strips_of(call: Call) -> Strips:
     """The strips of a call, found once."""
     if "strips" not in call.prepared:
-        most, rows = SCORES if call.weight is None else ADDITIVE_SCORES, None
+        most, rows, has_squares = SCORES if call.weight is None else ADDITIVE_SCORES, None, False
         if fits_torch(call, is_dropped=call.dropout > 0):
-            most, rows = FUSED_SCORES, FUSED_ROWS
-        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows)
+            # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
+            most, rows, has_squares = FUSED_SCORES, FUSED_ROWS, call.multiplier > 0
+        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares)
     found: Strips = call.prepared["strips"]
     return found
+
+
+def _room(call: Call, drops: Drops | None, *, has_lse: bool = True) -> tuple[Workspace, Strips]:
+    """The workspace of a call, and its strips: of a size to hold their scores where torch's kernel does not run.
+
+    has_lse: whether a backward pass is given outputs and lse, without which the kernel cannot run it.
+    """
+    cut = strips_of(call)
+    room = Workspace.of(call, cut, is_dropped=drops is not None)
+    if (room.is_fused and has_lse) or not any(strip.is_causal for strip in cut):
+        return room, cut
+    cut = strips(call.mask, call.sizes, call.groups, SCORES)
+    return Workspace.of(call, cut, is_dropped=drops is not None), cut
 
 
 def _lse_of_nothing(call: Call) -> Tensor:

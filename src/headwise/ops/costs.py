@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,14 +12,12 @@ import torch
 
 from headwise.masks.leaves import Causal
 from headwise.ops.call import Call
+from headwise.ops.causal import causal_pairs
 from headwise.ops.strips import Total
 from headwise.ops.workspace import fits_torch, multiplies_bfloat16
 
 # what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
 FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
-# torch's fused kernel on the CPU takes so many rows of a causal mask at a time, by the length from which on it does,
-# and skips keys in blocks of so many
-ROWS, COLUMNS = ((768, 256), (192, 64), (0, 32)), 512
 # a call with so many times as many keys as queries has rates of its own
 FEW, FEW_QUERIES = 4, "of few queries"
 # torch's operations number by number take another thread for each so many
@@ -113,7 +110,7 @@ def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
         is_fused = fits_torch(call, is_dropped=call.dropout > 0)
         count, pairs, masked = strips.strips, strips.pairs, strips.masked if is_fused else strips.asked
     elif backend == "sdpa" and type(call.mask) is Causal and Lq in (1, Lk) and call.attn_bias is None:
-        pairs = B * Hq * float(causal_pairs(Lq, Lk))
+        pairs = B * Hq * float(Lk if Lq == 1 else causal_pairs(Lq))
     elif call.mask is not None or call.attn_bias is not None:
         masked = pairs
     products = pairs * (call.q.shape[-1] + call.v.shape[-1]) / threads
@@ -133,14 +130,3 @@ def seconds_of(known: Sequence[float], work: Work) -> float:
 def estimate(backend: str, call: Call, strips: Total | None = None) -> float:
     """Seconds that a backend takes for a call, by the table."""
     return seconds_of(rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips))
-
-
-def causal_pairs(Lq: int, Lk: int) -> int:
-    """How many scores torch's kernel computes under a causal mask: it skips blocks of keys for each block of rows."""
-    if Lq == 1:
-        return Lk
-    rows = next(rows for least, rows in ROWS if Lq >= least)
-    return sum(
-        min(rows, Lq - start) * min(Lk, math.ceil(min(start + rows, Lk) / COLUMNS) * COLUMNS)
-        for start in range(0, Lq, rows)
-    )

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from headwise.masks import Mask
 from headwise.masks.derived import derived
+from headwise.masks.leaves import Causal
 from headwise.masks.places import Sizes
 from headwise.masks.tiles import EMPTY, MIXED
+from headwise.ops.causal import causal_pairs
 
 # the tiles by which a mask is asked, and the most rows of one strip
 BLOCK, ROWS = 128, 512
@@ -24,7 +26,8 @@ class Strip:
     """A block of samples, key/value heads and their query heads, rows, and the runs of columns these may see.
 
     members: which of the query heads that share a key/value head. mixed: the columns, all of one run, of which the
-    mask must still be asked; () where it is all True; several runs are asked as a whole.
+    mask must still be asked; () where it is all True; several runs are asked as a whole. is_causal: of its one run of
+    columns the last, as many as rows, are mixed, and row i sees the first i + 1 of these: no mask is asked.
     """
 
     samples: slice
@@ -33,6 +36,7 @@ class Strip:
     rows: slice
     columns: Runs
     mixed: Runs
+    is_causal: bool = False
 
     def __hash__(self) -> int:
         # Python 3.11 has no hash for slices
@@ -61,7 +65,7 @@ class Strip:
 
 
 class Total(NamedTuple):
-    """What all strips of a call hold: how many they are, and pairs.
+    """What all strips of a call hold: how many calls of a kernel they are, and pairs.
 
     asked: the pairs of which the mask is asked. masked: the pairs of strips with any of these.
     """
@@ -78,24 +82,34 @@ class Strips(tuple[Strip, ...]):
     @cached_property
     def total(self) -> Total:
         """What they hold."""
-        pairs = asked = masked = 0
+        pairs = asked = masked = count = 0
         for strip in self:
             shared, rows, columns = strip.shape
-            pairs += shared * rows * columns
-            asked += shared * rows * sum(run.stop - run.start for run in strip.mixed)
-            masked += shared * rows * columns if strip.mixed else 0
-        return Total(float(len(self)), float(pairs), float(asked), float(masked))
+            mixed = sum(run.stop - run.start for run in strip.mixed)
+            if strip.is_causal:
+                # two calls of torch's kernel: one for the columns that all rows see, one for the square beside them
+                count += 2
+                pairs += shared * (rows * (columns - mixed) + rows // mixed * causal_pairs(mixed))
+                continue
+            count, pairs, asked = count + 1, pairs + shared * rows * columns, asked + shared * rows * mixed
+            masked += shared * rows * columns if mixed else 0
+        return Total(float(count), float(pairs), float(asked), float(masked))
 
 
-def strips(mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None) -> Strips:
+def strips(
+    mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None, has_squares: bool = False
+) -> Strips:
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
     sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
-    than a row of tiles; rows: the most rows of one, None: ROWS.
+    than a row of tiles; rows: the most rows of one, None: ROWS; has_squares: whether a causal mask is one strip that is
+    computed without asking it.
     """
     rows = rows or ROWS
     if mask is None:
         return _of_no_mask(sizes, groups, most, rows)
+    if has_squares and type(mask) is Causal and BLOCK <= sizes.Lq <= sizes.Lk and 0 not in sizes:
+        return _of_causal(sizes, groups)
     return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _found(mask, sizes, groups, most, rows))
 
 
@@ -105,6 +119,15 @@ def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -
 
 
 _of_no_mask = lru_cache(maxsize=64)(partial(_found, None))
+
+
+@lru_cache(maxsize=64)
+def _of_causal(sizes: Sizes, groups: int) -> Strips:
+    """One strip of all rows: the columns that all of them see, and a square."""
+    B, H, Lq, Lk = sizes
+    square = (slice(Lk - Lq, Lk),)
+    every = slice(0, B), slice(0, H // groups), slice(0, groups), slice(0, Lq)
+    return Strips([Strip(*every, (slice(0, Lk),), square, is_causal=True)])
 
 
 def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
