@@ -300,6 +300,7 @@ CHOICES = {
     "window": ("blockwise", Sized(2048, 2048), {"mask": hw.window(keys=100)}, ""),
     "little padding": ("sdpa", Sized(64, 64), {"mask": hw.lengths([60])}, "could run, in about"),
     "much padding": ("blockwise", Sized(2048, 2048), {"mask": hw.lengths([200])}, ""),
+    "causal, of more keys": ("blockwise", Sized(1024, 4096), {"mask": hw.causal()}, ""),
     "one query": ("sdpa", Sized(1, 512), {"mask": hw.lengths([200])}, "could run, in about"),
     "a dense mask": ("sdpa", Sized(600, 600), {"mask": torch.ones(1, 8, 600, 600) > 0}, "would cost what it gains"),
 }  # fmt: skip

@@ -98,6 +98,25 @@ def test_auto_takes_the_least_estimate(name: str, monkeypatch: pytest.MonkeyPatc
     assert {lines[each] for each in costs.MEASURED if each != name} == {"could run, in about 2 s"}
 
 
+def test_strips_that_ask_no_mask_are_priced_as_torchs_kernel_and_by_the_strip(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
+        return (3.0, 0.0, 0.0, 0.0, 0.0, 1.0, 10.0) if way.startswith("sdpa") else (5.0, 7.0, 0.0, 0.0, 0.0, 50.0, 90.0)
+
+    monkeypatch.setattr(costs, "rates", rates)
+    same = checked(*(torch.zeros(1, 1, L, 8) for L in (200, 300, 300)))
+    pairs = 60_000 / torch.get_num_threads()
+    asked = 1_000 / torch.get_num_threads()
+    assert costs.estimate("blockwise", same, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + pairs
+    assert costs.estimate("blockwise", same, Total(2, 60_000, 500, 1_000)) == 5 + 2 * 7 + 50 * pairs + 90 * asked
+    # drops are not torch's
+    call = Call(same.q, same.k, same.v, dropout=0.5)
+    assert costs.estimate("blockwise", call, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + 50 * pairs
+
+
+def test_few_queries_are_up_to_64() -> None:
+    assert [costs.is_read_once(call_of(Lq, 900)) for Lq in (1, 64, 65)] == [True, True, False]
+
+
 def test_the_choice_reads_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ((1, 1), (40, 40), (700, 700))
     for (Lq, Lk), mask in itertools.product(sizes, (None, hw.causal(), hw.window(keys=5))):

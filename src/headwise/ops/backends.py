@@ -98,6 +98,7 @@ def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
     if len(able) == 1:
         return able[0], {}
     seconds: dict[str, float] = {}
+    margins = dict(MARGINS)
     for backend in reversed(able):
         scale, total = calibration.factor(backend.name, call), None
         if backend.name == "blockwise":
@@ -105,9 +106,11 @@ def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
             total = Total(1.0, 0.0, 0.0, 0.0)
             if scale * costs.estimate("blockwise", call, total) < min(seconds.values()):
                 total = blockwise.strips_of(call).total
+                if costs.is_of_torch(call, total):
+                    margins["blockwise"] = margins["sdpa"]
         seconds[backend.name] = scale * costs.estimate(backend.name, call, total)
     # estimates are no closer than that: where they hardly differ, the kernel of torch's runs with and without a graph
-    return min(able, key=lambda backend: seconds[backend.name] * MARGINS.get(backend.name, 1.0)), seconds
+    return min(able, key=lambda backend: seconds[backend.name] * margins.get(backend.name, 1.0)), seconds
 
 
 def report(call: Call, name: str = "auto") -> Choice:

@@ -77,16 +77,16 @@ def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple
         room, cut = _room(call, drops)
         B, Hq, Lq, _ = call.q.shape
         # rows in no strip see nothing
-        is_covered = sum(math.prod(strip.shape[:2]) for strip in cut) == B * Hq * Lq
+        is_covered = sum(math.prod(strip.shape[:2]) for strip in cut if not strip.joins) == B * Hq * Lq
         out = (torch.empty if is_covered else torch.zeros)(
             B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
         )
-        lse = _lse_of_nothing(call) if with_lse else None
+        lse = _lse_of_nothing(call) if with_lse or any(strip.joins for strip in cut) else None
         grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
         grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
         for number, strip in enumerate(cut):
             kernel.forward(room, drops, number, strip, grouped, grouped_lse)
-        return out.to(call.q.dtype), None if lse is None else (out, lse)
+        return out.to(call.q.dtype), (out, lse) if with_lse and lse is not None else None
 
 
 def backward(

@@ -18,8 +18,8 @@ from headwise.ops.workspace import fits_torch, multiplies_bfloat16
 
 # what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
 FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
-# a call with so many times as many keys as queries has rates of its own
-FEW, FEW_QUERIES = 4, "of few queries"
+# up to so many queries with so many times as many keys have rates of their own
+MOST_FEW, FEW, FEW_QUERIES = 64, 4, "of few queries"
 # torch's operations number by number take another thread for each so many
 GRAIN = 1 << 15
 # the dtypes that have rates, by their names in the table
@@ -95,7 +95,7 @@ def way(backend: str, rules: str, *, is_differentiated: bool, has_few_queries: b
 
 def is_read_once(call: Call) -> bool:
     """Whether queries are so few beside the keys that reading these takes the time, as in decoding."""
-    return FEW * call.sizes.Lq <= call.sizes.Lk
+    return call.sizes.Lq <= MOST_FEW and FEW * call.sizes.Lq <= call.sizes.Lk
 
 
 def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
@@ -127,6 +127,15 @@ def seconds_of(known: Sequence[float], work: Work) -> float:
     return sum(rate * count for rate, count in zip(known, work, strict=True))
 
 
+def is_of_torch(call: Call, strips: Total) -> bool:
+    """Whether strips are calls of torch's own kernel without a mask."""
+    return strips.pairs > 0 and strips.masked == 0 and fits_torch(call, is_dropped=call.dropout > 0)
+
+
 def estimate(backend: str, call: Call, strips: Total | None = None) -> float:
     """Seconds that a backend takes for a call, by the table."""
-    return seconds_of(rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips))
+    known, work = rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips)
+    if strips is not None and is_of_torch(call, strips):
+        # what all strips take by the call, and torch's kernel by the number
+        known = (*known[:2], *rates(call.q.dtype, way_of("sdpa", call))[2:])
+    return seconds_of(known, work)

@@ -25,82 +25,33 @@ MOST_PAIRS_KEPT = 1 << 18
 
 def forward(task: Task) -> tuple[Tensor, Tensor]:
     """The strip's outputs (N, R, Dv) and lse (N, R), rows that may attend to nothing left to the caller."""
-    if task.at.is_causal:
-        return _causal(task)
-    q, k, v = _four(task)
+    q, k, v = _by_head(task, *_four(task))
     out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, attn_mask=task.limit, scale=task.room.call.multiplier
+        q, k, v, is_causal=task.at.is_causal, attn_mask=task.limit, scale=task.room.call.multiplier
     )
     return out.reshape(task.q.shape), lse.reshape(task.q.shape[:2])
 
 
 def backward(task: Task, gradient: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the strip's q, k and v, given that of its outputs (N, R, Dv), these, and their lse (N, R)."""
-    if task.at.is_causal:
-        return _causal_backward(task, gradient, out, lse)
-    q, k, v = _four(task)
+    q, k, v = _by_head(task, *_four(task))
     found = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        gradient.view(q.shape), q, k, v, out.view(q.shape), lse.view(q.shape[:3]), 0.0, False,
+        gradient.view(q.shape), q, k, v, out.view(q.shape), lse.view(q.shape[:3]), 0.0, task.at.is_causal,
         attn_mask=task.limit, scale=task.room.call.multiplier,
     )  # fmt: skip
-    of_q, of_k, of_v = (t.reshape(like.shape) for t, like in zip(found, (task.q, task.k, task.v), strict=True))
-    return of_q, of_k, of_v
+    of_q, *of_shared = found
+    if k.shape[1] * k.shape[0] != task.k.shape[0]:
+        of_shared = [t.unflatten(1, (-1, task.members)).sum(2) for t in of_shared]
+    of_k, of_v = (t.reshape(like.shape) for t, like in zip(of_shared, (task.k, task.v), strict=True))
+    return of_q.reshape(task.q.shape), of_k, of_v
 
 
-def _causal(task: Task) -> tuple[Tensor, Tensor]:
-    """The same of a causal strip: of the columns that all rows see, and of the square, joined by their log-sums.
-
-    Rabe and Staats 2021, arXiv:2112.05682.
-    """
-    scale, (q, k, v), (before, square) = task.room.call.multiplier, _four(task), _cut(task)
-    out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
-        _by_head(task, q), *(_each_head(task, t[:, :, square]) for t in (k, v)), is_causal=True, scale=scale
-    )
-    # the kernel's outputs and log-sums are views of (samples, rows, heads): of one layout with those of the first part
-    out, lse = out.reshape(q.shape), lse.reshape(q.shape[:3])
-    if before.stop:
-        first, first_lse = aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k[:, :, before], v[:, :, before], scale=scale
-        )
-        whole = torch.logaddexp(first_lse, lse)
-        share, rest = ((part - whole).exp_()[..., None] for part in (first_lse, lse))
-        out, lse = torch.addcmul(out * rest, first, share), whole
-    return out.reshape(task.q.shape), lse.reshape(task.q.shape[:2])
-
-
-def _causal_backward(task: Task, gradient: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a causal strip: those of its two parts, by the weights among all columns."""
-    scale, (q, k, v), (before, square) = task.room.call.multiplier, _four(task), _cut(task)
-    gradient, out, lse = gradient.view(q.shape), out.view(q.shape), lse.view(q.shape[:3])
-    of_q, of_k, of_v = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        _by_head(task, gradient), _by_head(task, q), *(_each_head(task, t[:, :, square]) for t in (k, v)),
-        _by_head(task, out), _by_head(task, lse), 0.0, True, scale=scale,
-    )  # fmt: skip
-    of_q, of_k, of_v = of_q.reshape(q.shape), *(t.unflatten(1, (k.shape[1], -1)).sum(2) for t in (of_k, of_v))
-    if before.stop:
-        first = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            gradient, q, k[:, :, before], v[:, :, before], out, lse, 0.0, False, scale=scale
-        )
-        of_q = first[0].add_(of_q)
-        of_k, of_v = (torch.cat(pair, 2) for pair in zip(first[1:], (of_k, of_v), strict=True))
-    return of_q.reshape(task.q.shape), of_k.reshape(task.k.shape), of_v.reshape(task.v.shape)
-
-
-def _cut(task: Task) -> tuple[slice, slice]:
-    """The columns of a causal strip that all rows see, and those of the square."""
-    square = task.at.mixed[0]
-    return slice(0, square.start), square
-
-
-def _by_head(task: Task, t: Tensor) -> Tensor:
-    """(samples, key/value heads, rows of all members, ...) as (samples, query heads, rows, ...)."""
-    return t.unflatten(2, (-1, task.heads[2])).flatten(1, 2)
-
-
-def _each_head(task: Task, t: Tensor) -> Tensor:
-    """Keys or values (samples, key/value heads, columns, width), once for each query head."""
-    members = task.heads[1] // t.shape[1]
-    return t if members == 1 else t.repeat_interleave(members, 1)
+def _by_head(task: Task, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same; of a causal strip by query heads, each with keys and values of its own: they share one diagonal."""
+    if not task.at.is_causal or task.members == 1:
+        return q, k, v
+    rows = q.unflatten(2, (task.members, -1)).flatten(1, 2)
+    return rows, *(t.repeat_interleave(task.members, 1) for t in (k, v))
 
 
 def _four(task: Task) -> tuple[Tensor, Tensor, Tensor]:

@@ -38,6 +38,12 @@ class Task:
     kept: Tensor | None
 
     @property
+    def members(self) -> int:
+        """How many query heads of the strip share each of its key/value heads."""
+        members: int = self.at.members.stop - self.at.members.start
+        return members
+
+    @property
     def place(self) -> tuple[slice, slice, slice, slice]:
         """Where the rows of this strip are in a tensor (B, Hk, groups, Lq, ...)."""
         return self.at.samples, self.at.shared, self.at.members, self.at.rows
@@ -67,6 +73,9 @@ def forward(room: Workspace, drops: Drops | None, number: int, at: Strip, out: T
     task = _task(room, drops, number, at)
     if room.is_fused:
         mixed, found = fused.forward(task)
+        if at.joins and lse is not None:
+            _join(out[task.place], lse[task.place], mixed, found)
+            return
         out[task.place] = task.without_empty_rows(mixed).view(out[task.place].shape)
         if lse is not None:
             lse[task.place] = _with_empty_rows(task, task.by_head(found[..., None])).view(lse[task.place].shape)
@@ -116,6 +125,14 @@ def backward(
     slopes[..., at.width :] = 0.0
     torch.ops.aten._softmax_backward_data.out(slopes, weights, -1, slopes.dtype, grad_input=slopes)
     _add_gradients_of_scores(task, slopes, capped, into)
+
+
+def _join(out: Tensor, lse: Tensor, mixed: Tensor, found: Tensor) -> None:
+    """Add outputs and lse of more columns to those of others, of rows with a column in both: arXiv:2112.05682."""
+    mixed, found = mixed.view(out.shape), found.view(lse.shape)
+    whole = torch.logaddexp(lse, found)
+    out.mul_((lse - whole).exp_()[..., None]).addcmul_(mixed, (found - whole).exp_()[..., None])
+    lse.copy_(whole)
 
 
 def _add_fused(task: Task, incoming: Tensor, made: Made, into: Gradients) -> None:

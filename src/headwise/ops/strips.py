@@ -26,8 +26,9 @@ class Strip:
     """A block of samples, key/value heads and their query heads, rows, and the runs of columns these may see.
 
     members: which of the query heads that share a key/value head. mixed: the columns, all of one run, of which the
-    mask must still be asked; () where it is all True; several runs are asked as a whole. is_causal: of its one run of
-    columns the last, as many as rows, are mixed, and row i sees the first i + 1 of these: no mask is asked.
+    mask must still be asked; () where it is all True; several runs are asked as a whole. is_causal: its columns are
+    as many as its rows, of which row i sees the first i + 1: no mask is asked. joins: its rows see the columns of the
+    strip before it too.
     """
 
     samples: slice
@@ -37,6 +38,7 @@ class Strip:
     columns: Runs
     mixed: Runs
     is_causal: bool = False
+    joins: bool = False
 
     def __hash__(self) -> int:
         # Python 3.11 has no hash for slices
@@ -65,7 +67,7 @@ class Strip:
 
 
 class Total(NamedTuple):
-    """What all strips of a call hold: how many calls of a kernel they are, and pairs.
+    """What all strips of a call hold: how many they are, and pairs.
 
     asked: the pairs of which the mask is asked. masked: the pairs of strips with any of these.
     """
@@ -82,18 +84,16 @@ class Strips(tuple[Strip, ...]):
     @cached_property
     def total(self) -> Total:
         """What they hold."""
-        pairs = asked = masked = count = 0
+        pairs = asked = masked = 0
         for strip in self:
             shared, rows, columns = strip.shape
-            mixed = sum(run.stop - run.start for run in strip.mixed)
             if strip.is_causal:
-                # two calls of torch's kernel: one for the columns that all rows see, one for the square beside them
-                count += 2
-                pairs += shared * (rows * (columns - mixed) + rows // mixed * causal_pairs(mixed))
+                pairs += shared * rows // columns * causal_pairs(columns)
                 continue
-            count, pairs, asked = count + 1, pairs + shared * rows * columns, asked + shared * rows * mixed
-            masked += shared * rows * columns if mixed else 0
-        return Total(float(count), float(pairs), float(asked), float(masked))
+            pairs += shared * rows * columns
+            asked += shared * rows * sum(run.stop - run.start for run in strip.mixed)
+            masked += shared * rows * columns if strip.mixed else 0
+        return Total(float(len(self)), float(pairs), float(asked), float(masked))
 
 
 def strips(
@@ -102,8 +102,8 @@ def strips(
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
     sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
-    than a row of tiles; rows: the most rows of one, None: ROWS; has_squares: whether a causal mask is one strip that is
-    computed without asking it.
+    than a row of tiles; rows: the most rows of one, None: ROWS; has_squares: whether a causal mask is two strips, of
+    the columns that all rows see and of a square beside them, so that it is not asked.
     """
     rows = rows or ROWS
     if mask is None:
@@ -123,11 +123,13 @@ _of_no_mask = lru_cache(maxsize=64)(partial(_found, None))
 
 @lru_cache(maxsize=64)
 def _of_causal(sizes: Sizes, groups: int) -> Strips:
-    """One strip of all rows: the columns that all of them see, and a square."""
+    """The columns that all rows see, and the square of the others."""
     B, H, Lq, Lk = sizes
-    square = (slice(Lk - Lq, Lk),)
-    every = slice(0, B), slice(0, H // groups), slice(0, groups), slice(0, Lq)
-    return Strips([Strip(*every, (slice(0, Lk),), square, is_causal=True)])
+    whole = slice(0, B), slice(0, H // groups), slice(0, groups), slice(0, Lq)
+    before, square = (slice(0, Lk - Lq),), (slice(Lk - Lq, Lk),)
+    if Lq == Lk:
+        return Strips([Strip(*whole, square, square, is_causal=True)])
+    return Strips([Strip(*whole, before, ()), Strip(*whole, square, square, is_causal=True, joins=True)])
 
 
 def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
