@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers the gradient of the operation
 from torch import Tensor
 
-from headwise.distributed.index import Place, add, put, size_of, take
+from headwise.distributed.index import Place, add, is_whole, put, size_of, take
 from headwise.distributed.lost import lost
 from headwise.errors import ArgumentError
 
@@ -122,24 +122,42 @@ class Exchange(torch.autograd.Function):
         ends = route.ends
         wide = torch.promote_types(ctx.dtype, torch.float32)
         wanted = ctx.needs_input_grad[2:]
-        totals = [
-            gradients[0].new_zeros((shape[0], parcel.heads, parcel.columns, shape[3]), dtype=wide)
-            for shape, parcel in zip(ctx.shapes, route.parcels, strict=True)
-        ]
-        for (number, at), gradient in zip(route.cuts, gradients, strict=True):
-            if wanted[number]:
-                add(totals[number], at, gradient.to(wide))
         numbers = [number for number, needed in enumerate(wanted) if needed]
+        totals = {n: _total(route, n, gradients, ctx.shapes[n], wide) for n in numbers}
         sends = [[take(totals[n], at) for at in route.parcels[n].places] for n in numbers]
         sizes = [_sizes(ctx.shapes[n], route.parcels[n].sends) for n in numbers]
         came = moved(ends, sends, sizes, ctx.traffic)
         found: list[Tensor | None] = [None] * len(wanted)
         for number, parts in zip(numbers, came, strict=True):
-            mine = gradients[0].new_zeros(ctx.shapes[number], dtype=wide)
-            for at, part in zip(route.parcels[number].sends, parts, strict=True):
-                add(mine, at, part)
-            found[number] = mine.to(ctx.dtype)
+            found[number] = _added(parts, route.parcels[number].sends, ends.rank, ctx.shapes[number]).to(ctx.dtype)
         return None, None, *found
+
+
+def _total(route: Route, number: int, gradients: Sequence[Tensor], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """The gradient of all that was received of one tensor: the sum over its cuts."""
+    parcel = route.parcels[number]
+    cuts = [(at, gradient) for (n, at), gradient in zip(route.cuts, gradients, strict=True) if n == number]
+    if len(cuts) == 1 and is_whole(cuts[0][0], parcel.heads, parcel.columns):
+        return cuts[0][1].to(dtype)
+    total = gradients[0].new_zeros((shape[0], parcel.heads, parcel.columns, shape[3]), dtype=dtype)
+    for at, gradient in cuts:
+        add(total, at, gradient.to(dtype))
+    return total
+
+
+def _added(parts: Sequence[Tensor], places: Sequence[Place], rank: int, shape: Sequence[int]) -> Tensor:
+    """The sum of what all ranks send for places of one tensor of this shape; not written over what is handed in."""
+    own, others = parts[rank], [r for r, part in enumerate(parts) if r != rank and part.numel()]
+    if is_whole(places[rank], shape[1], shape[2]):
+        if not others:
+            return own
+        mine = own.clone(memory_format=torch.contiguous_format)
+    else:
+        mine = own.new_zeros(tuple(shape))
+        add(mine, places[rank], own)
+    for r in others:
+        add(mine, places[r], parts[r])
+    return mine
 
 
 def moved(

@@ -25,6 +25,11 @@ def size_of(index: Index) -> int:
     return index.stop - index.start if isinstance(index, slice) else index.shape[0]
 
 
+def is_whole(at: Place, heads: int, columns: int) -> bool:
+    """Whether a place of a tensor of so many heads and columns is all of it."""
+    return at == (slice(0, heads), slice(0, columns)) if all(isinstance(part, slice) for part in at) else False
+
+
 def take(t: Tensor, at: Place) -> Tensor:
     """The heads and columns of t (B, H, L, ...); a view where both are slices."""
     heads, columns = at
