@@ -1,6 +1,7 @@
 """More than one device: heads split over ranks, or a sequence spread over them, with the same numbers on any number."""
 
 from headwise.distributed.attention import attention, ways
+from headwise.distributed.cache import SpreadCache, cache
 from headwise.distributed.costs import LayerSize, Machine
 from headwise.distributed.layouts import Layout, contiguous, striped, zigzag
 from headwise.distributed.spread import Spread, spread
@@ -12,7 +13,9 @@ __all__ = [
     "Layout",
     "Machine",
     "Spread",
+    "SpreadCache",
     "attention",
+    "cache",
     "contiguous",
     "plan",
     "spread",

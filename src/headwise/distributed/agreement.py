@@ -43,12 +43,12 @@ def agreed(spread: Spread, way: str, device: torch.device, check: Callable[[], C
         call = check()
     except Exception:
         if not known:
-            _exchanged([1, *[0] * len(SIZES + OTHERS)], spread, device)
+            _of_all([1, *[0] * len(SIZES + OTHERS)], spread, device)
         raise
     rules = (call.scale, call.softcap, call.dropout, call.attn_bias is None, call.sink is None, call.mask is None)
     shape = (way, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call), rules)
     if shape not in known:
-        _compare(_exchanged([0, *header(call, spread, way)], spread, device))
+        compare(_of_all([0, *header(call, spread, way)], spread, device), SIZES, OTHERS)
         known.add(shape)
     return call
 
@@ -94,35 +94,41 @@ def _needs_gradients(call: Call) -> tuple[bool, ...]:
     return tuple(torch.is_grad_enabled() and t.requires_grad for t in (call.q, call.k, call.v))
 
 
-def _exchanged(mine: list[int], spread: Spread, device: torch.device) -> list[list[int]]:
-    """The header of every rank."""
+def _of_all(mine: list[int], spread: Spread, device: torch.device) -> list[list[int]]:
+    return exchanged(mine, spread.group, spread.ranks, device, f"the first call of attention of {spread.length} tokens")
+
+
+def exchanged(
+    mine: list[int], group: dist.ProcessGroup | None, ranks: int, device: torch.device, call: str
+) -> list[list[int]]:
+    """The headers of all ranks: 1 where one refused its call, else 0, and what it was given. call: named by errors."""
     sent = torch.tensor(mine, device=device)
-    came = [torch.empty_like(sent) for _ in range(spread.ranks)]
+    came = [torch.empty_like(sent) for _ in range(ranks)]
     try:
-        dist.all_gather(came, sent, group=spread.group)
+        dist.all_gather(came, sent, group=group)
     except RuntimeError as error:
-        raise lost(error, spread.group, f"the first call of attention of {spread.length} tokens") from error
+        raise lost(error, group, call) from error
     return [row.tolist() for row in came]
 
 
-def _compare(rows: list[list[int]]) -> None:
-    """Raise DistributedError unless all headers agree."""
+def compare(rows: list[list[int]], sizes: tuple[str, ...], others: tuple[str, ...]) -> None:
+    """Raise DistributedError unless all headers agree, naming the first of `sizes`, or of `others`, that does not."""
     failed = [rank for rank, row in enumerate(rows) if row[0]]
     if failed:
         raise DistributedError(
             f"every rank must be given a call that is right, but {_listed(failed)} refused its own: see the error there"
         )
-    for at, name in enumerate((*SIZES, *OTHERS), start=1):
+    for at, name in enumerate((*sizes, *others), start=1):
         came = [row[at] for row in rows]
-        others = [rank for rank, value in enumerate(came) if value != came[0]]
-        if others and name in SIZES:
+        odd = [rank for rank, value in enumerate(came) if value != came[0]]
+        if odd and name in sizes:
             raise DistributedError(
-                f"ranks must agree on {name}, but rank 0 has {name}={came[0]} and rank {others[0]} has "
-                f"{name}={came[others[0]]}: give every rank its part of one batch"
+                f"ranks must agree on {name}, but rank 0 has {name}={came[0]} and rank {odd[0]} has "
+                f"{name}={came[odd[0]]}: give every rank its part of one batch"
             )
-        if others:
+        if odd:
             raise DistributedError(
-                f"ranks must agree on {name}, but {_listed(others)} differs from rank 0: give every rank the same"
+                f"ranks must agree on {name}, but {_listed(odd)} differs from rank 0: give every rank the same"
             )
 
 

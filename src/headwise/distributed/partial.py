@@ -98,6 +98,17 @@ def gradient_of_sink(sink: Tensor, gradient: Tensor, whole: Partial) -> Tensor:
     return -(weight * (gradient.double() * whole.out.double()).sum(-1)).sum((0, 2)).to(sink.dtype)
 
 
+def packed(part: Partial) -> Tensor:
+    """Outputs and log-sums in one tensor (B, Hq, Lq, Dv + 2): the log-sum in two parts of the outputs' dtype."""
+    high = part.lse.to(part.out.dtype)
+    low = torch.where(high.isfinite(), part.lse - high, 0.0).to(part.out.dtype)
+    return torch.cat([part.out, high[..., None], low[..., None]], -1)
+
+
+def unpacked(packed: Tensor) -> Partial:
+    return Partial(packed[..., :-2], packed[..., -2].double() + packed[..., -1].double())
+
+
 def saved_call(ctx: Any, names: tuple[str, ...], way: str) -> tuple[Call, tuple[Tensor, ...]]:
     """The call whose tensors, by these names, a Function has saved first, and what it has saved beside them.
 

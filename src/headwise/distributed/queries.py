@@ -17,7 +17,17 @@ from headwise.distributed.exchange import Ends, Traffic, counting, moved
 from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Place, add, take
 from headwise.distributed.kept import planned
-from headwise.distributed.partial import TENSORS, Partial, backward, forward, gradient_of_sink, in_order, saved_call
+from headwise.distributed.partial import (
+    TENSORS,
+    Partial,
+    backward,
+    forward,
+    gradient_of_sink,
+    in_order,
+    packed,
+    saved_call,
+    unpacked,
+)
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
 from headwise.masks.derived import versions
@@ -79,10 +89,10 @@ class Passed(torch.autograd.Function):
         ctx.made, ctx.rules, ctx.traffic, ctx.versions = made, rules, traffic, versions(rules["mask"])
         call, ends = Call(**dict(zip((*TENSORS, "sink"), tensors, strict=True)), **rules), made.ends  # type: ignore[arg-type]  # the first three are tensors
         (queries,) = moved(ends, [[call.q] * ends.ranks], [made.sizes(call, call.q.shape[3])], traffic)
-        results = [_packed(_attended(call, made, r, q)) for r, q in enumerate(queries)]
+        results = [packed(_attended(call, made, r, q)) for r, q in enumerate(queries)]
         size = (*call.q.shape[:3], call.v.shape[3] + 2)
         (came,) = moved(ends, [results], [[size] * ends.ranks], traffic)
-        whole = reduce(Partial.joined, map(_unpacked, came)).with_sink(call.sink)
+        whole = reduce(Partial.joined, map(unpacked, came)).with_sink(call.sink)
         ctx.save_for_backward(*tensors, *whole, *queries)
         return whole.out.to(call.q.dtype)
 
@@ -104,7 +114,7 @@ def _gradients(
     """Those of q, k, v and the bias, in float32 at least. given: the gradient of the outputs, and the outputs."""
     gradient, whole = given
     ends, wide, Dv = made.ends, whole.out.dtype, call.v.shape[3]
-    sent = torch.cat([gradient.to(wide), _packed(whole)], -1)
+    sent = torch.cat([gradient.to(wide), packed(whole)], -1)
     (came,) = moved(ends, [[sent] * ends.ranks], [made.sizes(call, 2 * Dv + 2)], traffic)
     tensors = {name: t for name in TENSORS[1:] if (t := getattr(call, name)) is not None}
     total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
@@ -114,7 +124,7 @@ def _gradients(
         for part in made.parts[r]:
             rows = theirs[:, :, part.rows]
             drops = drops_at(call, made.rows[r][part.rows], part.tokens)
-            found = backward(_block(call, made, r, q, part), rows[..., :Dv], _unpacked(rows[..., Dv:]), drops)
+            found = backward(_block(call, made, r, q, part), rows[..., :Dv], unpacked(rows[..., Dv:]), drops)
             of_q[:, :, part.rows] += found["q"]
             at: Place = (slice(0, call.k.shape[1]), part.columns)
             add(total["k"], at, found["k"])
@@ -141,14 +151,3 @@ def _block(call: Call, made: Plan, rank: int, q: Tensor, part: Part) -> Call:
     return replace(
         call, q=q[:, :, part.rows], k=take(call.k, at), v=take(call.v, at), mask=part.mask, attn_bias=bias, prepared={}
     )
-
-
-def _packed(part: Partial) -> Tensor:
-    """Outputs and log-sums in one tensor (B, Hq, Lq, Dv + 2): the log-sum in two parts of the outputs' dtype."""
-    high = part.lse.to(part.out.dtype)
-    low = torch.where(high.isfinite(), part.lse - high, 0.0).to(part.out.dtype)
-    return torch.cat([part.out, high[..., None], low[..., None]], -1)
-
-
-def _unpacked(packed: Tensor) -> Partial:
-    return Partial(packed[..., :-2], packed[..., -2].double() + packed[..., -1].double())

@@ -177,7 +177,7 @@ def spread(
     (1, torch.Size([1, 1024, 8]))
     """
     check_count("length", length, 0, error=ArgumentError)
-    members, device = _members(group)
+    members, device = group_of(group)
     rank, ranks = (0, 1) if members is None else (dist.get_rank(members), dist.get_world_size(members))
     if machine is None:
         backend = "gloo" if members is None else dist.get_backend(members)
@@ -218,7 +218,7 @@ def _estimates(
     return [estimate(each, work, seen, machine=machine, layer=layer) for each in taken]
 
 
-def _members(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, torch.device]:
+def group_of(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, torch.device]:
     """The process group, and the device on which its tensors are."""
     if group is None:
         group = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None

@@ -13,6 +13,7 @@ from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
 from headwise.layer.rows import Counter, GrowingStore, RingStore, Rows, StaticStore, Store
 from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.places import Sizes
+from headwise.ops import attention
 from headwise.ops.call import check_bias
 from headwise.shapes import check_count, pick_samples
 
@@ -112,6 +113,10 @@ class KVCache:
             return self._at + ahead
         last = torch.as_tensor(self._at, device=device).reshape(1) - 1
         return known.index_select(1, last) + 1 + ahead
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
+        """The outputs of the queries of a step, given what `extend` has let them look at."""
+        return attention(q, k, v, **rules)
 
     def extend(
         self,
@@ -244,7 +249,7 @@ class KVCache:
             self._cursor.move(length)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KVCache:
-        again = KVCache.__new__(KVCache)
+        again = type(self).__new__(type(self))
         memo[id(self)] = again
         rest = {name: part for name, part in vars(self).items() if name != "_owners"}
         again.__dict__.update(copy.deepcopy(rest, memo), _owners=owners_of_copy(self._owners, memo))

@@ -243,7 +243,12 @@ class MultiHeadAttention(nn.Module):
         elif cache is not None or positions is not None or self.position is not None:
             place = Place(self.position, positions, cache, is_self=key is None, share=share)
             q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
-        mixed = self._mixed(q, k, v, mask, attn_bias, attention if spread is None else spread.attention)
+        run = attention
+        if spread is not None:
+            run = spread.attention
+        elif cache is not None:
+            run = cache.attention
+        mixed = self._mixed(q, k, v, mask, attn_bias, run)
         return share.leave(share.call("out_proj", self.out_proj, mixed.transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)))
 
     def _entered(self, key: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -95,7 +95,10 @@ class GrowingStore:
 
     def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
         used = int(cursor)
-        total = used + new["k"].shape[2]
+        return self._put(new, used, used + new["k"].shape[2])
+
+    def _put(self, new: Rows, used: int, total: int) -> Rows:
+        """Write entries to the slots from `used` on, and give all slots up to `total`."""
         views = {}
         for name, entries in new.items():
             axis = SLOT_AXIS[name]

@@ -1,0 +1,154 @@
+"""SpreadCache: the keys and values of decoding, each rank's share of the tokens, and attention to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import reduce
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from headwise.distributed.agreement import compare, digest, exchanged
+from headwise.distributed.lost import lost
+from headwise.distributed.partial import forward, packed, unpacked
+from headwise.distributed.spread import group_of
+from headwise.errors import ArgumentError, CacheError
+from headwise.layer import MultiHeadAttention
+from headwise.layer.cache import KVCache, Stretch
+from headwise.layer.owner import Owner
+from headwise.layer.rows import GrowingStore, Rows
+from headwise.layer.scores import Additive
+from headwise.masks import Mask, keys
+from headwise.masks.picked import Picked, picked
+from headwise.ops.call import Call, cast_by_autocast, checked
+
+# what ranks compare before the first step of a shape
+SIZES = ("B", "Hq", "Hk", "D", "Dv", "the number of new tokens", "the number of tokens seen")
+OTHERS = ("the dtype of q, k and v", "the mask", "attn_bias", "scale", "softcap", "sink")
+
+
+def cache(layer: MultiHeadAttention, group: DeviceMesh | dist.ProcessGroup | None = None) -> KVCache:
+    """An empty cache for a layer's decoding whose tokens are shared out over ranks: token t is held by rank t % W.
+
+    Every rank gives the layer the same new tokens, `attn(x, mask=hw.causal(), cache=cache)`, and gets the same outputs,
+    the numbers of one process on any number of ranks. A rank computes the projections of all new tokens, holds 1/W of
+    the keys and values, and attends to these; of each query, Dv + 2 numbers a head move. group: a process group, or a
+    mesh of one dimension; None: the default group, or this process alone.
+
+    Raises ArgumentError where the layer has additive scores, and DistributedError where ranks disagree at the first
+    step of a shape, or one does not come.
+
+    >>> import headwise as hw
+    >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
+    >>> held = hw.distributed.cache(attn)
+    >>> with torch.no_grad():
+    ...     steps = [attn(x[:, t : t + 1], mask=hw.causal(), cache=held) for t in range(3)]
+    ...     torch.allclose(torch.cat(steps, dim=1), attn(x, mask=hw.causal()), atol=1e-6)
+    True
+    >>> held
+    SpreadCache(rank 0 of 1, seen=3, held=3)
+    """
+    if isinstance(layer.score, Additive):
+        raise ArgumentError(
+            f"a cache over ranks is of dot products, but this layer scores by {layer.score}: use its own cache()"
+        )
+    return SpreadCache(layer._owner, Members(group_of(group)[0]))
+
+
+class Members:
+    """The ranks of a group, None: this process alone; one object for a cache and its copies."""
+
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        self.group = group
+        self.rank = 0 if group is None else dist.get_rank(group)
+        self.ranks = 1 if group is None else dist.get_world_size(group)
+        # the shapes of steps that all have been asked about
+        self.known: set[Hashable] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Members:
+        return self
+
+
+class SharedRows(GrowingStore):
+    """Rows of which keys and values are this rank's, and what is known of tokens is of all."""
+
+    def __init__(self, held_by: Members) -> None:
+        super().__init__()
+        self.members = held_by
+
+    def tokens(self, seen: int) -> Tensor:
+        """Which of so many tokens this rank holds, (S,)."""
+        return torch.arange(min(self.members.rank, seen), seen, self.members.ranks)
+
+    def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
+        used = int(cursor)
+        total = used + new["k"].shape[2]
+        held = len(self.tokens(used))
+        fresh = (self.tokens(total)[held:] - used).to(new["k"].device)
+        own = {name: new[name].index_select(2, fresh) for name in ("k", "v")}
+        of_all = {name: entries for name, entries in new.items() if name not in own}
+        return {**self._put(own, held, held + len(fresh)), **self._put(of_all, used, total)}
+
+
+class SpreadCache(KVCache):
+    """The share of one rank of the keys and values that self-attention has seen; made by `hw.distributed.cache`."""
+
+    def __init__(self, owner: Owner, held_by: Members) -> None:
+        super().__init__(owner, SharedRows(held_by), 0)
+        self._members = held_by
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
+        """The outputs of all queries (B, Hq, L, Dv), of the keys of all ranks: alike on each of them."""
+        call = checked(*cast_by_autocast(q, k, v), **rules)
+        if call.dropout:
+            raise CacheError(
+                f"a cache over ranks is for decoding, but the layer drops weights, dropout={call.dropout}: "
+                "call layer.eval()"
+            )
+        self._agree(call)
+        call.sink, sink = None, call.sink
+        part, ranks = forward(call), self._members.ranks
+        if ranks > 1:
+            sent = packed(part).contiguous()
+            came = [torch.empty_like(sent) for _ in range(ranks)]
+            try:
+                dist.all_gather(came, sent, group=self._members.group)
+            except RuntimeError as error:
+                raise lost(error, self._members.group, f"a step of decoding after {self.seen} tokens") from error
+            # in the order of ranks, so that all of them round alike
+            part = reduce(type(part).joined, map(unpacked, came))
+        return part.with_sink(sink).out.to(q.dtype)
+
+    def _agree(self, call: Call) -> None:
+        """Compare what ranks were given, before the first step of a shape."""
+        rules = (call.scale, call.softcap, call.attn_bias is None, call.sink is None, call.mask is None)
+        (B, Hq, L, D), (_, Hk, _, Dv) = call.q.shape, call.v.shape
+        shape = (B, Hq, Hk, L, D, Dv, call.q.dtype, rules)
+        if self._members.ranks == 1 or shape in self._members.known:
+            return
+        given = (
+            call.q.dtype, call.mask.mask if isinstance(call.mask, Picked) else None, call.attn_bias is None,
+            call.scale, call.softcap, call.sink is None,
+        )  # fmt: skip
+        mine = [0, B, Hq, Hk, D, Dv, L, self.seen, *map(digest, given)]
+        at = f"the first step of decoding {L} tokens"
+        compare(exchanged(mine, self._members.group, self._members.ranks, call.q.device, at), SIZES, OTHERS)
+        self._members.known.add(shape)
+
+    def _stretch(self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool) -> Stretch:
+        k, total, j = rows["k"], self.seen, rows.get("position")
+        tokens = self._store.tokens(total).to(k.device)  # type: ignore[attr-defined]  # of this class, rows are shared
+        if mask is not None and j is not None:
+            mask = mask.at(i, j)
+        if "keep" in rows:
+            mask = keys(rows["keep"]) if mask is None else mask & keys(rows["keep"])
+        steps = total - int(cursor)
+        mask = picked(mask, torch.arange(steps, device=k.device), tokens, sizes=(steps, total))
+        return Stretch(k, rows["v"], mask, tokens if j is None else j[:, tokens], tokens)
+
+    def __repr__(self) -> str:
+        held = len(self._store.tokens(self.seen))  # type: ignore[attr-defined]
+        return f"SpreadCache(rank {self._members.rank} of {self._members.ranks}, seen={self.seen}, held={held})"
