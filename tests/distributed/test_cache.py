@@ -23,7 +23,8 @@ LAYERS = {
 MASKS = {
     "causal": lambda seen: hw.causal(),
     "window": lambda seen: hw.window(before=3),
-    "padding on the left": lambda seen: hw.causal() & hw.keys(KEEP[:, :seen]),
+    # said at the first step, and kept
+    "padding on the left": lambda seen: hw.causal() & hw.keys(KEEP[:, :seen]) if seen == STEPS[0] else hw.causal(),
 }
 KEEP = torch.arange(L) >= torch.tensor([[0], [3]])
 
@@ -115,7 +116,8 @@ def test_tokens_taken_back_samples_picked_and_copies_go_on_alike():
             torch.testing.assert_close(got, want, atol=2e-6, rtol=0)
 
 
-def test_positions_and_a_bias_of_all_tokens_are_cut_to_those_held():
+@pytest.mark.parametrize("name", ["grouped and rotary", "alibi"])
+def test_positions_and_a_bias_of_all_tokens_are_cut_to_those_held(name):
     x, at = tokens(), torch.arange(L)[None] * 2 + torch.tensor([[1], [0]])
     bias = torch.randn(6, L, L, generator=torch.Generator().manual_seed(2))
 
@@ -133,13 +135,13 @@ def test_positions_and_a_bias_of_all_tokens_are_cut_to_those_held():
             ]
         return torch.cat(parts, 1)
 
-    shared = layer_of("grouped and rotary")
+    shared = layer_of(name)
 
     def task(rank):
         layer = copy.deepcopy(shared)
         return run(layer, hw.distributed.cache(layer, dist.group.WORLD))
 
-    layer = layer_of("grouped and rotary")
+    layer = layer_of(name)
     wanted = run(layer, layer.cache())
     for found in on_ranks(3, task):
         torch.testing.assert_close(found, wanted, atol=2e-6, rtol=0)
