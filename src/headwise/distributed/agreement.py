@@ -75,7 +75,9 @@ def digest(value: Any) -> int:
 def _add(into: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         into.update(f"{value.dtype} {tuple(value.shape)}".encode())
-        into.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        # a copy: one number may have any stride, even where it is contiguous
+        held = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
+        into.update(held.view(torch.uint8).numpy().tobytes() if value.numel() else b"")
     elif isinstance(value, Mask):
         into.update(type(value).__name__.encode())
         for field in fields(value):
