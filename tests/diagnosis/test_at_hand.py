@@ -1,5 +1,7 @@
 """A module that is at hand is examined as it is: in any dtype, with many heads, after a call, and left as it was."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -97,3 +99,15 @@ def test_what_is_no_code_and_a_name_that_is_no_parameter_are_refused_in_the_word
         hw.doctor(3)
     with pytest.raises(InputError, match="call= names y"):
         hw.doctor(Attention, call={"y": ["B"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "sentence"),
+    [
+        ({"width": 48}, {"call": {"y": ["B"]}}, "^call= names y, which is no parameter: choose among x"),
+        ({"widht": 48}, {}, "^init= names widht, which is no parameter: choose among width, heads"),
+    ],
+)
+def test_what_a_partial_of_a_class_cannot_take_is_refused_as_of_the_class(given, said, sentence):
+    with pytest.raises(InputError, match=sentence):
+        hw.doctor(functools.partial(Attention, **given), **said)

@@ -10,6 +10,7 @@ from torch import nn
 from headwise.cli import main
 from headwise.diagnosis.comparison import COMPARISON, compare
 from headwise.diagnosis.designs import DESIGNS
+from headwise.diagnosis.diagnosed import doctor
 from headwise.diagnosis.examination import Examination
 from headwise.recording.calls import find
 from headwise.testing import SoundnessError, assert_sound
@@ -92,6 +93,10 @@ UNKNOWN = {
     "shares times what scores say": "return s.softmax(-1) * s.sigmoid()",
     "shares over their length": "w = s.softmax(-1)\n        return w / w.norm(dim=-1, keepdim=True)",
     "shares below a number left out": "w = s.softmax(-1)\n        return w.masked_fill(w < 0.2, 0.0)",
+    "half of the shares": "return s.softmax(-1) * 0.5",
+    "shares over their number": "return s.softmax(-1) / s.shape[-1]",
+    "scores above 0": "return s.relu().softmax(-1)",
+    "scores above 0, and little of the others": "return F.leaky_relu(s).softmax(-1)",
     "scores to a power": "return (s**3).softmax(-1)",
     "scores over their length": "return F.normalize(s, dim=-1)",
     "scores over their mean size": "return s / s.abs().mean(-1, keepdim=True)",
@@ -202,3 +207,76 @@ def test_a_block_that_documents_the_batch_first_and_hands_it_to_a_layer_that_tak
 def test_a_block_that_documents_the_batch_second_or_nothing_is_sound(words):
     found = found_in(BLOCK.replace("WORDS", words), "Block")
     assert (found.verdict, found.examined[COMPARISON]) == ("sound", "torch nn.MultiheadAttention")
+
+
+IDS = BLOCK.replace("(self, dim, heads):", "(self, vocabulary, dim, heads):").replace(
+    "        self.grow", "        self.table = nn.Embedding(vocabulary, dim)\n        self.grow"
+).replace("(self, x):", "(self, ids):\n        x = self.table(ids)")  # fmt: skip
+
+
+def test_a_model_of_token_ids_that_documents_the_batch_first_is_examined_for_it():
+    source = IDS.replace("WORDS", "ids: (batch, seq)")
+    (fault,) = found_in(source, "Block").faults
+    assert (fault.kind, fault.line, fault.proved) == ("batch-length-confused", line_of(source, "self.look(y"), True)
+
+
+@pytest.mark.parametrize("words", ["ids: (seq, batch)", "key_padding_mask: (batch, seq)", "A model."])
+def test_a_model_of_token_ids_that_documents_the_batch_second_or_nothing_is_sound(words):
+    found = found_in(IDS.replace("WORDS", words), "Block")
+    assert (found.verdict, found.examined["samples"]) == ("sound", True)
+
+
+@pytest.mark.parametrize("words", ["", '"""ids: (batch, seq)."""'])
+def test_token_ids_whose_batch_is_second_are_a_fault_only_where_words_say_that_it_is_first(words):
+    source = f"""
+import math
+from torch import nn
+
+
+class Attend(nn.Module):
+    {words}
+
+    def __init__(self, vocabulary, dim):
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, dim)
+        self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, ids):
+        x = self.table(ids).transpose(0, 1)
+        s = self.q(x) @ self.k(x).mT / math.sqrt(x.shape[-1])
+        return self.o(s.softmax(-1) @ self.v(x)).transpose(0, 1)
+"""
+    found = found_in(source)
+    assert {each.kind for each in found.faults} == ({"batch-length-confused"} if words else set())
+    assert found.verdict == ("faulty" if words else "sound")
+
+
+def test_samples_that_cannot_be_told_apart_are_not_said_to_be_kept_apart():
+    source = changed(
+        "        return self.o(",
+        "        return (lambda each: each.sum())(self.o(",
+    )
+    found = found_in(source.replace("flatten(2))", "flatten(2)))"))
+    assert found.examined["samples"] == (
+        "no: which sample an entry of its inputs or its output belongs to is not known"
+    )
+
+
+@pytest.mark.parametrize("kind", [nn.MultiheadAttention, nn.TransformerEncoderLayer])
+def test_torchs_own_layer_is_not_examined_and_it_is_said_why_and_what_to_name_in_its_stead(kind):
+    found = doctor(kind)
+    assert found.verdict == "not examined"
+    assert found.reason.startswith("This is torch's own code, which runs as one step and is not examined. Name a class")
+    assert not any("was found in it" in str(each) for each in found.examined.values())
+
+
+def test_a_block_around_torchs_encoder_is_told_where_its_attention_is():
+    source = BLOCK.replace("nn.MultiheadAttention(dim, heads)", "nn.TransformerEncoderLayer(dim, heads)")
+    found = found_in(source.replace("self.look(y, y, y, need_weights=False)[0]", "self.look(y)"), "Block")
+    assert found.verdict == "not examined"
+    assert found.reason.startswith("Its attention is in torch's own TransformerEncoderLayer, which runs as one step")
+
+
+def test_a_function_of_torch_that_says_nothing_of_its_call_is_not_known_how_to_call():
+    found = doctor(nn.functional.scaled_dot_product_attention)
+    assert (found.verdict, found.reason[:44]) == ("not examined", "It is not known how to build or call it (Typ")

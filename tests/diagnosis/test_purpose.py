@@ -63,6 +63,11 @@ OTHERS = {
         f'{MASK}s = s.masked_fill(mask == 0, float("-inf"))\ny = F.normalize(s, dim=-1) @ v\n', "F.normalize",
         "softmax-missing", "y = s.softmax(dim=-1) @ v", "The weights come from normalize and not from a softmax",
     ),
+    "another norm, beside which a finite number stands for masked scores": (
+        f"# mask: (batch, 1, 1, keys), 1 where a key may be attended to\n{MASK}s = s.masked_fill(mask == 0, -1e9)\n"
+        "y = F.normalize(s, dim=-1) @ v\n", "F.normalize",
+        "softmax-missing", "y = s.softmax(dim=-1) @ v", "The weights come from normalize and not from a softmax",
+    ),
     "dropout of the scores": (
         f"{SCORES}s = self.drop(s)\nw = s.softmax(-1)\ny = w @ v\n", "self.drop(s)", "dropout-before-softmax",
         "w = self.drop(s.softmax(-1))", "before the softmax",

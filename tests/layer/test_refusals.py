@@ -163,6 +163,8 @@ CALLS: dict[str, tuple[dict[str, Any], type[AttentionError], str]] = {
     "three": ({"positions": (1, 2, 3)}, ArgumentError, "a pair .of queries, of keys., but 3 came in a tuple"),
     "unbatched": ({"query": torch.zeros(L, E), "key": "no"}, ArgumentError, "key must be a tensor .*, but str came"),
     "words": ({"position_ids": 1}, ArgumentError, "takes no position_ids=: give positions="),
+    "dropout": ({"dropout_p": 0.1}, ArgumentError, "takes no dropout_p=: give dropout= to MultiHeadAttention, which"),
+    "scale": ({"scale": 2.0}, ArgumentError, r"takes no scale=: give score=hw.DotProduct\(scale=...\) to Multi"),
 }
 
 

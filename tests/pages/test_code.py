@@ -111,6 +111,11 @@ def test_it_is_shown_and_written_as_a_look_at_a_text_is(named, tmp_path):
     }
 
 
+def test_a_partial_that_cannot_run_is_told_by_the_name_of_its_class(named):
+    with pytest.raises(InputError, match=r"^functools\.partial\(Attention, \.\.\.\) names hedas, .* among dim, heads"):
+        hw.look(functools.partial(functools.partial(named[0], heads=3), hedas=4))
+
+
 @pytest.mark.needs("matplotlib")
 def test_a_figure_is_drawn(named):
     assert hw.look(named[0]).save("heads.svg").read_text(encoding="utf-8").startswith("<?xml")
@@ -128,7 +133,7 @@ def test_a_figure_is_drawn(named):
         ("code", {"layer": 1}, "since Attention has 1, but 1 came"),
         ("built", {"head": 3}, "must be from 0 to 2, since layer 0 has 3, but 3 came"),
         ("code", {"call": {"y": ["B"]}}, "^call= names y, which is no parameter: choose among x"),
-        ("broken", {}, r"built and called by functools\.partial and call=\.$"),
+        ("broken", {}, r"built and called by functools\.partial\(broken, \.\.\.\) and call=\.$"),
         ("meta", {}, "Attention must hold numbers to be run, but its parameters are on the meta device"),
         ("linear", {}, r"no call of attention was seen: run hw\.doctor\(Linear\)"),
         (3, {}, "must be a text, code, a watch's maps, maps by their names, or a map; got int"),

@@ -148,12 +148,17 @@ def _show_text(
 
 def _show_code(target: str, request: Mapping[str, object], place: Place | None, lang: str, *, as_json: bool) -> None:
     """Run what a person wrote, print its heads, and write the page where one is asked for."""
+    from headwise.recording.targets import check_name, parse, read
+
+    # what is known without torch is refused before it is imported
+    named = parse(target)
+    check_name(named, read(named))
+    if place is not None:
+        check_output(place.file, force=place.force)
     with told(lang) as tell:
         from headwise.pages.code import look_at_code, show_code
         from headwise.pages.files import write_code
 
-        if place is not None:
-            check_output(place.file, force=place.force)
         tell("step.tracing", {"target": target})
         seen = look_at_code(target, **request)  # type: ignore[arg-type]  # by their names
         if place is not None:

@@ -17,12 +17,13 @@ from headwise.diagnosis.responses import (
     centred,
     centred_both,
     is_close,
-    is_even,
     is_normalised,
     least_of,
     logs_of,
+    moves_evenly,
     slopes_of,
     softmax_of,
+    sums_to_one,
     visible_in,
 )  # fmt: skip
 
@@ -76,12 +77,17 @@ def _is_judged(seen: Observation, slopes: Tensor) -> bool:
     scale, scores = seen.scale, seen.attention.scores
     if scale is None or scores is None:
         return False
-    own = [each for each in seen.attention.path if each.at > scores.at]
-    made = [*own, *made_from(seen.run, own)]
-    if scale.normed or any(isinstance(tensor, nn.Parameter) for each in made for tensor in each.tensors):
+    if scale.normed or _is_learned_after(seen, scores.at):
         return True
     wanted = scale.total / math.prod(_before(seen))
     return not scale.bent and is_close(seen, slopes, torch.full_like(slopes, wanted))
+
+
+def _is_learned_after(seen: Observation, at: int) -> bool:
+    """Whether parameters take part in what is done on the way to the weights after an operation."""
+    own = [each for each in seen.attention.path if each.at > at]
+    made = [*own, *made_from(seen.run, own)]
+    return any(isinstance(tensor, nn.Parameter) for each in made for tensor in each.tensors)
 
 
 def is_sharpened(seen: Observation) -> bool:
@@ -184,7 +190,7 @@ def is_shared_among_queries(seen: Observation) -> bool:
     if made is None or made.kind != "pair" or value is None:
         return False
     is_among = any(
-        is_constant(made.arrays[seen.attention.keys], axis) and _sums_to_one(value, axis) for axis in range(value.ndim)
+        is_constant(made.arrays[seen.attention.keys], axis) and sums_to_one(value, axis) for axis in range(value.ndim)
     )
     low, _, high = logs_of(seen)
     scores = centred_both(seen.scores, visible)
@@ -195,15 +201,15 @@ def is_shared_among_queries(seen: Observation) -> bool:
     return is_among and bool((slopes > 0).all()) and is_near
 
 
-def _sums_to_one(value: Tensor, axis: int) -> bool:
-    sums = value.detach().double().sum(dim=axis)
-    known = sums[~sums.isnan()]
-    return known.numel() > 0 and bool(((known - 1).abs() < 1e-4).all())
-
-
 def is_mixed(seen: Observation) -> bool:
     """Whether weights are sums of softmaxes over keys, of logits that follow the scores evenly."""
-    return not _is_one_softmax(seen) and _follow_evenly(seen)
+    if _is_one_softmax(seen) or not _follow_evenly(seen):
+        return False
+    softmaxes = softmaxes_of(seen.attention)
+    if len(softmaxes) > 1 or is_normalised(seen) or _is_learned_after(seen, softmaxes[0].at):
+        return True
+    # other keys may have the rest; but one softmax times a number that nothing learns is no mixture
+    return bool(torch.isin(seen.plain, seen.softmaxes[0][SHARES.index(1.0)]).all())
 
 
 def _follow_evenly(seen: Observation) -> bool:
@@ -211,21 +217,21 @@ def _follow_evenly(seen: Observation) -> bool:
     softmaxes = softmaxes_of(seen.attention)
     if not softmaxes or not is_close(seen, seen.doubled, 2 * seen.plain) or not is_close(seen, seen.fixed, seen.plain):
         return False
-    if len(seen.softmaxes) != len(softmaxes):
+    if not len(seen.softmaxes) == len(seen.shifted) == len(softmaxes):
         return False
-    for entry, values in zip(softmaxes, seen.softmaxes, strict=True):
+    for entry, values, shifted in zip(softmaxes, seen.softmaxes, seen.shifted, strict=True):
         marks = entry.made[0]
         axis = key_axis(marks, seen.attention) if marks is not None and marks.kind == "pair" else None
-        if axis is None or any(not each.numel() for each in values):
+        if axis is None or any(not each.numel() for each in (*values, *shifted)):
             return False
         low, plain, high = (each.movedim(axis, -1) for each in values)
-        visible = (low > least_of(seen)) & (plain > least_of(seen)) & (high > least_of(seen))
-        logs = (low.clamp(min=LEAST).log(), plain.clamp(min=LEAST).log(), high.clamp(min=LEAST).log())
         sums = plain.sum(dim=-1)
-        if not is_close(seen, sums, torch.ones_like(sums)) or not is_even(seen, logs, visible):
+        # nothing of it follows the scores where low and high are alike
+        if not is_close(seen, sums, torch.ones_like(sums)) or is_close(seen, low, high):
             return False
-        if is_close(seen, low, high):
-            # nothing of it follows the scores
+        # what bends at 0, as a ReLU of scores, moves evenly where they are multiplied, and not where they are added to
+        below, above = (each.movedim(axis, -1) for each in shifted)
+        if not moves_evenly(seen, low, plain, high) or not moves_evenly(seen, below, plain, above):
             return False
     return True
 

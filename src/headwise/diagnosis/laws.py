@@ -15,7 +15,7 @@ from headwise.diagnosis.checks.dropping import dropping_suspects
 from headwise.diagnosis.checks.edges import edge_suspects, half_suspects
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
 from headwise.diagnosis.checks.keeping import changed_arguments, left_over
-from headwise.diagnosis.checks.leaking import sample_leaks
+from headwise.diagnosis.checks.leaking import sample_leaks, tells_samples
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
@@ -72,8 +72,9 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if exam.plan.mask and not out:
         out += held.all("gradients", _training, exam.plan, exam, rerun)
         out += held.all("dropout", dropping_suspects, exam.plan, rerun)
-    exam.examined["samples"] = Missed("doctor.missed.faults_first") if out else True
+    exam.examined["samples"] = Missed("doctor.missed.faults_first")
     if not out:
+        exam.examined["samples"] = tells_samples(done) or Missed("doctor.missed.samples_unknown")
         out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
         out += held.all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -32,7 +32,8 @@ class Observation:
     and weights: with the scores multiplied by each of `SHARES`; all (problems, queries, keys). heads: the number of the
     head of each row, (problems, queries, 1). softmaxes: what each softmax gave, for each of `SHARES`. doubled: the
     weights where each softmax gives twice as much; fixed: where scores are larger, and each softmax gives what it gave.
-    other: scores and weights for other inputs. scale: None: not known.
+    other: scores and weights for other inputs. scale: None: not known. rerun, products: what repeats the run, and what
+    makes its scores.
     """
 
     run: Run
@@ -45,6 +46,24 @@ class Observation:
     fixed: Tensor
     other: tuple[Tensor, Tensor] | None
     scale: Scale | None
+    rerun: Callable[..., Run]
+    products: tuple[Seen, ...]
+
+    @cached_property
+    def shifted(self) -> tuple[tuple[Tensor, ...], ...]:
+        """What each softmax gives where numbers are taken from the scores, and where they are added to them; empty:
+        such a run fails.
+        """
+        runs = [self.rerun(changed(self.run, _plus(self.products, sign))) for sign in (-1.0, 1.0)]
+        if any(each.record.failure is not None for each in runs):
+            return ()
+        found = [attentions(each) for each in runs]
+        at = next(n for n, each in enumerate(attentions(self.run)) if each.context.at == self.attention.context.at)
+        if any(at >= len(each) for each in found):
+            return ()
+        return tuple(
+            zip(*[[_made(one) for one in softmaxes_of(plain_scores(each[at]))] for each in found], strict=False)
+        )
 
     @property
     def plain(self) -> Tensor:
@@ -75,7 +94,9 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     scale = next((each for each in measured if each.attention.context.at == attention.context.at), None)
     every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, fixed, seeded)]
     others = [each[at] for each in every if len(each) == len(every[SHARES.index(1.0)])]
-    return _observed(run, attention, entry, others, scale) if len(others) == len(every) else None
+    if len(others) < len(every):
+        return None
+    return _observed(run, attention, entry, others, scale, rerun, tuple(products))
 
 
 Changes = list[tuple[Seen, Callable[[Any], Any]]]
@@ -113,6 +134,16 @@ def _times(entries: Sequence[Seen], share: float) -> Changes:
     return [(each, lambda made: made * share) for each in entries]
 
 
+def _plus(entries: Sequence[Seen], sign: float) -> Changes:
+    """Each gives, beside what it gives, numbers that are as large and follow no order of its own."""
+
+    def moved(made: Tensor) -> Tensor:
+        wave = (torch.arange(made.numel(), dtype=made.dtype) ** 2).cos().reshape(made.shape)
+        return made + sign * made.detach().abs().nan_to_num(posinf=0.0).max() * wave
+
+    return [(each, moved) for each in entries]
+
+
 def _kept(entries: Sequence[Seen]) -> Changes:
     """Each gives what it gave before, whatever it takes."""
     values = [(each, each.operation.outputs[0].value) for each in entries]
@@ -124,8 +155,9 @@ def _instead(value: Tensor, made: Tensor) -> Tensor:
 
 
 def _observed(
-    run: Run, attention: Attention, entry: Seen, others: list[Attention], scale: Scale | None
-) -> Observation | None:
+    run: Run, attention: Attention, entry: Seen, others: list[Attention], scale: Scale | None,
+    rerun: Callable[..., Run], products: tuple[Seen, ...],
+) -> Observation | None:  # fmt: skip
     scores, heads = _beside(attention, entry) or (None, None)
     held = [each.detach().double() for one in others if (each := weights_of(one)) is not None and scores is not None
             and each.shape == scores.shape]  # fmt: skip
@@ -138,7 +170,7 @@ def _observed(
     return Observation(
         run, attention, scores, heads, tuple(held[: len(SHARES)]),
         tuple(zip(*steps, strict=False)), held[len(SHARES)], held[len(SHARES) + 1],
-        None if laid is None else (laid[0], held[-1]), scale,
+        None if laid is None else (laid[0], held[-1]), scale, rerun, products,
     )  # fmt: skip
 
 

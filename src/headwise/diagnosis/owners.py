@@ -16,10 +16,12 @@ from headwise.diagnosis.following.anatomy import Attention, attentions
 from headwise.diagnosis.following.members import module_at
 from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.following.shadow import LAYERS
+from headwise.recording.composites import LAYERS as COMPOSITES
 from headwise.recording.libraries import is_library
 
-__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners"]
+__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners", "steps_of_torch"]
 
+STEPS = frozenset(each.__name__ for each in COMPOSITES)
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -134,3 +136,8 @@ def own_files(target: Any, files: Iterable[str]) -> tuple[str, ...]:
 def holds_layers(run: Run) -> bool:
     """Whether a layer of torch's own makes the attention of a run in one step."""
     return any(each.last in LAYERS for each in run.seen)
+
+
+def steps_of_torch(run: Run) -> list[str]:
+    """The classes of torch's own that hold attention and ran as one step."""
+    return list(dict.fromkeys(each.last for each in run.seen if each.last in STEPS))

@@ -10,8 +10,8 @@ from torch import Tensor
 from headwise.diagnosis.observation import SHARES, Observation
 
 __all__ = [
-    "LEAST", "Slopes", "centred", "centred_both", "is_close", "is_even", "is_normalised", "least_of", "logs_of",
-    "slopes_of", "softmax_of", "visible_in",
+    "LEAST", "Slopes", "centred", "centred_both", "is_close", "is_normalised", "least_of", "logs_of", "moves_evenly",
+    "slopes_of", "softmax_of", "sums_to_one", "visible_in",
 ]  # fmt: skip
 
 # relative to the largest entry: as exact as the least exact type on the way from scores to weights
@@ -89,7 +89,7 @@ def logs_of(seen: Observation) -> tuple[Tensor, ...]:
     return tuple(each.clamp(min=least_of(seen)).log() for each in seen.weights)
 
 
-def is_even(seen: Observation, steps: tuple[Tensor, ...], visible: Tensor) -> bool:
+def _is_even(seen: Observation, steps: tuple[Tensor, ...], visible: Tensor) -> bool:
     """Whether steps of the scores move numbers evenly, up to one number for each row."""
     low, plain, high = steps
     bend = centred(high - 2 * plain + low, visible)
@@ -104,7 +104,7 @@ def softmax_of(seen: Observation) -> Slopes | None:
     if not bool(visible.any()) or any(bool((each < 0).any()) for each in seen.weights):
         return None
     logs = logs_of(seen)
-    if not is_even(seen, logs, visible):
+    if not _is_even(seen, logs, visible):
         return None
     step = (logs[-1] - logs[0]) / (SHARES[-1] - SHARES[0])
     slopes = slopes_of(centred(step, visible), centred(seen.scores, visible), seen.heads)
@@ -134,3 +134,16 @@ def centred_both(x: Tensor, visible: Tensor) -> Tensor:
     for _ in range(ROUNDS):
         x = centred(centred(x, visible), visible, -2)
     return x
+
+
+def moves_evenly(seen: Observation, *steps: Tensor) -> bool:
+    """Whether the logarithms of three weights in a row are as far from each other, up to one number for each row."""
+    visible = torch.stack([each > least_of(seen) for each in steps]).all(dim=0)
+    low, plain, high = (each.clamp(min=LEAST).log() for each in steps)
+    return _is_even(seen, (low, plain, high), visible)
+
+
+def sums_to_one(value: Tensor, axis: int) -> bool:
+    sums = value.detach().double().sum(dim=axis)
+    known = sums[~sums.isnan()]
+    return known.numel() > 0 and bool(((known - 1).abs() < 1e-4).all())

@@ -9,7 +9,7 @@ from headwise.diagnosis.comparison import uncompared
 from headwise.diagnosis.diagnosis import Finding
 from headwise.diagnosis.evidence import is_call_guessed
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.owners import is_of_torch
+from headwise.diagnosis.owners import is_of_torch, steps_of_torch
 from headwise.diagnosis.plans.saying import as_json
 from headwise.diagnosis.tried import Missed
 from headwise.wording import say
@@ -29,7 +29,7 @@ def verdict_of(
         return "faulty", ""
     known = [exam for exam in exams if exam.is_understood]
     if not known:
-        return "not examined", say(f"doctor.{'of_torch' if is_of_torch(target) else 'no_attention'}", lang=lang)
+        return "not examined", _unfollowed(target, exams, lang)
     crossed = next((each for exam in exams if isinstance(each := exam.examined.get("cross"), Missed)), None)
     if crossed is not None:
         return "not examined", say("doctor.fails_apart", lang=lang, **crossed.values)
@@ -41,6 +41,14 @@ def verdict_of(
     if missed is not None:
         return "not examined", say("doctor.not_compared", lang=lang, why=say(missed.reason, lang=lang, **missed.values))
     return "sound", ""
+
+
+def _unfollowed(target: Any, exams: Sequence[Examination], lang: str) -> str:
+    """Why no attention was followed: torch's own code makes it in one step, or there is none that is known."""
+    if is_of_torch(target):
+        return say("doctor.of_torch", lang=lang)
+    names = dict.fromkeys(name for exam in exams for name in steps_of_torch(exam.run(plan=exam.free)))
+    return say("doctor.in_torch", lang=lang, names=", ".join(names)) if names else say("doctor.no_attention", lang=lang)
 
 
 def _unplaced(exam: Examination, call: Mapping[str, Any] | None, lang: str) -> str:

@@ -37,6 +37,10 @@ CALLING = {
     "position_ids": "give positions=",
     "past_key_values": "give cache=attn.cache()",
     "use_cache": "give cache=attn.cache()",
+    **dict.fromkeys(("dropout", "dropout_p"), "give dropout= to MultiHeadAttention, which drops in training only"),
+    **dict.fromkeys(("scale", "softmax_scale"), "give score=hw.DotProduct(scale=...) to MultiHeadAttention"),
+    "softcap": "give score=hw.DotProduct(softcap=...) to MultiHeadAttention",
+    "enable_gqa": "give num_kv_heads= to MultiHeadAttention",
 }
 BUILT_BY_NAME = (
     "MultiHeadAttention takes embed_dim and num_heads by their place and the rest by name, but more came: give "

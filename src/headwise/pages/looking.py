@@ -192,10 +192,10 @@ def _in_python(error: InputError, code: Callable[..., Any], lang: str) -> str:
     from headwise.tracing.traced import at_hand
 
     text = error.said(lang) if isinstance(error, Refusal) else str(error)
-    name = getattr(code, "__name__", type(code).__name__)
+    name = at_hand(code).title
     said = {
-        f"headwise doctor {at_hand(code).title}": f"hw.doctor({name})",
-        "--init": "functools.partial",
+        f"headwise doctor {name}": f"hw.doctor({name})",
+        "--init": f"functools.partial({name}, ...)",
         "--call": "call=",
     }
     for command, words in said.items():

@@ -15,7 +15,7 @@ from headwise.diagnosis.following.running import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording.calls import call_role
 
-__all__ = ["is_leaking", "sample_leaks"]
+__all__ = ["is_leaking", "sample_leaks", "tells_samples"]
 
 # what may be said once for all samples, however it was handed over
 SHARED = frozenset({"encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions", "bias", "pairs"})
@@ -38,20 +38,31 @@ def is_leaking(done: Run, rerun: Callable[..., Run]) -> bool:
     return _leak(done, rerun) is not None
 
 
-def _leak(done: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
-    """The first or the last sample, where its output changes with the others, and the run in which it does."""
+def tells_samples(done: Run) -> bool:
+    """Whether it is known which sample the entries of a run's inputs and of its output belong to."""
+    return bool(_samples(done)[0])
+
+
+def _samples(done: Run) -> tuple[dict[str, Tensor], Tensor]:
+    """The number of the sample of each entry of the inputs, by their names, and of the output; none where not known."""
     known = _known(done)
     samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
     if done.output is None or done.output.ndim == 0 or len(samples) < len(known):
-        return None
+        return {}, torch.empty(0)
     own = _result(done, done.output_marks, sample_of)
     if own is None:
-        return None
+        return {}, torch.empty(0)
     # what has no axis of samples, or not as many of them, is every sample's, as places said for all of them
     last = int(own.max())
-    samples = {name: each for name, each in samples.items() if int(each.max()) == last > 0}
-    if not samples:
+    return {name: each for name, each in samples.items() if int(each.max()) == last > 0}, own
+
+
+def _leak(done: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
+    """The first or the last sample, where its output changes with the others, and the run in which it does."""
+    samples, own = _samples(done)
+    if done.output is None or not samples:
         return None
+    last = int(own.max())
     # where tokens took the place of samples and see only those before them, it is the last that sees the others
     for sample in (0, last):
         then = _disturbed(rerun, {name: each != sample for name, each in samples.items()})
@@ -63,10 +74,17 @@ def _leak(done: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
 
 
 def _known(done: Run) -> dict[str, Marks]:
+    """The marks of the arguments that hold tokens: their features, or their numbers in a vocabulary."""
     return {
         name: marks for name, marks in done.known.items()
-        if done.named[name].is_floating_point() and call_role(name) not in SHARED
+        if call_role(name) not in SHARED and (done.named[name].is_floating_point() or _are_ids(done, name))
     }  # fmt: skip
+
+
+def _are_ids(done: Run, name: str) -> bool:
+    said = done.plan.call.get(name)
+    # one number in all can be changed to no other
+    return isinstance(said, Mapping) and "_ids" in said and bool(done.named[name].max() > 0)
 
 
 def _numbers(marks: Marks, number: Callable[[Tensor], Tensor]) -> Tensor | None:
@@ -80,11 +98,16 @@ def _result(done: Run, marks: Marks | None, number: Callable[[Tensor], Tensor]) 
         found = _numbers(marks, number)
         if found is not None:
             return found
-    queries = next(iter(_known(done).values()), None)
-    if queries is None or done.output is None or queries.shape[:-1] != tuple(done.output.shape[:-1]):
+    name, queries = next(iter(_known(done).items()), ("", None))
+    if queries is None or done.output is None:
+        return None
+    has_features = done.named[name].is_floating_point()
+    if (queries.shape[:-1] if has_features else queries.shape) != tuple(done.output.shape[:-1]):
         return None
     found = _numbers(queries, number)
-    return None if found is None else found[..., :1].expand(done.output.shape)
+    if found is None:
+        return None
+    return (found[..., :1] if has_features else found[..., None]).expand(done.output.shape)
 
 
 def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:
@@ -100,7 +123,12 @@ def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:
 
 
 def _other_numbers(value: Tensor) -> Tensor:
-    """Numbers that a norm of features tells from those of `value`: it takes the same shift and factor of all away."""
+    """Numbers that a norm of features tells from those of `value`: it takes the same shift and factor of all away.
+
+    Of whole numbers others that came as well, since a vocabulary ends somewhere.
+    """
+    if not value.is_floating_point():
+        return (value + 1) % (value.max() + 1)
     wave = torch.arange(value.numel(), dtype=value.dtype).cos().reshape(value.shape)
     return value * 1.3 + wave + 0.7
 

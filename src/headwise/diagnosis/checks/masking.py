@@ -58,7 +58,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
             kind = "mask-ignored"
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
-        if kind == "mask-nan" and (other := other_normalisation(a, reached)) is not None:
+        # where a softmax would give hidden keys nothing, what stands in its place is to blame, and not the mask
+        is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
+        if (kind == "mask-nan" or (kind and is_below)) and (other := other_normalisation(a, reached)) is not None:
             return [other]
         if kind == "mask-ignored" and waits_for_another(masked):
             continue

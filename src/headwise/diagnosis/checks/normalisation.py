@@ -32,13 +32,16 @@ def normalisation_suspects(run: Run) -> list[Suspect]:
 
 
 def other_normalisation(attention: Attention, reached: set[int]) -> Suspect | None:
-    """That weights are normalised by what makes NaN of masked scores, where a softmax would make 0; None: they are not.
+    """That weights are normalised by what makes NaN, or numbers below 0, of masked scores, where a softmax would make
+    0; None: they are not.
 
     reached: the numbers of the tensors that the mask led to.
     """
     if attention.softmax is not None or attention.fused:
         return None
-    maker = next((each for each in attention.path if _makes_nan(each)), None)
+    masked = max((each.at for each in attention.path if uses(each, reached)), default=attention.context.at)
+    later = [each for each in attention.path if each.at > masked and each.last in OTHERS | DIVISIONS]
+    maker = next((each for each in attention.path if _makes_nan(each)), None) or next(reversed(later), None)
     if maker is None or uses(maker, reached) or maker.last not in OTHERS | DIVISIONS:
         return None
     marks = maker.made[0] if maker.made else None

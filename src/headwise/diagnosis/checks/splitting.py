@@ -115,7 +115,7 @@ def _is_merged(run: Run, attention: Attention) -> bool:
         heads > 1
         and known["q"].t.shape[0] == batch * heads
         and run.output is not None
-        and run.output.shape[-1] == known["v"].t.shape[2] * heads
+        and run.output.shape[-1:] == (known["v"].t.shape[2] * heads,)
     )
 
 

@@ -41,7 +41,7 @@ def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[s
     except (TypeError, ValueError, OSError):
         return
     shapes = {name: shape for name, shape in exam.plan.call.items() if isinstance(shape, list)}
-    packed = {name: each for name, each in shapes.items() if _is_packed(each)}
+    packed = {name: each for name, each in exam.plan.call.items() if _is_packed(each)}
     yield from _batch_second(packed, reading)
     # what may be left out, as a memory of earlier tokens, may have made keys of which no mask is known
     asked = {each.name for each in parameters(callee(target)) if each.default is each.empty}
@@ -52,18 +52,28 @@ def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[s
         yield {"_layout": HEADS_LAST, **{n: [each[0], each[2], each[1], each[3]] for n, each in split.items()}}
 
 
-def _is_packed(shape: Sequence[Any]) -> bool:
+def _is_packed(value: Any) -> bool:
+    """Whether an argument is features of tokens, or their numbers in a vocabulary, with the batch first."""
+    shape = value if isinstance(value, list) else [*value["_ids"], ""] if _are_ids(value) else []
     return len(shape) == len(TURNED) and shape[0] == "B" and shape[1] in LENGTHS
 
 
-def _batch_second(shapes: Mapping[str, Sequence[Any]], reading: Reading) -> Iterator[dict[str, Any]]:
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("_ids"), list)
+
+
+def _turned(value: Any, length: str) -> Any:
+    return {**value, "_ids": [length, "B"]} if _are_ids(value) else [length, "B", value[2]]
+
+
+def _batch_second(shapes: Mapping[str, Any], reading: Reading) -> Iterator[dict[str, Any]]:
     if not shapes or any(reading.is_batch_first(name) for name in shapes) or reading.says_batch_first:
         return
     for keys in ("S", "L"):
         lengths = {name: keys if call_role(name) in KEYS else "L" for name in shapes}
         if keys == "S" and keys not in lengths.values():
             continue
-        yield {"_layout": TURNED, **{name: [lengths[name], "B", shape[2]] for name, shape in shapes.items()}}
+        yield {"_layout": TURNED, **{name: _turned(value, lengths[name]) for name, value in shapes.items()}}
 
 
 def is_better(other: Sequence[Examination], exams: Sequence[Examination]) -> bool:

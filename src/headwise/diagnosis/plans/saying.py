@@ -9,7 +9,7 @@ from inspect import Parameter
 from typing import Any
 
 from headwise.diagnosis.tried import Missed
-from headwise.recording.calls import Plan, call_role, callee, checked_call, checked_init, init_role, parameters
+from headwise.recording.calls import Plan, call_role, callee, checked_call, checked_init, init_role, parameters, whole
 from headwise.wording import Refusal, say
 
 __all__ = ["check_said", "as_json", "in_python", "no_mask", "unbuilt"]
@@ -22,6 +22,7 @@ INPUTS = ("", "query", "key", "value")
 
 def check_said(target: Any, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None) -> None:
     """Refuse what a person says of a target that it cannot take, as a name that is no parameter of it."""
+    target, init = whole(target, init)
     if isinstance(target, type) and not callable(getattr(target, "forward", None)):
         # it may be called in another way, which is for the search to find
         return

@@ -18,6 +18,11 @@ __all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first"]
 BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
 AXIS = r"[\w*+/ ]+"
 FIRST = re.compile(rf"[(\[<]\s*{BATCH}\s*[,x×]\s*{AXIS}[,x×]", re.IGNORECASE)
+# numbers of tokens have no axis of features; what a mask is shaped like says nothing of them
+LENGTH = r"(?:seq\w*|sentence\w*|len\w*|time\w*|tokens?|src_?len|tgt_?len|max_?len|[lts])"
+FIRST_OF_TWO = re.compile(
+    rf"^(?!.*(?:mask|pad|len(?:gth)?s)\b).*[(\[<]\s*{BATCH}\s*[,x×]\s*{LENGTH}\s*[\])>]", re.IGNORECASE | re.MULTILINE
+)
 SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
 DOCUMENT = ('"""', "'''", 'r"""')
 
@@ -106,7 +111,8 @@ def _shape_of(node: ast.AST) -> str:
 def says_batch_first(target: Any) -> bool:
     """Whether the words of a class say shapes with the batch first, and none with it second."""
     kind = target if isinstance(target, type) else type(target)
-    words = [kind.__doc__ or ""]
+    # that of a builtin type may be a descriptor
+    words = [kind.__doc__ if isinstance(kind.__doc__, str) else ""]
     for function in vars(kind).values():
         if inspect.isfunction(function):
             with contextlib.suppress(OSError, tokenize.TokenError, SyntaxError):
@@ -117,4 +123,5 @@ def says_batch_first(target: Any) -> bool:
                     if each.type == tokenize.COMMENT or each.string.startswith(DOCUMENT)
                 ]  # fmt: skip
     said = "\n".join(words)
-    return FIRST.search(said) is not None and SECOND.search(said) is None
+    is_first = FIRST.search(said) is not None or FIRST_OF_TWO.search(said) is not None
+    return is_first and SECOND.search(said) is None
