@@ -55,14 +55,31 @@ def attention(
     >>> hw.distributed.attention(x, x, x, spread=here, mask=hw.causal()).shape
     torch.Size([2, 4, 6, 8])
     """
-    q, k, v = cast_by_autocast(q, k, v)
     rules: Rules = {
         "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink, "dropout": dropout,
         "generator": generator,
     }  # fmt: skip
+    return attention_of_heads(q, k, v, spread, way, **rules)
+
+
+def attention_of_heads(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spread: Spread,
+    way: str,
+    first_head: int = 0,
+    seed: Tensor | None = None,
+    **rules: Unpack[Rules],
+) -> Tensor:
+    """`attention` of some heads of a layer, from first_head on, where others are computed by other ranks.
+
+    seed: of dropout, which those ranks have too; None: drawn here.
+    """
+    q, k, v = cast_by_autocast(q, k, v)
     call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))
     with suspended(), torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
-        call = seeded(call, spread)
+        call = seeded(call, spread, first_head, seed)
         if spread.ranks == 1:
             check_name(way)
             return attend(call, drops_at(call, spread.tokens, spread.tokens))

@@ -12,12 +12,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.func import functional_call
 
+from headwise.distributed.dropout import shared_seed
 from headwise.distributed.reduced import first_only, shared, summed
 from headwise.errors import ArgumentError, ShapeError
 from headwise.layer.share import Share
 from headwise.layer.widths import Widths
 from headwise.masks import Mask
 from headwise.masks.some_heads import some_heads
+from headwise.ops.drops import drawn_seed
 from headwise.positions import AlibiBias
 
 __all__ = ["HeadShare", "head_share"]
@@ -52,6 +54,10 @@ class HeadShare(Share):
     whole: int
     mesh: DeviceMesh
     parts: dict[str, Part]
+
+    @property
+    def first_head(self) -> int:
+        return self.first
 
     def enter(self, t: Tensor) -> Tensor:
         if isinstance(t, DTensor):
@@ -107,6 +113,9 @@ class HeadShare(Share):
         # ranks are seeded alike as a rule, and must not drop the same pairs of different heads
         seed = int(torch.randint(0, 2**31, (), device="cpu"))
         return torch.Generator(device).manual_seed(seed * self.mesh.size() + self.mesh.get_local_rank())
+
+    def seed(self, device: torch.device) -> Tensor:
+        return shared_seed(drawn_seed(None, device), self.mesh.get_group(), "dropout of a layer whose heads are split")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HeadShare:
         return self

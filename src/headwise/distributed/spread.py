@@ -102,11 +102,24 @@ class Spread:
         """Which tokens each rank needs of each other under a mask of the whole sequence; None: under no mask."""
         return needs(mask, self.layout, batch=batch, heads=heads)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, way: str = "auto", **rules: Any) -> Tensor:
-        """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread."""
-        from headwise.distributed.attention import attention
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        way: str = "auto",
+        first_head: int = 0,
+        seed: Tensor | None = None,
+        **rules: Any,
+    ) -> Tensor:
+        """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread.
 
-        out: Tensor = attention(q, k, v, spread=self, way=way, **rules)
+        first_head and seed: for heads that are split over other ranks, as `ops.active_spread.SpreadSequence` has it.
+        """
+        from headwise.distributed.attention import attention_of_heads
+
+        out: Tensor = attention_of_heads(q, k, v, self, way, first_head, seed, **rules)
         return out
 
     def __enter__(self) -> Spread:

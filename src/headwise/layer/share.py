@@ -22,6 +22,11 @@ class Share:
     Hq: int
     Hk: int
 
+    @property
+    def first_head(self) -> int:
+        """Which of the layer's query heads the first one computed here is."""
+        return 0
+
     def enter(self, t: Tensor) -> Tensor:
         """An input of the layer, (B, L, E), as the heads computed here read it."""
         return t
@@ -49,4 +54,8 @@ class Share:
 
     def generator(self, device: torch.device) -> torch.Generator | None:
         """Where dropout of the heads computed here draws from; None: torch's global generator."""
+        return None
+
+    def seed(self, device: torch.device) -> Tensor | None:
+        """The seed of a spread call's dropout, the same wherever heads of the layer are computed; None: its own."""
         return None

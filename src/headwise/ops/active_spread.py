@@ -32,11 +32,14 @@ class SpreadSequence(Protocol):
     def positions(self) -> Tensor:
         """Where this rank's tokens sit in the whole sequence, int64 (L of this rank,)."""
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, *, first_head: int = 0, seed: Tensor | None = None, **rules: Any
+    ) -> Tensor:
         """Attention of this rank's queries to the keys of all ranks, (B, Hq, L of this rank, Dv).
 
         q, k and v are this rank's, (B, H, L of this rank, D). rules: as `hw.attention` takes them; mask and attn_bias
-        are those of the whole sequence, (length, length).
+        are those of the whole sequence, (length, length). first_head: which of all heads the first of q is, where
+        others are computed elsewhere; seed: of dropout, which these have too, None: drawn from the generator.
         """
 
 
