@@ -9,12 +9,18 @@ from contextvars import ContextVar, Token
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.masks import Mask
 
 __all__ = ["SpreadSequence", "activate", "active_spread", "check_not_spread", "deactivate", "suspended"]
+
+
+# what torch's functional.scaled_dot_product_attention is while nothing has replaced it, and who replaces it
+SDPA = torch._C._nn.scaled_dot_product_attention
+CONTEXT_PARALLEL = "torch.distributed.tensor.experimental._context_parallel"
 
 
 class SpreadSequence(Protocol):
@@ -74,13 +80,27 @@ def active_spread() -> SpreadSequence | None:
 
 
 def check_not_spread(function: str) -> None:
-    """Raise inside of `with spread:`, where a function of local tokens would leave out those of other ranks."""
+    """Raise inside of `with spread:`, where a function of local tokens would leave out those of other ranks.
+
+    And inside of torch's `context_parallel`, which puts a function of its own in the place of SDPA: what calls another
+    kernel (softcap, sinks, masks) or rotates by position would be that of local tokens.
+    """
+    if F.scaled_dot_product_attention is not SDPA and _is_context_parallel(F.scaled_dot_product_attention):
+        raise ArgumentError(
+            f"{function} inside of torch's context_parallel would take this rank's tokens for the whole sequence: "
+            "leave that `with`, and give the layer spread=hw.distributed.spread(length, mesh, mask=mask)"
+        )
     spread = active_spread()
     if spread is not None:
         raise ArgumentError(
             f"{function} inside of `with spread:` would attend to this rank's {len(spread.positions)} tokens alone, of "
             f"{spread.length}: call hw.MultiHeadAttention or hw.distributed.attention, or leave the `with` first"
         )
+
+
+def _is_context_parallel(function: object) -> bool:
+    """Whether torch's context_parallel has made this function; the module says so, since its names are private."""
+    return str(getattr(function, "__module__", "")).startswith(CONTEXT_PARALLEL)
 
 
 def activate(spread: SpreadSequence) -> Token[SpreadSequence | None]:
