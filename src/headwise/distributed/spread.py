@@ -84,18 +84,21 @@ class Spread:
             )
         return t.index_select(dim, self.tokens.to(t.device))
 
-    def whole(self, t: Tensor, dim: int = 1) -> Tensor:
+    def whole(self, t: Tensor, dim: int = 1, *, loss: str = "same") -> Tensor:
         """The whole sequence along `dim`, on every rank, from the part t of each.
 
-        Every rank must call it. The gradient of a part is that of the whole at its tokens: every rank is taken to
-        compute the same loss from the whole.
+        Every rank must call it. loss: what follows. "same": every rank computes the same loss from the whole, whose
+        gradient at its tokens is then that of a part. "parts": each rank computes a part of one loss, as where its
+        own queries attend to the whole as keys, and the gradients of all ranks are summed.
         """
+        if loss not in ("same", "parts"):
+            raise ArgumentError(f'loss must be "same" or "parts", but {loss!r} came: say what ranks compute of it')
         if t.shape[dim] != len(self.tokens):
             raise ShapeError(
                 f"t must hold this rank's {len(self.tokens)} tokens along dim={dim}, but came as {tuple(t.shape)}: "
                 "whole() joins the parts of all ranks"
             )
-        whole: Tensor = _Whole.apply(t, self, dim % t.ndim)  # type: ignore[no-untyped-call]
+        whole: Tensor = _Whole.apply(t, self, dim % t.ndim, loss == "parts")  # type: ignore[no-untyped-call]
         return whole
 
     def needs(self, mask: Mask | None = None, *, batch: int | None = None, heads: int | None = None) -> Needs:
@@ -113,10 +116,7 @@ class Spread:
         seed: Tensor | None = None,
         **rules: Any,
     ) -> Tensor:
-        """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread.
-
-        first_head and seed: for heads that are split over other ranks, as `ops.active_spread.SpreadSequence` has it.
-        """
+        """`headwise.distributed.attention` of this rank's q, k and v; first_head and seed as in `SpreadSequence`."""
         from headwise.distributed.attention import attention_of_heads
 
         out: Tensor = attention_of_heads(q, k, v, self, way, first_head, seed, **rules)
@@ -251,8 +251,8 @@ class _Whole(torch.autograd.Function):
     """The parts of all ranks in the order of the sequence; its gradient goes to the rank that holds the token."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor, spread: Spread, dim: int) -> Tensor:
-        ctx.spread, ctx.dim = spread, dim
+    def forward(ctx: Any, t: Tensor, spread: Spread, dim: int, is_summed: bool) -> Tensor:
+        ctx.spread, ctx.dim, ctx.is_summed = spread, dim, is_summed
         layout = spread.layout
         # all ranks must send as much: the shorter ones fill up
         most = max(len(held) for held in layout.tokens)
@@ -265,7 +265,10 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return gradients[0].index_select(ctx.dim, ctx.spread.tokens.to(gradients[0].device)), None, None
+        gradient, spread = gradients[0], ctx.spread
+        if ctx.is_summed and spread.group is not None and spread.ranks > 1:
+            gradient = collectives.wait_tensor(collectives.all_reduce(gradient.contiguous(), "sum", spread.group))
+        return gradient.index_select(ctx.dim, spread.tokens.to(gradient.device)), None, None, None
 
 
 def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[str, ...]]:
