@@ -191,8 +191,8 @@ def _compiled(_: int) -> bytes:
     layer, mine = Two().first, taken.local(_batch())
     q = torch.randn(2, 4, mine.shape[1], 6, generator=torch.Generator().manual_seed(2))
     calls = {
-        "gather": (lambda t: hw.distributed.attention(t, t, t, spread=taken, way="gather", mask=MASK), q),
-        "heads": (lambda t: hw.distributed.attention(t, t, t, spread=taken, way="heads", mask=MASK), q),
+        "gather": (lambda t: hw.distributed.attention(t, t.cos(), t.sin(), spread=taken, way="gather", mask=MASK), q),
+        "heads": (lambda t: hw.distributed.attention(t, t.cos(), t.sin(), spread=taken, way="heads", mask=MASK), q),
         "layer": (lambda t: layer(t, mask=MASK, spread=taken), mine),
     }
     same = {}
@@ -228,8 +228,11 @@ def test_autocast_gives_the_numbers_of_one_process_under_autocast() -> None:
 
 
 def test_backward_passes_over_halves_of_a_batch_add_up_where_heads_are_split() -> None:
+    # made here: threads share torch's generator
+    alone = Two().double()
+
     def task(_: int) -> dict[str, Tensor]:
-        mesh, model = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), Two().double()
+        mesh, model = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), copy.deepcopy(alone)
         parallelize_module(model, mesh["tp"], hw.distributed.plan(model))
         for x, keep in zip(_batch().double().split(1), REAL.split(1), strict=True):
             _loss(model(x, keep), keep).backward()

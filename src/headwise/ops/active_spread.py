@@ -118,6 +118,10 @@ def deactivate(token: Token[SpreadSequence | None]) -> None:
 @contextmanager
 def suspended() -> Iterator[None]:
     """Let functions run on what a rank holds, as a spread's own attention does."""
+    if torch.compiler.is_compiling():
+        # a program compiled inside of `with spread:` is refused by active_spread
+        yield
+        return
     token = _active.set(None)
     try:
         yield
