@@ -49,9 +49,12 @@ class Programs:
 _programs = Programs()
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # torch leaves it untyped
 def _name(make: Callable[..., Any], mask: Mask | None, spread: Spread, *sizes: Hashable) -> str:
     """Under which name this plan is among those of compiled programs: a constant of the mask and the spread."""
     name = f"plan{len(vars(_programs))}"
     setattr(_programs, name, _planned(make, mask, spread, *sizes))
     return name
+
+
+# what torch.compiler.assume_constant_result does, without importing the compiler, which takes seconds
+_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
