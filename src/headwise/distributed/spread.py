@@ -27,6 +27,7 @@ from headwise.distributed.costs import (
 )
 from headwise.distributed.layouts import Layout, balanced, contiguous, striped, zigzag
 from headwise.distributed.needs import Needs, needs
+from headwise.distributed.rank_axis import RankAxis
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
 from headwise.ops.active_spread import activate, deactivate
@@ -108,6 +109,23 @@ class Spread:
 
         out: Tensor = attention(q, k, v, spread=self, way=way, **rules)
         return out
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, way: str, **rules: Any) -> Tensor:
+        """The same, unheard by a watch, which hears the call around it."""
+        from headwise.distributed.attention import attend_spread
+
+        return attend_spread(q, k, v, self, way, **rules)
+
+    @property
+    def rows(self) -> RankAxis:
+        """The queries of the whole sequence, as the rows of a map that all ranks read."""
+        return RankAxis(self.layout, self.rank, self.group, f"a reading of the map of {self.length} tokens")
+
+    def keys(self, k: Tensor, mask: Mask | None, *, heads: int) -> Tensor:
+        """The keys of the whole sequence that this rank's rows of a map need, 0 in the place of others."""
+        from headwise.distributed.map_keys import gathered_keys
+
+        return gathered_keys(k, mask, self, heads=heads)
 
     def __enter__(self) -> Spread:
         """Have each MultiHeadAttention that runs from here on take its sequence for one that is spread like this.

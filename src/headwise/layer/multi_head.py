@@ -266,13 +266,14 @@ class MultiHeadAttention(nn.Module):
         generator = share.generator(q.device) if dropout else None
         if isinstance(self.score, Additive):
             weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
-            return additive_attention(q, k, v, weight, mask=mask, dropout=dropout, generator=generator)
+            more = {"mask": mask, "dropout": dropout, "generator": generator}
+            return share.attend(additive_attention, q, k, v, weight, **more)
         score = self.score
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
         if self.sink is not None:
             sink = share.parameter("sink", self.sink)
-        return run(
-            q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
+        return share.attend(
+            run, q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
             dropout=dropout, generator=generator,
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,3 +51,7 @@ class Share:
     def generator(self, device: torch.device) -> torch.Generator | None:
         """Where dropout of the heads computed here draws from; None: torch's global generator."""
         return None
+
+    def attend(self, run: Callable[..., Tensor], *tensors: Tensor, **rules: Any) -> Tensor:
+        """The outputs of the heads computed here, by a function of attention."""
+        return run(*tensors, **rules)
