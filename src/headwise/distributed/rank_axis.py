@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch import Tensor
 from headwise.distributed.exchange import counting
 from headwise.distributed.layouts import Layout
 from headwise.distributed.lost import lost
-from headwise.errors import ArgumentError
+from headwise.errors import ArgumentError, DistributedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,20 @@ class RankAxis:
     @property
     def is_first(self) -> bool:
         return self.rank == 0
+
+    @torch.no_grad()
+    def agree(self, reading: str) -> None:
+        if self.ranks == 1:
+            return
+        digest = hashlib.blake2b(reading.encode(), digest_size=8).digest()
+        mine = torch.tensor([int.from_bytes(digest, "little", signed=True)], device=self._device())
+        came = self._gathered(mine).tolist()
+        others = [rank for rank, each in enumerate(came) if each != came[0]]
+        if others:
+            raise DistributedError(
+                f"every rank must make the same readings of a map in the same order, but rank {others[0]} made another "
+                f"than rank 0, and this rank {self.rank} asked for {reading}: read a rank's own rows by .local"
+            )
 
     def holds(self, index: Tensor) -> Tensor:
         return self.layout.owner[index.cpu()] == self.rank
@@ -121,6 +136,10 @@ class RankAxis:
         except RuntimeError as error:
             raise lost(error, self.group, self.call) from error
         return found
+
+    def _device(self) -> torch.device:
+        is_nccl = self.group is not None and dist.get_backend(self.group) == "nccl"
+        return torch.device("cuda" if is_nccl else "cpu")
 
     def _count(self, size: int, messages: int) -> None:
         if (traffic := counting()) is not None:

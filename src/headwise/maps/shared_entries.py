@@ -28,6 +28,11 @@ class Axes(NamedTuple):
         """Whether this rank is the first of all that share the map."""
         return all(axis.is_first for axis in self.shared)
 
+    def agree(self, reading: str) -> None:
+        """Raise on every rank unless all of them make this reading."""
+        for axis in self.shared:
+            axis.agree(reading)
+
     def all_rows(self, t: Tensor) -> Tensor:
         """(B, h, rows of this rank, ...) of every rank -> (B, H, Lq, ...) on all."""
         return self.all_heads(t if self.rows is None else self.rows.joined(t, 2))

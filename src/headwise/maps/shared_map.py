@@ -120,6 +120,8 @@ class SharedMap(AttentionMap):
         known = {question: self._answers.get(question) for question in questions}
         with exact(self._own):
             missing = [question for question, answer in known.items() if answer is None]
+            if missing:
+                self.axes.agree(f"statistics {[(kind.__name__, *asked) for kind, *asked in missing]}")
             made = [self._statistic(*question) for question in missing]
             if made:
                 self._part._read(made)
@@ -131,6 +133,7 @@ class SharedMap(AttentionMap):
     def weighted_rows(self, factors: Tensor) -> Tensor:
         self._ready()
         with exact(self._own):
+            self.axes.agree("weighted_rows()")
             own = factors.detach().to(self.dtype)
             if self.axes.rows is not None:
                 own = own.index_select(1, self.axes.rows.own.to(own.device))
@@ -149,6 +152,7 @@ class SharedMap(AttentionMap):
 
     def check(self) -> float:
         self._ready()
+        self.axes.agree("check()")
         return self.axes.maximum(self._part.check(), self.device)
 
     def detach(self) -> SharedMap:
@@ -171,6 +175,7 @@ class SharedMap(AttentionMap):
         """What a file keeps of the whole map, on every rank; queries and keys are gathered for it."""
         self._ready()
         with exact(self._own):
+            self.axes.agree(f"all of it, {'' if 'whole' in self._kept else 'not '}read before")
             call = replace(self._own, q=self._own.q.detach(), k=self._own.k.detach(), prepared={})
             if self.axes.rows is not None:
                 q, k = (self.axes.rows.joined(t, 2) for t in (call.q, call.k))
@@ -184,6 +189,7 @@ class SharedMap(AttentionMap):
         if self._heads is None:
             return self._part
         with exact(self._own):
+            self.axes.agree("mean_heads()")
             return AttentionMap(of_all_heads(self._part._call, self._heads))
 
     def __repr__(self) -> str:
@@ -210,6 +216,7 @@ class SharedMap(AttentionMap):
         if spread is None:
             return AttentionMap(call, self._given)
         with exact(call):
+            self.axes.agree("this rank's rows")
             k = spread.keys(call.k.detach(), call.mask, heads=call.q.shape[1])
         rows, columns, bias = spread.positions, torch.arange(spread.length), call.attn_bias
         if bias is not None and bias.shape[-2] > 1:
@@ -226,6 +233,7 @@ class SharedMap(AttentionMap):
         self._ready()
         if "whole" not in self._kept:
             with exact(self._own):
+                self.axes.agree("lse, entropy, received")
                 found, lse = self._part._summary(), self._part._known_sums().lse
                 rows = self.axes.all_rows(torch.stack((found.entropy, found.peak, found.mass, lse), -1))
                 received = self.axes.total(found.received.double(), "sum").to(self.dtype)
@@ -269,17 +277,19 @@ class SharedMap(AttentionMap):
         return self.axes.all_heads(found.expand(-1, h, -1, -1))
 
     def _block(self, taken: tuple[Taken, ...]) -> Tensor:
-        return self._entries(taken, self._part._block)
+        return self._entries("weights", taken, self._part._block)
 
     def _points(self, at: tuple[Tensor, ...]) -> Tensor:
-        return self._pairs(at, self._part._points)
+        return self._pairs("weights", at, self._part._points)
 
-    def _entries(self, taken: tuple[Taken, ...], read: Read) -> Tensor:
+    def _entries(self, name: str, taken: tuple[Taken, ...], read: Read) -> Tensor:
         """What is taken from each axis, of what `read` gives of this rank's part."""
+        self.axes.agree(f"{name} at {taken}")
         return shared_entries.block(self.axes, self.shape, taken, read, self._empty())
 
-    def _pairs(self, at: tuple[Tensor, ...], read: Read) -> Tensor:
+    def _pairs(self, name: str, at: tuple[Tensor, ...], read: Read) -> Tensor:
         """Single pairs, of what `read` gives of this rank's part."""
+        self.axes.agree(f"{name} at {[t.tolist() for t in at]}")
         return shared_entries.points(self.axes, at, read, self._empty())
 
     def _empty(self) -> Tensor:
@@ -292,7 +302,7 @@ class SharedLogits(Logits):
     _source: SharedMap
 
     def _block(self, taken: tuple[Taken, ...]) -> Tensor:
-        return self._source._entries(taken, self._source.local.logits._block)
+        return self._source._entries("logits", taken, self._source.local.logits._block)
 
     def _points(self, at: tuple[Tensor, ...]) -> Tensor:
-        return self._source._pairs(at, self._source.local.logits._points)
+        return self._source._pairs("logits", at, self._source.local.logits._points)

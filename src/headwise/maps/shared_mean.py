@@ -50,6 +50,7 @@ class SharedMean(HeadMean):
         k = self._checked_k(k)
         self._ready()
         with exact(self._part._call):
+            self.axes.agree(f"topk({k}) of the mean")
             values, keys = self._part._largest(k)
             return self.axes.all_rows(values), self.axes.all_rows(keys)
 
@@ -58,6 +59,7 @@ class SharedMean(HeadMean):
         self._ready()
         call, rows = self._part._call, self.axes.rows
         with exact(call):
+            self.axes.agree(f"pooled({h}, {w}, how={how}) of the mean")
             picture = Picture(call, h, w, how, part=None if rows is None else Part(rows.own, rows.length))
             for strip in self._part._strips(call):
                 weights = self._part._spread(strip.part(call), strip)
@@ -85,6 +87,7 @@ class SharedMean(HeadMean):
         if self._kept is None:
             own = self._part._sums()
             with exact(self._part._call):
+                self.axes.agree("entropy and received of the mean")
                 rows = self.axes.all_rows(torch.stack((own.entropy, own.mass), -1))
                 received = self.axes.total(own.received.double(), "sum").to(self.dtype)
                 entropy, mass = rows.unbind(-1)
@@ -92,9 +95,11 @@ class SharedMean(HeadMean):
         return self._kept
 
     def _block(self, taken: tuple[Taken, ...]) -> Tensor:
-        like = torch.empty(0, dtype=self.dtype, device=self.device)
-        return shared_entries.block(self.axes, self.shape, taken, self._part._block, like)
+        part, like = self._part._block, torch.empty(0, dtype=self.dtype, device=self.device)
+        self.axes.agree(f"the mean at {taken}")
+        return shared_entries.block(self.axes, self.shape, taken, part, like)
 
     def _points(self, at: tuple[Tensor, ...]) -> Tensor:
-        like = torch.empty(0, dtype=self.dtype, device=self.device)
-        return shared_entries.points(self.axes, at, self._part._points, like)
+        part, like = self._part._points, torch.empty(0, dtype=self.dtype, device=self.device)
+        self.axes.agree(f"the mean at {[t.tolist() for t in at]}")
+        return shared_entries.points(self.axes, at, part, like)

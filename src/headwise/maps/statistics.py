@@ -59,8 +59,9 @@ class Part(NamedTuple):
 
     def bins(self, borders: Sequence[Bin]) -> list[Bin]:
         """Where among the rows of the part those stand that lie in each of some bins of the whole map's."""
-        firsts, lasts = (torch.tensor(each) for each in zip(*borders, strict=True))
-        return list(zip(*(torch.searchsorted(self.rows, each).tolist() for each in (firsts, lasts)), strict=True))
+        rows = self.rows.contiguous()
+        firsts, lasts = (torch.searchsorted(rows, torch.tensor(each)) for each in zip(*borders, strict=True))
+        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 class Statistic(ABC):

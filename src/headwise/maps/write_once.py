@@ -17,6 +17,8 @@ def write_once(maps: Iterable[WeightMap], write: Callable[[], object], name: str
     if shared is None or not shared.axes.shared:
         write()
         return
+    # none may find the file there before it has looked whether it may be written
+    shared.axes.agree(f"a file of it, {name}")
     failed: Exception | None = None
     if shared.axes.is_first:
         try:

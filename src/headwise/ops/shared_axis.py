@@ -16,7 +16,7 @@ __all__ = ["SharedAxis", "SharedHeads", "active_heads", "heads_active"]
 class SharedAxis(Protocol):
     """The rows or the heads of a map, each of which one of several ranks computes; `headwise.distributed` makes it.
 
-    `joined` and `total` are collective: every rank calls them in the same order, and gets the same bits.
+    `agree`, `joined` and `total` are collective: every rank calls them in the same order, and gets the same bits.
     """
 
     @property
@@ -34,6 +34,9 @@ class SharedAxis(Protocol):
     @property
     def is_first(self) -> bool:
         """Whether this rank is the first of those that share the axis."""
+
+    def agree(self, reading: str) -> None:
+        """Raise DistributedError on every rank unless all of them make this reading."""
 
     def holds(self, index: Tensor) -> Tensor:
         """Which of some entries (n,) this rank computes, bool (n,)."""

@@ -132,11 +132,11 @@ class Page:
         file = Path(path)
         with self._telling(progress) as tell:
             text = self.html(max_mb=max_mb, progress=tell)
-            self._write(file, lambda: write_whole(file, lambda part: write_text(text, part, tell), force=force))
+            self.write_once(file, lambda: write_whole(file, lambda part: write_text(text, part, tell), force=force))
         return file
 
-    def _write(self, file: Path, write: Callable[[], object]) -> None:
-        """Write the file; of maps that ranks share, on the first of these, as all have made the same page."""
+    def write_once(self, file: Path, write: Callable[[], object]) -> None:
+        """Call `write`, which writes a file; of maps that ranks share on the first of these, as all make the same."""
         if not self.layers:
             write()
             return
