@@ -13,6 +13,8 @@ from headwise.distributed.exchange import counted
 from headwise.distributed.spread import Spread, spread
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
+from headwise.pages.carrying import Carried, carry
+from headwise.testing import assert_within_budget
 from tests.distributed.calls import MASKS, RULES, Case
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readings import assert_readings, readings
@@ -123,6 +125,29 @@ def test_only_keys_move_and_each_statistic_once() -> None:
     assert first == [0, second[1] + 4 * B * Hk * D * 4, *second[2:6], agree + L * 4, agree + 2 * L * 4]
 
 
+@pytest.mark.parametrize("mask", ["causal", "lengths, one of them 0"])
+def test_a_page_holds_what_that_of_one_process_does(mask: str) -> None:
+    case = Case(mask, "scale and softcap", length=40)
+    q, k, _, _ = case.tensors()
+    alone = carry(hw.attention_map(q, k, **case.rules()), sample=1, block=3, exact=(0, 7, 39))
+
+    def task(rank: int) -> tuple[Carried, str]:
+        _, m = watched(case, "striped")
+        return carry(m, sample=1, block=3, exact=(0, 7, 39)), hw.look(m).html()
+
+    (first, page), (second, other) = on_ranks(2, task)
+    assert page == other
+    for found in (first, second):
+        assert (found.lengths, found.block, found.hidden) == (alone.lengths, alone.block, alone.hidden)
+        assert (found.is_causal, found.empty, found.nan) == (alone.is_causal, alone.empty, alone.nan)
+        # a weight beside the border of two codes may have either
+        assert (found.codes.int() - alone.codes.int()).abs().max() <= 1
+        for row, weights in alone.exact.items():
+            assert_within_budget(found.exact[row], weights.double(), weights)
+        for name in ("entropy", "mean_entropy", "received", "distance"):
+            assert_within_budget(getattr(found, name), getattr(alone, name).double(), getattr(alone, name))
+
+
 def test_a_watch_keeps_what_it_is_asked_to_and_leaves_the_output() -> None:
     case = Case("causal")
 
@@ -177,11 +202,9 @@ def test_a_model_of_two_layers_is_seen_by_name_and_rolled_out() -> None:
     for token in (3, -1):
         for each in found:
             assert torch.equal(each[str(token)], found[0][str(token)])
-        hw.testing.assert_within_budget(
-            found[0][str(token)], hw.rollout(exact, token=token), hw.rollout(plain, token=token)
-        )
+        assert_within_budget(found[0][str(token)], hw.rollout(exact, token=token), hw.rollout(plain, token=token))
     for name in ("0", "1"):
-        hw.testing.assert_within_budget(found[0][name], exact[name].entropy(), plain[name].entropy())
+        assert_within_budget(found[0][name], exact[name].entropy(), plain[name].entropy())
 
 
 def test_a_model_of_transformers_is_seen_whole() -> None:
@@ -218,7 +241,7 @@ def test_a_model_of_transformers_is_seen_whole() -> None:
     assert list(found[0]) == list(plain) == ["layers.0.self_attn", "layers.1.self_attn"]
     for name, got in found[0].items():
         assert torch.equal(got, found[1][name])
-        hw.testing.assert_within_budget(got, exact[name].entropy(), plain[name].entropy())
+        assert_within_budget(got, exact[name].entropy(), plain[name].entropy())
 
 
 def test_what_a_map_of_ranks_cannot_do_is_refused() -> None:

@@ -12,7 +12,6 @@ import headwise as hw
 from headwise.errors import DistributedError
 from headwise.testing import assert_within_budget
 from tests.distributed.processes import on_processes
-from tests.optional import require
 
 LENGTH, MASK = 21, hw.causal() & hw.documents(torch.arange(21)[None] // 13)
 READ = {
@@ -28,7 +27,8 @@ class Stack(nn.Module):
         super().__init__()
         scores = (hw.DotProduct(sink="learned"), hw.DotProduct())
         self.layers = nn.ModuleList(
-            hw.MultiHeadAttention(12, 4, num_kv_heads=2, head_dim=6, position=hw.Rotary(), score=score) for score in scores
+            hw.MultiHeadAttention(12, 4, num_kv_heads=2, head_dim=6, position=hw.Rotary(), score=score)
+            for score in scores
         )
 
     def forward(self, x: torch.Tensor, **given: Any) -> torch.Tensor:
@@ -58,8 +58,6 @@ def _sharded(rank: int, folder: str) -> dict[str, Any]:
     # the file is there on every rank
     is_there = Path(f"{folder}/maps.safetensors").exists()
     page = hw.look(seen, output=f"{folder}/maps.html")
-    hw.look(seen, output=f"{folder}/maps.png")
-    pixels = seen["layers.0"].plot(head=None).images[0].get_array()
     try:
         seen.save(f"{folder}/none/maps.safetensors")
         error = ""
@@ -70,12 +68,11 @@ def _sharded(rank: int, folder: str) -> dict[str, Any]:
         seen["layers.0"].pooled(2, 2)
     except DistributedError as came:
         apart = str(came)
-    return {"found": found, "is_there": is_there, "page": page.title, "pixels": pixels.shape, "error": error,
+    return {"found": found, "is_there": is_there, "page": page.title,  "error": error,
             "apart": apart}  # fmt: skip
 
 
 def test_ranks_of_a_sharded_model_read_save_and_show_one_set_of_maps(tmp_path: Path) -> None:
-    require("matplotlib")
     ends = on_processes(2, _sharded, str(tmp_path))
     assert [ended.error for ended in ends] == [None, None]
     first, second = (ended.result for ended in ends)
@@ -94,8 +91,6 @@ def test_ranks_of_a_sharded_model_read_save_and_show_one_set_of_maps(tmp_path: P
         for what, read in READ.items():
             assert_within_budget(read(m), read(exact[name]), read(plain[name]))
             assert_within_budget(torch.tensor(first["found"][f"{name} {what}"]), read(exact[name]), read(plain[name]))
-    assert first["pixels"] == second["pixels"] == (LENGTH, LENGTH)
-    assert (tmp_path / "maps.png").stat().st_size > 1000
     assert len((tmp_path / "maps.html").read_text()) > 10_000
     assert first["error"].startswith("Refusal: The output must go to a folder that exists")
     assert second["error"].startswith("DistributedError: the first rank must write ")
