@@ -127,7 +127,8 @@ class Page:
     ) -> Path:  # fmt: skip
         """Write the page, whole or not at all; a file that exists is kept unless `force`. The file.
 
-        progress: is told of each layer; None: a bar on stderr, where that is a terminal.
+        progress: is told of each layer; None: a bar on stderr, where that is a terminal. Of maps that ranks share every
+        rank calls it, and the first of them writes.
         """
         file = Path(path)
         with self._telling(progress) as tell:
