@@ -45,7 +45,7 @@ def watch(
     maps lead back to q and k.
 
     Of a model on several ranks, whose sequences `hw.distributed.spread` shares out or whose heads `hw.distributed.plan`
-    splits, each map is that of the whole sequence and of all heads, on every rank: see `SharedMap`. All ranks watch, and
+    splits, each map is that of the whole sequence and of all heads, on every rank: see `SharedMap`. All ranks watch and
     make the same readings in the same order, those of keep= too; with grad= such calls are listed as not seen.
 
     A call that the model's own forward makes is under "". A call from a function, outside of any module, is under
