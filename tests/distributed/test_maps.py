@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import headwise as hw
 from headwise.distributed.exchange import counted
 from headwise.distributed.spread import Spread, spread
-from headwise.errors import ArgumentError
+from headwise.errors import ArgumentError, StaleMapError
 from headwise.maps import AttentionMap
 from headwise.pages.carrying import Carried, carry
 from headwise.testing import assert_within_budget
@@ -256,6 +256,10 @@ def test_what_a_map_of_ranks_cannot_do_is_refused() -> None:
             module(q, k, v, spread=held)
         with pytest.raises(ArgumentError, match=r"2 calls .* of a whole sequence that ranks share"):
             twice.joined("")
+        with torch.no_grad():
+            k.add_(1.0)
+        with pytest.raises(StaleMapError, match=rf"k \(2, 3, {len(held.tokens)}, 11\) must stay .*version 1, not 0"):
+            twice.calls("")[0].entropy()
         with pytest.raises(ArgumentError, match="device=meta came"):
             m.to("meta")
         with pytest.raises(

@@ -10,6 +10,7 @@ from torch.distributed.fsdp import fully_shard
 
 import headwise as hw
 from headwise.errors import DistributedError
+from headwise.maps import AttentionMap
 from headwise.testing import assert_within_budget
 from tests.distributed.processes import on_processes
 
@@ -57,6 +58,7 @@ def _sharded(rank: int, folder: str) -> dict[str, Any]:
     seen.save(f"{folder}/maps.safetensors", tokens=[f"t{n}" for n in range(LENGTH)])
     # the file is there on every rank
     is_there = Path(f"{folder}/maps.safetensors").exists()
+    seen["layers.1"].save(f"{folder}/one.safetensors")
     page = hw.look(seen, output=f"{folder}/maps.html")
     try:
         seen.save(f"{folder}/none/maps.safetensors")
@@ -91,6 +93,7 @@ def test_ranks_of_a_sharded_model_read_save_and_show_one_set_of_maps(tmp_path: P
         for what, read in READ.items():
             assert_within_budget(read(m), read(exact[name]), read(plain[name]))
             assert_within_budget(torch.tensor(first["found"][f"{name} {what}"]), read(exact[name]), read(plain[name]))
+    assert torch.equal(AttentionMap.load(tmp_path / "one.safetensors").dense(), loaded["layers.1"].dense())
     assert len((tmp_path / "maps.html").read_text()) > 10_000
     assert first["error"].startswith("Refusal: The output must go to a folder that exists")
     assert second["error"].startswith("DistributedError: the first rank must write ")

@@ -30,6 +30,7 @@ from headwise.maps.scan import log_sums
 from headwise.maps.strips import Strip, exact, strips
 from headwise.maps.tiling import Region, wide_type
 from headwise.maps.transforms import refuse_in_torch_func
+from headwise.maps.write_once import write_once
 from headwise.masks import Mask
 from headwise.masks.tiles import FULL
 from headwise.ops.call import Call, transformed
@@ -161,8 +162,12 @@ class AttentionMap(Reductions):
         return self.to("cpu")
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write what the map is computed from, as safetensors; see `save_maps` for several maps in one file."""
-        Archive({"map": self.stored()}, None).write(path)
+        """Write what the map is computed from, as safetensors; see `save_maps` for several maps in one file.
+
+        A map that ranks share is written whole: every rank calls it, and the first of them writes.
+        """
+        archive = Archive({"map": self.stored()}, None)
+        write_once([self], lambda: archive.write(path), str(path))
 
     @staticmethod
     def load(path: str | PathLike[str]) -> AttentionMap:

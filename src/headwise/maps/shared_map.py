@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from os import PathLike
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -12,20 +11,19 @@ from torch import Tensor
 from headwise.errors import ArgumentError
 from headwise.maps import shared_entries
 from headwise.maps.all_heads import may_differ_by_head, of_all_heads
-from headwise.maps.archive import Archive
 from headwise.maps.held import Held, lasting
 from headwise.maps.indexing import Taken
 from headwise.maps.kept import Answer, Kept, Question
 from headwise.maps.logits import Logits
 from headwise.maps.map import AttentionMap, shown, tiles_of
 from headwise.maps.shared_entries import Axes, Read
+from headwise.maps.shared_logits import SharedLogits
 from headwise.maps.shared_mean import SharedMean
 from headwise.maps.statistics import Flow, Largest, Part, Picture, Statistic, rows_in_use
 from headwise.maps.strips import exact
 from headwise.maps.tiling import wide_type
 from headwise.maps.transforms import refuse_in_torch_func
 from headwise.maps.weights import Sums
-from headwise.maps.write_once import write_once
 from headwise.masks.narrowed import narrowed
 from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.call import Call
@@ -176,11 +174,6 @@ class SharedMap(AttentionMap):
             "came: move what is read of it"
         )
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the whole map, as safetensors: every rank must call it, and the first of them writes."""
-        archive = Archive({"map": self.stored()}, None)
-        write_once([self], lambda: archive.write(path), str(path))
-
     def stored(self) -> tuple[Call, Tensor | None]:
         """What a file keeps of the whole map, on every rank; queries and keys are gathered for it."""
         self._ready()
@@ -304,15 +297,3 @@ class SharedMap(AttentionMap):
 
     def _empty(self) -> Tensor:
         return torch.empty(0, dtype=self.dtype, device=self.device)
-
-
-class SharedLogits(Logits):
-    """The masked scores of a map that ranks share; each reading is collective."""
-
-    _source: SharedMap
-
-    def _block(self, taken: tuple[Taken, ...]) -> Tensor:
-        return self._source._entries("logits", taken, self._source.local.logits._block)
-
-    def _points(self, at: tuple[Tensor, ...]) -> Tensor:
-        return self._source._pairs("logits", at, self._source.local.logits._points)
