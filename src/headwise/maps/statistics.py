@@ -220,10 +220,9 @@ class Picture(Statistic):
         B, Hq, Lq, Lk = call.sizes
         self._how, self._w, self._Lk = how, w, Lk
         self.joins = ("sum" if how == "mean" else "max",)
-        self._part = Part(torch.arange(Lq), Lq) if part is None else part
-        borders = bins(self._part.length, h)
+        borders = bins(Lq if part is None else part.length, h)
         self._counts = [last - first for first, last in borders]
-        self._rows = self._part.bins(borders)
+        self._rows = borders if part is None else part.bins(borders)
         self._firsts, self._lasts = map(list, zip(*self._rows, strict=True))
         self._pixels = call.q.new_zeros((B, Hq, h, w), dtype=wide_type(call))
 
