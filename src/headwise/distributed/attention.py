@@ -18,6 +18,7 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.places import Sizes
 from headwise.ops.active_spread import suspended
 from headwise.ops.call import Call, Rules, autocasts, cast_by_autocast, check_bias, checked, transformed
+from headwise.ops.spread_attention import spread_attention
 
 
 def attention(
@@ -59,10 +60,10 @@ def attention(
         "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink, "dropout": dropout,
         "generator": generator,
     }  # fmt: skip
-    return attention_of_heads(q, k, v, spread, way, **rules)
+    return spread_attention(q, k, v, spread=spread, way=way, **rules)
 
 
-def attention_of_heads(
+def attend_spread(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -72,9 +73,9 @@ def attention_of_heads(
     seed: Tensor | None = None,
     **rules: Unpack[Rules],
 ) -> Tensor:
-    """`attention` of some heads of a layer, from first_head on, where others are computed by other ranks.
+    """What `attention` gives, unheard by a watch, of some heads of a layer: from first_head on.
 
-    seed: of dropout, which those ranks have too; None: drawn here.
+    seed: of dropout, which the ranks have too that compute the other heads; None: drawn here.
     """
     q, k, v = cast_by_autocast(q, k, v)
     call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))

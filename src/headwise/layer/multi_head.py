@@ -16,7 +16,7 @@ from headwise.layer.owner import Owner
 from headwise.layer.place import Place, Positions, built
 from headwise.layer.scores import Additive, DotProduct, additive_width
 from headwise.layer.share import Share
-from headwise.layer.spread_call import check_spread, placed, spread_attention, spread_of
+from headwise.layer.spread_call import attention_over, check_spread, placed, spread_of
 from headwise.layer.widths import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
 from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
@@ -271,14 +271,15 @@ class MultiHeadAttention(nn.Module):
         generator = share.generator(q.device) if dropout and spread is None else None
         if isinstance(self.score, Additive):
             weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
-            return additive_attention(q, k, v, weight, mask=mask, dropout=dropout, generator=generator)
+            more = {"mask": mask, "dropout": dropout, "generator": generator}
+            return share.attend(additive_attention, q, k, v, weight, **more)
         score = self.score
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
         if self.sink is not None:
             sink = share.parameter("sink", self.sink)
-        run = attention if spread is None else spread_attention(spread, share)
-        return run(
-            q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
+        run = attention if spread is None else attention_over(spread, share)
+        return share.attend(
+            run, q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
             dropout=dropout, generator=generator,
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,3 +60,7 @@ class Share:
     def seed(self, device: torch.device) -> Tensor | None:
         """The seed of a spread call's dropout, the same wherever heads of the layer are computed; None: its own."""
         return None
+
+    def attend(self, run: Callable[..., Tensor], *tensors: Tensor, **rules: Any) -> Tensor:
+        """The outputs of the heads computed here, by a function of attention."""
+        return run(*tensors, **rules)

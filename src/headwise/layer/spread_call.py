@@ -72,7 +72,7 @@ def placed(
     return q, k, bias if attn_bias is None else bias + attn_bias
 
 
-def spread_attention(spread: SpreadSequence, share: Share) -> Callable[..., Tensor]:
+def attention_over(spread: SpreadSequence, share: Share) -> Callable[..., Tensor]:
     """Attention over a spread, of those heads of the layer that are computed here."""
 
     def run(q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:

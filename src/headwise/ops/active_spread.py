@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.masks import Mask
+from headwise.ops.shared_axis import SharedAxis
 
 __all__ = ["SpreadSequence", "activate", "active_spread", "check_not_spread", "deactivate", "suspended"]
 
@@ -46,6 +47,19 @@ class SpreadSequence(Protocol):
         q, k and v are this rank's, (B, H, L of this rank, D). rules: as `hw.attention` takes them; mask and attn_bias
         are those of the whole sequence, (length, length). first_head: which of all heads the first of q is, where
         others are computed elsewhere; seed: of dropout, which these have too, None: drawn from the generator.
+        """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, way: str, **rules: Any) -> Tensor:
+        """The same, computed a way, unheard by a watch."""
+
+    @property
+    def rows(self) -> SharedAxis:
+        """The queries of the whole sequence, as the rows of a map."""
+
+    def keys(self, k: Tensor, mask: Mask | None, *, heads: int) -> Tensor:
+        """The keys of the whole sequence (B, Hk, length, D), from those of each rank; every rank must call it.
+
+        A key that none of this rank's queries may attend to, in any of so many query heads, is not sent here, and 0.
         """
 
 

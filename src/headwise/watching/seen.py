@@ -139,7 +139,8 @@ class Seen(Mapping[str, Any]):
     def save(self, path: str | os.PathLike[str], *, tokens: Any = None) -> None:
         """Write every map to a file, read back by `load_maps`; of several calls, under name[0], name[1], ...
 
-        tokens: kept beside the maps, see `load_maps`.
+        tokens: kept beside the maps, see `load_maps`. Of maps that ranks share every rank calls it: the file holds the
+        whole maps, for which queries and keys are gathered, and the first of the ranks that share them writes.
         """
         self._needs_a_run()
         named: dict[str, AttentionMap] = {}
