@@ -44,6 +44,9 @@ class Seen(Mapping[str, Any]):
 
     With `keep=`, what that function made of each map. The model itself is "". Made by `watch`.
 
+    Where ranks share sequences (`hw.distributed.spread`) or heads (`hw.distributed.plan`) each map is of the whole,
+    on every rank, a `SharedMap`: all ranks watch, and make the same readings in the same order, those of keep= too.
+
     What other libraries write to a softmax's scores is in its map, if they got the memory after the scores were made.
     """
 
