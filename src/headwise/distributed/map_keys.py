@@ -18,7 +18,7 @@ def gathered_keys(k: Tensor, mask: Mask | None, spread: Spread, *, heads: int) -
     0 where none of this rank's queries may attend, in any sample and any of so many query heads.
     """
     B, Hk, _, D = k.shape
-    route = planned(mask, spread, ("keys", B, heads, Hk), lambda: _planned(mask, spread, B, heads, Hk))
+    route = planned(_planned, mask, spread, B, heads, Hk)
     (found,) = exchange(route, k)
     columns = compact(needs(mask, spread.layout, batch=B, heads=heads).columns[spread.rank])
     if size_of(columns) == spread.length:
