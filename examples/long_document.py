@@ -1,4 +1,4 @@
-"""A document of 65,536 tokens over 4 processes: who holds what, what moves, and the numbers of one process.
+"""A document of 65,536 tokens over 4 processes: who holds what, what moves, its whole map, and the numbers of one.
 
 torchrun --nproc-per-node 4 examples/long_document.py
 """
@@ -43,9 +43,13 @@ def main(length: int) -> None:
     size = hw.distributed.LayerSize(query=HEADS, key=KV_HEADS, width=E // HEADS, itemsize=4)
     spread = hw.distributed.spread(length, mesh, mask=mask, layer=size)
     x, start = spread.local(tokens), perf_counter()
-    y = attn(x, mask=mask, spread=spread)
-    seconds = perf_counter() - start
+    with hw.watch(attn) as seen:
+        y = attn(x, mask=mask, spread=spread)
+    seconds, start = perf_counter() - start, perf_counter()
     whole = spread.whole(y)
+    # of the whole map, on every rank: each computes its own rows, and all ask in the same order
+    entropy, received = seen[""].entropy()[0], seen[""].received()[0]
+    reading = perf_counter() - start
 
     if mesh.get_rank() == 0:
         q, k = torch.empty(1, HEADS, x.shape[1], E // HEADS), torch.empty(1, KV_HEADS, x.shape[1], E // HEADS)
@@ -53,6 +57,11 @@ def main(length: int) -> None:
         click.echo(hw.distributed.ways(q, k, k, mask=mask, spread=spread))
         pairs = spread.estimate.pairs.sum().item()
         click.echo(f"\npairs attended to, of {length}²: {pairs / length**2:.2%}; seconds of rank 0: {seconds:.1f}")
+        click.echo(f"{seen['']}; read in {reading:.1f} s")
+        most = received.mean(0).argmax().item()
+        click.echo(
+            f"entropy {entropy.mean():.2f} nats of a token; token {most} receives {received[:, most].mean():.1f}"
+        )
         # the last tokens see nothing before their window, so a shorter text gives them the same
         last = slice(length - min(length, WINDOW + CHECKED), length)
         alone = attn(

@@ -49,6 +49,9 @@ def test_a_long_document_gives_the_numbers_of_one_process() -> None:
     said = printed_by("long_document", "--length", "5000")
     assert re.search(r"^5000 tokens over 4 ranks, \w+: slowest / mean work 1\.\d\d, most received \d+ tokens\n", said)
     assert re.search(r"\ngather +runs: the busiest rank receives .* in 1 step\n", said)
+    assert re.search(r"\nSharedMap\(\(1, 4, 5000, 5000\), .* of 5000 rows here\); read in", said)
+    # uniform weights over n keys have an entropy of log n: 6.9 where n is 1000
+    assert re.search(r"\nentropy 6\.\d\d nats of a token; token \d+ receives \d+\.\d\n", said)
     assert re.search(r"\nthe last 512 tokens in one process: largest difference (0|\d)e[-+]0[0678]\n$", said)
 
 
