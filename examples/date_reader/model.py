@@ -1,5 +1,7 @@
 """DateReader: an encoder-decoder that reads a date and writes it as ISO 8601, its attention by headwise."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor, nn
 
@@ -31,18 +33,34 @@ class DateReader(nn.Module):
         L = max(map(len, texts))
         return torch.tensor([[self.ids[sign] for sign in text] + [PAD] * (L - len(text)) for text in texts])
 
-    def read(self, signs: Tensor) -> hw.Memory:
-        """What the decoder is to look at, from signs (B, L); it is projected here, once, for all steps."""
+    def read(self, signs: Tensor, spread: hw.distributed.Spread | None = None) -> hw.Memory:
+        """What the decoder is to look at, from signs (B, L); it is projected here, once, for all steps.
+
+        spread: of the L signs over ranks, each of which works on its own; None: one process.
+        """
         is_real = hw.keys(signs != PAD)
-        x = self.norm_text(self.encoder(self.embed_text(signs), is_real))
+        if spread is None:
+            x = self.norm_text(self.encoder(self.embed_text(signs), is_real))
+        else:
+            x = self.norm_text(self.encoder(self.embed_text(spread.local(signs)), is_real, spread))
+            # each rank's signs of the date look at the whole text, for a part of the loss
+            x = spread.whole(x, loss="parts")
         return self.decoder.cross.memory(x, mask=is_real)
 
-    def write(self, date: Tensor, memory: hw.Memory, cache: hw.KVCache | None = None) -> Tensor:
+    def write(
+        self,
+        date: Tensor,
+        memory: hw.Memory,
+        cache: hw.KVCache | None = None,
+        spread: hw.distributed.Spread | None = None,
+    ) -> Tensor:
         """The scores of the next sign (B, L, 11) after each sign of date (B, L).
 
-        cache: holds the signs before `date`, None: there are none.
+        cache: holds the signs before `date`, None: there are none. spread: of the L signs over ranks, each of which
+        gives the scores after its own; None: one process.
         """
-        return self.choose(self.norm_date(self.decoder(self.embed_date(date), memory, cache)))
+        mine = date if spread is None else spread.local(date)
+        return self.choose(self.norm_date(self.decoder(self.embed_date(mine), memory, cache, spread)))
 
 
 class EncoderLayer(nn.Module):
@@ -54,8 +72,8 @@ class EncoderLayer(nn.Module):
         self.think = two_layers(E)
         self.norms = nn.ModuleList(nn.LayerNorm(E) for _ in range(2))
 
-    def forward(self, x: Tensor, is_real: hw.Mask) -> Tensor:
-        x = x + self.attn(self.norms[0](x), mask=is_real)
+    def forward(self, x: Tensor, is_real: hw.Mask, spread: hw.distributed.Spread | None = None) -> Tensor:
+        x = x + self.attn(self.norms[0](x), mask=is_real, spread=spread)
         return x + self.think(self.norms[1](x))
 
 
@@ -69,8 +87,14 @@ class DecoderLayer(nn.Module):
         self.think = two_layers(E)
         self.norms = nn.ModuleList(nn.LayerNorm(E) for _ in range(3))
 
-    def forward(self, x: Tensor, memory: hw.Memory, cache: hw.KVCache | None) -> Tensor:
-        x = x + self.attn(self.norms[0](x), mask=hw.causal(), cache=cache)
+    def forward(
+        self,
+        x: Tensor,
+        memory: hw.Memory,
+        cache: hw.KVCache | None,
+        spread: hw.distributed.Spread | None = None,
+    ) -> Tensor:
+        x = x + self.attn(self.norms[0](x), mask=hw.causal(), cache=cache, spread=spread)
         x = x + self.cross(self.norms[1](x), memory)
         return x + self.think(self.norms[2](x))
 

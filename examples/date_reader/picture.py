@@ -76,3 +76,26 @@ def label_signs(panel: Axes, text: str) -> None:
         panel.set_xticks(ticks, list(text), fontfamily=font.name, fontweight=font.weight, fontsize=12)
     else:
         panel.set_xticks(ticks, [PINYIN.get(sign, sign) for sign in text], fontsize=8)
+
+
+def save_losses(alone: list[float], spread: list[float], file: Path) -> None:
+    """Draw the loss of every step in one process and on several, and how far they are apart."""
+    figure = Figure(figsize=(8, 5), layout="constrained", dpi=150)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    steps = range(1, len(alone) + 1)
+    above.plot(steps, alone, color="#6fa3d8", linewidth=5, label="one process")
+    above.plot(steps, spread, color="#0f2a63", linewidth=1.5, label="4 processes: heads over 2, tokens over 2, FSDP2")
+    above.set_title("Learning to read dates: the loss of one process, and of 4", fontsize=12)
+    above.set_ylabel("loss, nats a sign")
+    above.set_ylim(bottom=0)
+    above.legend(frameon=False)
+    below.plot(steps, [abs(a - b) for a, b in zip(alone, spread, strict=True)], color="#0f2a63", linewidth=1.2)
+    # differences of 0 have no logarithm
+    below.set_yscale("symlog", linthresh=1e-7)
+    below.set_ylim(bottom=0)
+    below.set_ylabel("difference")
+    below.set_xlabel("step")
+    for panel in (above, below):
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.set_xlim(0, len(alone) + 1)
+    figure.savefig(file)

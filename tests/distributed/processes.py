@@ -48,9 +48,8 @@ def on_processes(
             writes.close()
         end = time.monotonic() + limit
         try:
-            for process in started:
-                process.join(max(0.0, end - time.monotonic()))
-            late = [rank for rank, process in enumerate(started) if process.is_alive()]
+            # read before the process has ended: one that sends more than a pipe holds waits for that
+            late = [rank for rank, (reads, _) in enumerate(pipes) if not reads.poll(max(0.0, end - time.monotonic()))]
             if late:
                 raise TimeoutError(f"ranks {late} of {ranks} did not come back in {limit:.0f} s")
             return [_read(reads) for reads, _ in pipes]

@@ -73,10 +73,10 @@ def _watched(_: int, layer: hw.MultiHeadAttention) -> Tensor:
     part = split(layer, 2)
     with torch.no_grad(), hw.watch(part) as seen:
         part(inputs()["x"], mask=hw.causal())
-    return seen[""].entropy()
+    return seen[""].local.entropy()
 
 
-def test_a_map_of_a_rank_is_that_of_its_heads() -> None:
+def test_the_local_map_of_a_rank_is_that_of_its_heads() -> None:
     layer = CASES["sink"].build()
     with torch.no_grad(), hw.watch(layer) as seen:
         layer(inputs()["x"], mask=hw.causal())

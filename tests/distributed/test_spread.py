@@ -146,8 +146,27 @@ def test_a_layout_of_ones_own_is_taken():
         spread(5, layout=own)
 
 
+def test_a_whole_that_each_rank_uses_for_a_part_of_the_loss_has_the_sum_of_gradients():
+    length, weight = 7, torch.randn(3, 7, 2, dtype=torch.float64)
+    whole = torch.randn(3, length, 2, dtype=torch.float64)
+
+    def task(rank):
+        here = spread(length, layout="striped")
+        part = here.local(whole).requires_grad_()
+        # a loss of this rank's tokens, each with all others
+        (here.local(weight)[:, :, None] * here.whole(part, loss="parts")[:, None]).square().sum().backward()
+        return here.tokens, part.grad
+
+    alone = whole.clone().requires_grad_()
+    (weight[:, :, None] * alone[:, None]).square().sum().backward()
+    for tokens, gradient in on_ranks(3, task):
+        torch.testing.assert_close(gradient, alone.grad[:, tokens])
+
+
 def test_what_does_not_fit_is_refused():
     here = spread(6)
+    with pytest.raises(ArgumentError, match=r"loss must be \"same\" or \"parts\", but 'all' came"):
+        here.whole(torch.zeros(2, 6), loss="all")
     with pytest.raises(ShapeError, match=r"the whole sequence, length=6, along dim=1, but came as \(2, 5\)"):
         here.local(torch.zeros(2, 5))
     with pytest.raises(ShapeError, match=r"this rank's 6 tokens along dim=0, but came as \(2, 6\)"):

@@ -18,6 +18,7 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.places import Sizes
 from headwise.ops.active_spread import suspended
 from headwise.ops.call import Call, Rules, autocasts, cast_by_autocast, check_bias, checked, transformed
+from headwise.ops.spread_attention import spread_attention
 
 
 def attention(
@@ -55,14 +56,31 @@ def attention(
     >>> hw.distributed.attention(x, x, x, spread=here, mask=hw.causal()).shape
     torch.Size([2, 4, 6, 8])
     """
-    q, k, v = cast_by_autocast(q, k, v)
     rules: Rules = {
         "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink, "dropout": dropout,
         "generator": generator,
     }  # fmt: skip
+    return spread_attention(q, k, v, spread=spread, way=way, **rules)
+
+
+def attend_spread(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spread: Spread,
+    way: str,
+    first_head: int = 0,
+    seed: Tensor | None = None,
+    **rules: Unpack[Rules],
+) -> Tensor:
+    """What `attention` gives, unheard by a watch, of some heads of a layer: from first_head on.
+
+    seed: of dropout, which the ranks have too that compute the other heads; None: drawn here.
+    """
+    q, k, v = cast_by_autocast(q, k, v)
     call = agreed(spread, way, q.device, lambda: checked_call(q, k, v, spread, **rules))
     with suspended(), torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
-        call = seeded(call, spread)
+        call = seeded(call, spread, first_head, seed)
         if spread.ranks == 1:
             check_name(way)
             return attend(call, drops_at(call, spread.tokens, spread.tokens))
@@ -133,7 +151,7 @@ def checked_call(
             "use dropout=0 there"
         )
     found = replace(call, mask=mask, attn_bias=attn_bias)
-    if transformed(found):
+    if not torch.compiler.is_compiling() and transformed(found):
         raise BackendError(
             "a call that is spread over ranks has no rule for torch.func transforms and forward-mode derivatives: "
             "use torch.autograd, or hw.attention in one process"

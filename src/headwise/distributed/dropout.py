@@ -12,29 +12,42 @@ from headwise.ops.call import Call
 from headwise.ops.drops import drawn_seed
 from headwise.ops.tile_drops import TileDrops
 
-# under this name a call keeps its seed
-SEED = "seed of drops"
+# under these names a call keeps its seed, and which of the layer's heads its first one is
+SEED, FIRST_HEAD = "seed of drops", "first head of drops"
 
 
-def seeded(call: Call, spread: Spread) -> Call:
-    """The call with the seed of its drops: that which rank 0 draws from its generator, on all ranks."""
+def seeded(call: Call, spread: Spread, first_head: int = 0, seed: Tensor | None = None) -> Call:
+    """The call with the seed of its drops on all ranks: that of rank 0, drawn from its generator where seed is None.
+
+    first_head: which head of the whole map the call's first one is, where heads are split over other ranks.
+    """
     if not call.dropout:
         return call
-    seed = drawn_seed(call.generator, call.q.device)
+    own = drawn_seed(call.generator, call.q.device) if seed is None else seed
     if spread.group is not None and spread.ranks > 1:
-        try:
-            dist.broadcast(seed, group=spread.group, group_src=0)
-        except RuntimeError as error:
-            raise lost(error, spread.group, f"attention with dropout of {spread.length} tokens") from error
-    call.prepared[SEED] = int(seed)
+        own = shared_seed(own, spread.group, f"attention with dropout of {spread.length} tokens")
+    call.prepared.update({SEED: int(own), FIRST_HEAD: first_head})
     return call
 
 
+def shared_seed(seed: Tensor, group: dist.ProcessGroup, call: str) -> Tensor:
+    """The seed that the first rank of a group has, on all of them; call: what it is for, in words."""
+    try:
+        dist.broadcast(seed, group=group, group_src=0)
+    except RuntimeError as error:
+        raise lost(error, group, call) from error
+    return seed
+
+
 def drops_at(call: Call, rows: Tensor, columns: Tensor, first_head: int = 0) -> TileDrops | None:
-    """The drops of some rows (n,) and columns (n,) of the whole map; None: the call has no dropout."""
+    """The drops of some rows (n,) and columns (n,) of the whole map; None: the call has no dropout.
+
+    first_head: which of the call's own heads the first one is.
+    """
     if not call.dropout:
         return None
-    return TileDrops(call.dropout, call.prepared[SEED], rows, columns, first_head=first_head)
+    first = call.prepared[FIRST_HEAD] + first_head
+    return TileDrops(call.dropout, call.prepared[SEED], rows, columns, first_head=first)
 
 
 def attend(call: Call, drops: TileDrops | None) -> Tensor:

@@ -228,7 +228,7 @@ def _waited(coming: Tensor) -> Tensor:
 
 def counting() -> Traffic | None:
     """The counter of `counted` that is at work; None: nothing is counted."""
-    return _counter.get()
+    return None if torch.compiler.is_compiling() else _counter.get()
 
 
 def _each(tensors: Sequence[Tensor], route: Route) -> Iterator[tuple[Tensor, Parcel]]:

@@ -69,7 +69,7 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
 def plan(call: Call, spread: Spread) -> Plan:
     """What is gathered for a call, and in which parts it is attended to."""
     sizes = (*call.sizes[:2], call.k.shape[1])
-    return planned(call.mask, spread, ("gather", *sizes), lambda: _planned(call.mask, spread, *sizes))
+    return planned(_planned, call.mask, spread, *sizes)
 
 
 def bias_at(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

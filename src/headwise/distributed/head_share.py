@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,12 +12,17 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.func import functional_call
 
+from headwise.distributed.dropout import shared_seed
+from headwise.distributed.layouts import Layout
+from headwise.distributed.rank_axis import RankAxis
 from headwise.distributed.reduced import first_only, shared, summed
 from headwise.errors import ArgumentError, ShapeError
 from headwise.layer.share import Share
 from headwise.layer.widths import Widths
 from headwise.masks import Mask
 from headwise.masks.some_heads import some_heads
+from headwise.ops.drops import drawn_seed
+from headwise.ops.shared_axis import SharedHeads, heads_active
 from headwise.positions import AlibiBias
 
 __all__ = ["HeadShare", "head_share"]
@@ -42,7 +47,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadShare(Share):
-    """The query heads first..past of `whole`, and the key/value heads that they read; made by `head_share`.
+    """The query heads first..past of `whole`, and those of `whole_kv` key/value heads that they read; see `head_share`.
 
     parts: of each parameter of the layer, by its full name there, what belongs to this rank.
     """
@@ -50,8 +55,13 @@ class HeadShare(Share):
     first: int
     past: int
     whole: int
+    whole_kv: int
     mesh: DeviceMesh
     parts: dict[str, Part]
+
+    @property
+    def first_head(self) -> int:
+        return self.first
 
     def enter(self, t: Tensor) -> Tensor:
         if isinstance(t, DTensor):
@@ -108,6 +118,22 @@ class HeadShare(Share):
         seed = int(torch.randint(0, 2**31, (), device="cpu"))
         return torch.Generator(device).manual_seed(seed * self.mesh.size() + self.mesh.get_local_rank())
 
+    def seed(self, device: torch.device) -> Tensor:
+        return shared_seed(drawn_seed(None, device), self.mesh.get_group(), "dropout of a layer whose heads are split")
+
+    def attend(self, run: Callable[..., Tensor], *tensors: Tensor, **rules: Any) -> Tensor:
+        # only a watch asks of which heads a call is, and none hears compiled code
+        if torch.compiler.is_compiling() or not torch._C._len_torch_function_stack():
+            return run(*tensors, **rules)
+        with heads_active(SharedHeads(self._axis(), self.whole_kv)):
+            return run(*tensors, **rules)
+
+    def _axis(self) -> RankAxis:
+        ranks = self.mesh.size()
+        heads = tuple(torch.arange(*_heads_of(rank, ranks, self.whole)) for rank in range(ranks))
+        call = f"a reading of the map of {self.whole} heads"
+        return RankAxis(Layout("heads", heads), self.mesh.get_local_rank(), self.mesh.get_group(), call)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> HeadShare:
         return self
 
@@ -118,7 +144,7 @@ def head_share(w: Widths, mesh: DeviceMesh) -> HeadShare:
     Parameters are split where the ranks divide their heads. Elsewhere each rank holds them whole, and reads its part.
     """
     ranks, rank = mesh.size(), mesh.get_local_rank()
-    first, past = w.Hq * rank // ranks, w.Hq * (rank + 1) // ranks
+    first, past = _heads_of(rank, ranks, w.Hq)
     each = [head * w.Hk // w.Hq for head in range(first, past)]
     served = sorted(set(each))
     # groups of unequal size are no grouped heads: there, each query head gets a key/value head of its own
@@ -135,4 +161,9 @@ def head_share(w: Widths, mesh: DeviceMesh) -> HeadShare:
     parts["out_proj.weight"], parts["out_proj.bias"] = Part(1, q, w.Dv, is_even), Part(is_last=True)
     parts["position.weight"] = Part(1, q, 1, is_even)
     parts["sink"] = parts["score_weight"] = Part(0, q, 1, is_even)
-    return HeadShare(len(q), len(kv), first, past, w.Hq, mesh, parts)
+    return HeadShare(len(q), len(kv), first, past, w.Hq, w.Hk, mesh, parts)
+
+
+def _heads_of(rank: int, ranks: int, heads: int) -> tuple[int, int]:
+    """The first query head of a rank, and the one after its last."""
+    return heads * rank // ranks, heads * (rank + 1) // ranks

@@ -66,7 +66,7 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
 def plan(call: Call, spread: Spread) -> Plan:
     """Which heads go where, for a call."""
     sizes = (call.q.shape[1], call.k.shape[1])
-    return planned(call.mask, spread, ("heads", *sizes), lambda: _planned(call.mask, spread, *sizes))
+    return planned(_planned, call.mask, spread, *sizes)
 
 
 def shares(Hq: int, ranks: int) -> tuple[slice, ...]:

@@ -66,12 +66,12 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
 def plan(call: Call, spread: Spread) -> Plan:
     """Which rows attend to this rank's keys, for a call."""
     sizes = call.sizes[:2]
-    return planned(call.mask, spread, ("queries", *sizes), lambda: _planned(call.mask, spread, sizes))
+    return planned(_planned, call.mask, spread, *sizes)
 
 
-def _planned(mask: Mask | None, spread: Spread, sizes: tuple[int, int]) -> Plan:
+def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> Plan:
     rows = spread.layout.tokens
-    parts = tuple(parts_of(mask, tokens, spread.tokens, spread.length, sizes) for tokens in rows)
+    parts = tuple(parts_of(mask, tokens, spread.tokens, spread.length, (B, Hq)) for tokens in rows)
     return Plan(
         rows,
         parts,

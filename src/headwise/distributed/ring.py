@@ -71,7 +71,7 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
 def plan(call: Call, spread: Spread) -> Plan:
     """What comes in which step, for a call."""
     sizes = call.sizes[:2]
-    return planned(call.mask, spread, ("ring", *sizes), lambda: _planned(call.mask, spread, *sizes))
+    return planned(_planned, call.mask, spread, *sizes)
 
 
 def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> Plan:

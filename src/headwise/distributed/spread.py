@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as collectives
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -27,9 +26,12 @@ from headwise.distributed.costs import (
 )
 from headwise.distributed.layouts import Layout, balanced, contiguous, striped, zigzag
 from headwise.distributed.needs import Needs, needs
+from headwise.distributed.rank_axis import RankAxis
+from headwise.distributed.whole import joined
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
 from headwise.ops.active_spread import activate, deactivate
+from headwise.ops.spread_attention import spread_attention
 from headwise.shapes import check_count
 
 # by name, for a number of tokens and of ranks; "balanced" needs the work of each token too
@@ -84,30 +86,46 @@ class Spread:
             )
         return t.index_select(dim, self.tokens.to(t.device))
 
-    def whole(self, t: Tensor, dim: int = 1) -> Tensor:
+    def whole(self, t: Tensor, dim: int = 1, *, loss: str = "same") -> Tensor:
         """The whole sequence along `dim`, on every rank, from the part t of each.
 
-        Every rank must call it. The gradient of a part is that of the whole at its tokens: every rank is taken to
-        compute the same loss from the whole.
+        Every rank must call it. loss: what follows. "same": every rank computes the same loss from the whole, whose
+        gradient at its tokens is then that of a part. "parts": each rank computes a part of one loss, as where its
+        own queries attend to the whole as keys, and the gradients of all ranks are summed.
         """
+        if loss not in ("same", "parts"):
+            raise ArgumentError(f'loss must be "same" or "parts", but {loss!r} came: say what ranks compute of it')
         if t.shape[dim] != len(self.tokens):
             raise ShapeError(
                 f"t must hold this rank's {len(self.tokens)} tokens along dim={dim}, but came as {tuple(t.shape)}: "
                 "whole() joins the parts of all ranks"
             )
-        whole: Tensor = _Whole.apply(t, self, dim % t.ndim)  # type: ignore[no-untyped-call]
-        return whole
+        return joined(t, self.layout, self.rank, self.group, dim % t.ndim, is_summed=loss == "parts")
 
     def needs(self, mask: Mask | None = None, *, batch: int | None = None, heads: int | None = None) -> Needs:
         """Which tokens each rank needs of each other under a mask of the whole sequence; None: under no mask."""
         return needs(mask, self.layout, batch=batch, heads=heads)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, *, way: str = "auto", **rules: Any) -> Tensor:
-        """`headwise.distributed.attention` of this rank's q, k and v (B, H, L of this rank, D) over this spread."""
-        from headwise.distributed.attention import attention
+        """`headwise.distributed.attention` of this rank's q, k and v; first_head and seed as in `SpreadSequence`."""
+        return spread_attention(q, k, v, spread=self, way=way, **rules)
 
-        out: Tensor = attention(q, k, v, spread=self, way=way, **rules)
-        return out
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, way: str, **rules: Any) -> Tensor:
+        """The same, unheard by a watch, which hears the call around it."""
+        from headwise.distributed.attention import attend_spread
+
+        return attend_spread(q, k, v, self, way, **rules)
+
+    @property
+    def rows(self) -> RankAxis:
+        """The queries of the whole sequence, as the rows of a map that all ranks read."""
+        return RankAxis(self.layout, self.rank, self.group, f"a reading of the map of {self.length} tokens")
+
+    def keys(self, k: Tensor, mask: Mask | None, *, heads: int) -> Tensor:
+        """The keys of the whole sequence that this rank's rows of a map need, 0 in the place of others."""
+        from headwise.distributed.map_keys import gathered_keys
+
+        return gathered_keys(k, mask, self, heads=heads)
 
     def __enter__(self) -> Spread:
         """Have each MultiHeadAttention that runs from here on take its sequence for one that is spread like this.
@@ -232,27 +250,6 @@ def group_of(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.Process
     if group is None:
         return None, torch.device("cpu")
     return group, torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
-
-
-class _Whole(torch.autograd.Function):
-    """The parts of all ranks in the order of the sequence; its gradient goes to the rank that holds the token."""
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor, spread: Spread, dim: int) -> Tensor:
-        ctx.spread, ctx.dim = spread, dim
-        layout = spread.layout
-        # all ranks must send as much: the shorter ones fill up
-        most = max(len(held) for held in layout.tokens)
-        own = t.movedim(dim, 0)
-        padded = torch.cat([own, own.new_zeros(most - own.shape[0], *own.shape[1:])]).contiguous()
-        if spread.group is not None and spread.ranks > 1:
-            padded = collectives.wait_tensor(collectives.all_gather_single(padded, 0, spread.group))
-        index = (layout.owner * most + layout.slot).to(t.device)
-        return padded.index_select(0, index).movedim(0, dim)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return gradients[0].index_select(ctx.dim, ctx.spread.tokens.to(gradients[0].device)), None, None
 
 
 def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[str, ...]]:

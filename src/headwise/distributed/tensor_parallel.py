@@ -29,7 +29,8 @@ class Heads(ParallelStyle):
     key/value heads, or of query heads, that the ranks do not divide.
 
     Parameters keep their names and become DTensors, so that torch.distributed.checkpoint saves and loads them on any
-    number of ranks. The projections must be plain nn.Linear modules; their hooks see this rank's heads.
+    number of ranks. The projections must be plain nn.Linear modules; their hooks see this rank's heads, and `hw.watch`
+    all of them.
     Shoeybi et al. 2019, arXiv:1909.08053, sec. 3.
 
     >>> Heads()

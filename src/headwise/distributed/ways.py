@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from headwise.distributed import gather, heads, queries, ring
 from headwise.distributed.kept import planned
 from headwise.distributed.spread import Spread
 from headwise.errors import ArgumentError, BackendError
+from headwise.masks import Mask
 from headwise.ops.call import Call
 
 
@@ -67,7 +69,7 @@ def choose(call: Call, spread: Spread, name: str) -> Way:
     check_name(name)
     if name == "auto":
         widths = (*call.sizes[:2], call.k.shape[1], call.q.shape[3], call.v.shape[3], call.q.dtype)
-        return planned(call.mask, spread, ("way", *widths), lambda: _cheapest(call, spread)[0])
+        name = planned(_name_of_cheapest, call.mask, spread, *widths)
     way = next(way for way in TABLE if way.name == name)
     if reason := way.why_not(call, spread):
         raise BackendError(f'way="{name}" cannot run this call: {reason}; use way="auto"')
@@ -95,6 +97,15 @@ def _cheapest(call: Call, spread: Spread) -> tuple[Way, dict[str, tuple[int, int
     able = [way for way in TABLE if not way.why_not(call, spread)]
     sent = {way.name: way.sent(call, spread) for way in able}
     return min(able, key=lambda way: sent[way.name][0]), sent
+
+
+def _name_of_cheapest(
+    mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int, D: int, Dv: int, dtype: torch.dtype
+) -> str:
+    """That of `_cheapest`, for a call of these sizes."""
+    length = spread.tokens.shape[0]
+    q, k, v = (torch.empty(B, H, length, d, dtype=dtype, device="meta") for H, d in ((Hq, D), (Hk, D), (Hk, Dv)))
+    return _cheapest(Call(q, k, v, mask), spread)[0].name
 
 
 def _shown(size: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -17,7 +16,7 @@ from headwise.layer.owner import Owner
 from headwise.layer.place import Place, Positions, built
 from headwise.layer.scores import Additive, DotProduct, additive_width
 from headwise.layer.share import Share
-from headwise.layer.spread_call import check_spread, placed, spread_of
+from headwise.layer.spread_call import attention_over, check_spread, placed, spread_of
 from headwise.layer.widths import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
 from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.masks import Mask, as_mask
@@ -243,12 +242,7 @@ class MultiHeadAttention(nn.Module):
         elif cache is not None or positions is not None or self.position is not None:
             place = Place(self.position, positions, cache, is_self=key is None, share=share)
             q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
-        run = attention
-        if spread is not None:
-            run = spread.attention
-        elif cache is not None:
-            run = cache.attention
-        mixed = self._mixed(q, k, v, mask, attn_bias, run)
+        mixed = self._mixed(q, k, v, mask, attn_bias, spread, cache)
         return share.leave(share.call("out_proj", self.out_proj, mixed.transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)))
 
     def _entered(self, key: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -265,19 +259,30 @@ class MultiHeadAttention(nn.Module):
         return (k if self.k_norm is None else share.call("k_norm", self.k_norm, k)), v
 
     def _mixed(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None, run: Callable[..., Tensor]
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        attn_bias: Tensor | None,
+        spread: SpreadSequence | None,
+        cache: KVCache | None,
     ) -> Tensor:
         share, dropout = self._share, self.dropout if self.training else 0.0
-        generator = share.generator(q.device) if dropout else None
+        generator = share.generator(q.device) if dropout and spread is None else None
         if isinstance(self.score, Additive):
             weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
-            return additive_attention(q, k, v, weight, mask=mask, dropout=dropout, generator=generator)
+            more = {"mask": mask, "dropout": dropout, "generator": generator}
+            return share.attend(additive_attention, q, k, v, weight, **more)
         score = self.score
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
         if self.sink is not None:
             sink = share.parameter("sink", self.sink)
-        return run(
-            q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
+        run = attention if cache is None else cache.attention
+        if spread is not None:
+            run = attention_over(spread, share)
+        return share.attend(
+            run, q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
             dropout=dropout, generator=generator,
         )  # fmt: skip
 

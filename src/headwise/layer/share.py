@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ class Share:
 
     Hq: int
     Hk: int
+
+    @property
+    def first_head(self) -> int:
+        """Which of the layer's query heads the first one computed here is."""
+        return 0
 
     def enter(self, t: Tensor) -> Tensor:
         """An input of the layer, (B, L, E), as the heads computed here read it."""
@@ -50,3 +56,11 @@ class Share:
     def generator(self, device: torch.device) -> torch.Generator | None:
         """Where dropout of the heads computed here draws from; None: torch's global generator."""
         return None
+
+    def seed(self, device: torch.device) -> Tensor | None:
+        """The seed of a spread call's dropout, the same wherever heads of the layer are computed; None: its own."""
+        return None
+
+    def attend(self, run: Callable[..., Tensor], *tensors: Tensor, **rules: Any) -> Tensor:
+        """The outputs of the heads computed here, by a function of attention."""
+        return run(*tensors, **rules)

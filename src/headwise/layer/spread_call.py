@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -67,3 +70,13 @@ def placed(
     everything = torch.arange(spread.length, device=q.device)
     bias = share.call("position", module, everything, everything)
     return q, k, bias if attn_bias is None else bias + attn_bias
+
+
+def attention_over(spread: SpreadSequence, share: Share) -> Callable[..., Tensor]:
+    """Attention over a spread, of those heads of the layer that are computed here."""
+
+    def run(q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
+        seed = share.seed(q.device) if rules["dropout"] else None
+        return spread.attention(q, k, v, first_head=share.first_head, seed=seed, **rules)
+
+    return run

@@ -10,6 +10,7 @@ from headwise.errors import ArgumentError
 from headwise.maps.archive import Archive, Tokens, as_lists
 from headwise.maps.map import AttentionMap
 from headwise.maps.naming import NoMapError, ambiguous, holding, listed
+from headwise.maps.write_once import write_once
 
 
 class LoadedMaps(Mapping[str, AttentionMap]):
@@ -75,7 +76,8 @@ def save_maps(
 
     A tensor that maps share is written once; a mask that asks a function is written as it answers, up to 1 GiB. The
     file appears whole or not at all. tokens: texts, or a list of texts to each sample; None: none.
-    unseen: what could not be watched, name -> the reason, which belongs to what the maps tell.
+    unseen: what could not be watched, name -> the reason, which belongs to what the maps tell. Of maps that ranks share
+    the file holds the whole ones: every rank must call it, and the first of those that share them writes.
 
     >>> import tempfile, torch
     >>> from headwise.maps import attention_map, load_maps
@@ -91,7 +93,8 @@ def save_maps(
             raise ArgumentError(
                 f"only an AttentionMap can be saved, but {name!r} is {type(m).__name__}: save its source"
             )
-    Archive({name: m.stored() for name, m in maps.items()}, as_lists(tokens), unseen).write(path)
+    archive = Archive({name: m.stored() for name, m in maps.items()}, as_lists(tokens), unseen)
+    write_once(maps.values(), lambda: archive.write(path), str(path))
 
 
 def load_maps(path: str | PathLike[str]) -> LoadedMaps:

@@ -17,11 +17,16 @@ Answer = tuple[Tensor, ...]
 
 
 class Kept:
-    """Answers that are handed out again, as copies; the oldest are forgotten first."""
+    """Answers that are handed out again, as copies, of so many bytes; the oldest are forgotten first."""
 
-    def __init__(self, call: Call) -> None:
-        self._most = max(LEAST_BYTES, _bytes((call.q, call.k)))
+    def __init__(self, most: int) -> None:
+        self._most = max(LEAST_BYTES, most)
         self._answers: dict[Question, Answer] = {}
+
+    @staticmethod
+    def beside(call: Call) -> Kept:
+        """Room for as much as the queries and keys of a call take."""
+        return Kept(_bytes((call.q, call.k)))
 
     def get(self, question: Question) -> Answer | None:
         """Copies of the answer, None where it is not kept."""

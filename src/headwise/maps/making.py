@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps.map import AttentionMap
+from headwise.maps.shared_map import SharedMap
 from headwise.masks import Mask
+from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.call import Rules, cast_by_autocast, checked
+from headwise.ops.shared_axis import SharedHeads
 from headwise.ops.words import BY_PLACE, CALLING
 from headwise.wording.hints import hinted
 
@@ -70,3 +75,29 @@ def additive_map(
     q, k, _ = cast_by_autocast(q, k, k)
     each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
     return AttentionMap(checked(q, k, k, weight=each, mask=mask), lse)
+
+
+def shared_map(
+    q: Tensor,
+    k: Tensor,
+    *,
+    spread: SpreadSequence | None,
+    heads: SharedHeads | None,
+    weight: Tensor | None = None,
+    mask: Mask | None = None,
+    attn_bias: Tensor | None = None,
+    lse: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+) -> SharedMap:
+    """The weights of a call that ranks share, each of which gives what it has of q and k; see `SharedMap`.
+
+    mask, attn_bias: of a spread those of the whole sequence, else as in `attention_map`, for this rank's heads. weight:
+    (Hq, D) of additive scores, None: of dot products. spread, heads: what is shared, None: it is not.
+    """
+    rules: Rules = {"scale": scale, "softcap": softcap, "sink": sink}
+    q, k, _ = cast_by_autocast(q, k, k)
+    # the mask and bias of a spread are of more rows than q has
+    call = replace(checked(q, k, k, weight=weight, **rules), mask=mask, attn_bias=attn_bias)
+    return SharedMap(call, lse, spread=spread, heads=heads)

@@ -30,6 +30,8 @@ from headwise.maps.scan import log_sums
 from headwise.maps.strips import Strip, exact, strips
 from headwise.maps.tiling import Region, wide_type
 from headwise.maps.transforms import refuse_in_torch_func
+from headwise.maps.write_once import write_once
+from headwise.masks import Mask
 from headwise.masks.tiles import FULL
 from headwise.ops.call import Call, transformed
 
@@ -68,7 +70,7 @@ class AttentionMap(Reductions):
         self._call, self._given = lasting(call, given)
         self._held = Held(self._call, self._given)
         self._kept: dict[str, Any] = {}
-        self._answers = Kept(self._call)
+        self._answers = Kept.beside(self._call)
 
     @property
     def shape(self) -> torch.Size:
@@ -95,6 +97,11 @@ class AttentionMap(Reductions):
         """
         self._ready()
         return self._log_sums().lse
+
+    @property
+    def local(self) -> AttentionMap:
+        """The rows and heads that this process computes: of a map that ranks share those of this rank, else itself."""
+        return self
 
     def max_logit(self) -> Tensor:
         """The largest score of each head that a query may see, (B, Hq); -inf where there is none.
@@ -124,16 +131,12 @@ class AttentionMap(Reductions):
 
     def tiles(self, *, block: tuple[int, int] = (128, 128)) -> Tensor:
         """What the mask makes of each tile: 0 empty, 1 mixed, 2 full; int8 (B|1, H|1, rows, columns)."""
-        B, Hq, Lq, Lk = self.shape
         if not isinstance(block, Sequence) or len(block) != 2:
             raise ArgumentError(f"block counts the queries and keys of a tile, so it has two numbers; got {block!r}")
         queries, keys = (whole("a number of block", n) for n in block)
         if min(queries, keys) < 1:
             raise ArgumentError(f"block counts the queries and keys of a tile, so both must be 1 or more; got {block}")
-        if self._call.mask is not None:
-            return self._call.mask.tiles(Lq, Lk, block=(queries, keys), batch=B, heads=Hq)
-        counts = (-(-Lq // queries), -(-Lk // keys))
-        return torch.full((1, 1, *counts), FULL, dtype=torch.int8, device=self.device)
+        return self._tiles((queries, keys))
 
     def check(self) -> float:
         """How far the sum of a row, the sink's share in it, is from 1 at most, over rows sampled from every head.
@@ -159,8 +162,12 @@ class AttentionMap(Reductions):
         return self.to("cpu")
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write what the map is computed from, as safetensors; see `save_maps` for several maps in one file."""
-        Archive({"map": self.stored()}, None).write(path)
+        """Write what the map is computed from, as safetensors; see `save_maps` for several maps in one file.
+
+        A map that ranks share is written whole: every rank calls it, and the first of them writes.
+        """
+        archive = Archive({"map": self.stored()}, None)
+        write_once([self], lambda: archive.write(path), str(path))
 
     @staticmethod
     def load(path: str | PathLike[str]) -> AttentionMap:
@@ -180,8 +187,7 @@ class AttentionMap(Reductions):
         call = self._call
         terms = [str(tuple(self.shape)), str(self.dtype).removeprefix("torch."), str(self.device)]
         if call.mask is not None:
-            text = repr(call.mask)
-            terms.append("mask=" + (text if len(text) <= LONGEST_MASK_SHOWN else f"{text[:LONGEST_MASK_SHOWN]}…"))
+            terms.append(shown(call.mask))
         if (held := scores_held(call)) is not None:
             size = held.numel() * held.element_size()
             return f"AttentionMap({', '.join([*terms, f'scores held: {size / 2**20:.1f} MiB'])})"
@@ -205,6 +211,9 @@ class AttentionMap(Reductions):
         again._kept = pytree.tree_map_only(Tensor, change, self._kept)
         again._answers = self._answers.changed(change)
         return again
+
+    def _tiles(self, block: tuple[int, int]) -> Tensor:
+        return tiles_of(self._call.mask, self.shape, block, self.device)
 
     def _is_lse_known(self) -> bool:
         return self._given is not None or "sums" in self._kept
@@ -266,3 +275,18 @@ class AttentionMap(Reductions):
 
     def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
         return strips(call, rows=rows)
+
+
+def tiles_of(mask: Mask | None, sizes: Sequence[int], block: tuple[int, int], device: torch.device) -> Tensor:
+    """What a mask makes of each tile of a map (B, Hq, Lq, Lk), as `AttentionMap.tiles` gives it."""
+    B, Hq, Lq, Lk = sizes
+    if mask is not None:
+        return mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
+    counts = (-(-Lq // block[0]), -(-Lk // block[1]))
+    return torch.full((1, 1, *counts), FULL, dtype=torch.int8, device=device)
+
+
+def shown(mask: Mask) -> str:
+    """A mask as the `repr` of a map says it."""
+    text = repr(mask)
+    return "mask=" + (text if len(text) <= LONGEST_MASK_SHOWN else f"{text[:LONGEST_MASK_SHOWN]}…")

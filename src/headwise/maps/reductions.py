@@ -57,7 +57,7 @@ class Reductions(WeightMap):
             questions.append((Picture, *self._checked_picture(*pooled, how)))
         if topk is not None:
             questions.append((Largest, self._checked_k(topk)))
-        if not transformed(self._call):
+        if not self._is_transformed():
             self.reduce(*questions)
         return Statistics(
             self.entropy(), self.received(), self.distance(), self.max_logit(),
@@ -82,6 +82,9 @@ class Reductions(WeightMap):
                 self._read([flow], rows)
             return flow.result()[0]
 
+    def _is_transformed(self) -> bool:
+        return transformed(self._call)
+
     def _summary(self) -> Summary:
         """What every pass gives, without gradients, kept."""
         if "summary" not in self._kept:
@@ -91,7 +94,7 @@ class Reductions(WeightMap):
 
     def _sums(self) -> Sums:
         found = self._summary()
-        return Sums(found.entropy, found.mass, found.received)
+        return Sums(found.entropy, found.mass, found.received.to(self.dtype))
 
     def reduce(self, *questions: Question) -> list[Answer]:
         """What these statistics give, without gradients, from one pass for all that is not kept.

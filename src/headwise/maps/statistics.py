@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.maps.logsum import LogSum
-from headwise.maps.pooling import bins, pool_columns
+from headwise.maps.pooling import Bin, bins, pool_columns
 from headwise.maps.rows import RowBlock, read_rows
 from headwise.maps.tiling import wide_type
 from headwise.masks.leaves import values_are_at_hand
@@ -24,7 +25,8 @@ class Summary(NamedTuple):
     """What every pass over the weights p of a map gives.
 
     entropy (B, Hq, Lq): -sum p log p, in nats. peak (B, Hq, Lq): the largest open score, -inf where there is none.
-    mass (B, Hq, Lq): the sum of a row. received (B, Hq, Lk): the sums of the columns. sums: the log-sums of the rows.
+    mass (B, Hq, Lq): the sum of a row. received (B, Hq, Lk): the sums of the columns, wider than the rest where the
+    device knows float64. sums: the log-sums of the rows.
     """
 
     entropy: Tensor
@@ -49,19 +51,44 @@ class Statistics(NamedTuple):
     topk: tuple[Tensor, Tensor] | None
 
 
+class Part(NamedTuple):
+    """The rows of a whole map that a call has: int64 ascending (Lq,) on the CPU, of `length`."""
+
+    rows: Tensor
+    length: int
+
+    def bins(self, borders: Sequence[Bin]) -> list[Bin]:
+        """Where among the rows of the part those stand that lie in each of some bins of the whole map's."""
+        rows = self.rows.contiguous()
+        firsts, lasts = (torch.searchsorted(rows, torch.tensor(each)) for each in zip(*borders, strict=True))
+        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
 class Statistic(ABC):
     """A reduction of a map, made block by block of whole rows; blocks of different heads come at the same time.
 
-    It is made from a call and numbers or words, by which it is asked for.
+    It is made from a call and numbers or words, by which it is asked for, and may be of some rows of a larger map.
+    joins: how each of its totals becomes that of the larger map, by "sum" or "max" over the parts, or by "rows", which
+    stand beside each other on axis 2; on axis 1 all have heads. (): it is of a whole map only.
     """
+
+    joins: tuple[str, ...] = ()
 
     @abstractmethod
     def add(self, block: RowBlock) -> None:
         """Take a block in; its tensors stay as they are."""
 
     @abstractmethod
+    def totals(self) -> tuple[Tensor, ...]:
+        """What the blocks that have been added give."""
+
+    def concluded(self, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The reduction, from the totals of all rows."""
+        return totals
+
     def result(self) -> tuple[Tensor, ...]:
         """The reduction, when every block has been added."""
+        return self.concluded(self.totals())
 
 
 def summarize(call: Call, others: Sequence[Statistic] = ()) -> Summary:
@@ -97,7 +124,7 @@ def summarize(call: Call, others: Sequence[Statistic] = ()) -> Summary:
         sink = call.sink.detach().to(rows.dtype)[:, None]
         summary.sums.base.copy_(sink.expand_as(rows))
         summary.sums.lse.copy_(sink.expand_as(rows))
-    return summary._replace(received=summary.received.to(rows.dtype))
+    return summary
 
 
 def _total_type(call: Call) -> torch.dtype:
@@ -134,6 +161,8 @@ class Flow(Statistic):
     factors: (B, Lq). within: bool (Lq,), other rows add nothing, even where they hold NaN; None: all rows add.
     """
 
+    joins = ("sum",)
+
     def __init__(self, call: Call, factors: Tensor, within: Tensor | None = None) -> None:
         B, Hq, _, Lk = call.sizes
         self._factors, self._within = factors, within
@@ -145,14 +174,20 @@ class Flow(Statistic):
             block = block._replace(powers=block.powers.masked_fill(~self._within[block.rows, None], 0.0))
         add_columns(self._totals, block, block.share * factors)
 
-    def result(self) -> tuple[Tensor, ...]:
-        return (self._totals.to(self._factors.dtype),)
+    def totals(self) -> tuple[Tensor, ...]:
+        return (self._totals,)
+
+    def concluded(self, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (totals[0].to(self._factors.dtype),)
 
 
 class Largest(Statistic):
     """The k largest weights of each row and their keys, both (B, Hq, Lq, k), the largest first."""
 
-    def __init__(self, call: Call, k: int) -> None:
+    joins = ("rows", "rows")
+
+    def __init__(self, call: Call, k: int, *, part: Part | None = None) -> None:
+        del part  # each row is alone
         B, Hq, Lq, Lk = call.sizes
         self._k, self._Lk = k, Lk
         self._values = call.q.new_zeros((B, Hq, Lq, k), dtype=wide_type(call))
@@ -171,39 +206,44 @@ class Largest(Statistic):
         block.of_rows(self._values).copy_(values.mul_(block.share[..., None]))
         block.of_rows(self._keys).copy_(places)
 
-    def result(self) -> tuple[Tensor, ...]:
+    def totals(self) -> tuple[Tensor, ...]:
         return self._values, self._keys
 
 
 class Picture(Statistic):
     """A picture (B, Hq, h, w) of the map, by the mean or the maximum, with the borders of torch's adaptive pooling."""
 
-    def __init__(self, call: Call, h: int, w: int, how: str) -> None:
+    # or by their maximum, as the picture is asked for
+    joins = ("sum",)
+
+    def __init__(self, call: Call, h: int, w: int, how: str, *, part: Part | None = None) -> None:
         B, Hq, Lq, Lk = call.sizes
         self._how, self._w, self._Lk = how, w, Lk
-        self._rows = bins(Lq, h)
+        self.joins = ("sum" if how == "mean" else "max",)
+        borders = bins(Lq if part is None else part.length, h)
+        self._counts = [last - first for first, last in borders]
+        self._rows = borders if part is None else part.bins(borders)
+        self._firsts, self._lasts = map(list, zip(*self._rows, strict=True))
         self._pixels = call.q.new_zeros((B, Hq, h, w), dtype=wide_type(call))
 
     def add(self, block: RowBlock) -> None:
-        pooled = self._columns(block).mul_(block.share[..., None])
-        start, stop = block.rows.start, block.rows.stop
-        h, Lq = len(self._rows), self._rows[-1][1]
-        for n in range(start * h // Lq, -(-stop * h // Lq)):
+        pooled = pool_columns(block.spread(block.powers, self._Lk), self._w, self._how)
+        self.take((block.samples, block.heads), block.rows, pooled.mul_(block.share[..., None]))
+
+    def take(self, place: tuple[slice, slice], rows: slice, pooled: Tensor) -> None:
+        """Take in rows of weights whose columns are pooled, (b, h, rows, w)."""
+        for n in range(bisect_right(self._lasts, rows.start), bisect_left(self._firsts, rows.stop)):
             first, last = self._rows[n]
-            part = pooled[:, :, max(first, start) - start : min(last, stop) - start]
+            part = pooled[:, :, max(first, rows.start) - rows.start : min(last, rows.stop) - rows.start]
             if part.shape[2] == 0:
                 continue
-            pixels = self._pixels[block.samples, block.heads, n]
+            pixels = self._pixels[place][:, :, n]
             if self._how == "mean":
-                pixels.add_(part.sum(2), alpha=1 / (last - first))
+                pixels.add_(part.sum(2), alpha=1 / self._counts[n])
             else:
                 torch.maximum(pixels, part.amax(2), out=pixels)
 
-    def _columns(self, block: RowBlock) -> Tensor:
-        """The powers of a block with their columns pooled, (b, h, rows, w)."""
-        return pool_columns(block.spread(block.powers, self._Lk), self._w, self._how)
-
-    def result(self) -> tuple[Tensor, ...]:
+    def totals(self) -> tuple[Tensor, ...]:
         return (self._pixels,)
 
 

@@ -15,6 +15,7 @@ from headwise.maps.indexing import whole
 from headwise.maps.matrix import LazyMatrix
 from headwise.maps.pooling import bins, pool_columns, pool_rows, runs_of_bins
 from headwise.maps.recompute import Reading, assembled, differentiable, of_rows
+from headwise.maps.shared_entries import Axes
 from headwise.maps.statistics import largest
 from headwise.maps.strips import Strip, exact
 from headwise.ops.call import Call
@@ -35,6 +36,11 @@ class WeightMap(Drawn, LazyMatrix):
     """A lazy matrix of weights, (B, H, Lq, Lk), made from the strips of a call."""
 
     _call: Call
+
+    @property
+    def axes(self) -> Axes:
+        """Which of its axes ranks share: none, but of what `watch` gives of a model on several ranks."""
+        return Axes()
 
     @abstractmethod
     def _mixed(self, weights: Tensor) -> Tensor:

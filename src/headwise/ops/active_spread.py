@@ -9,12 +9,19 @@ from contextvars import ContextVar, Token
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.masks import Mask
+from headwise.ops.shared_axis import SharedAxis
 
 __all__ = ["SpreadSequence", "activate", "active_spread", "check_not_spread", "deactivate", "suspended"]
+
+
+# what torch's functional.scaled_dot_product_attention is while nothing has replaced it, and who replaces it
+SDPA = torch._C._nn.scaled_dot_product_attention
+CONTEXT_PARALLEL = "torch.distributed.tensor.experimental._context_parallel"
 
 
 class SpreadSequence(Protocol):
@@ -32,11 +39,27 @@ class SpreadSequence(Protocol):
     def positions(self) -> Tensor:
         """Where this rank's tokens sit in the whole sequence, int64 (L of this rank,)."""
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, *, first_head: int = 0, seed: Tensor | None = None, **rules: Any
+    ) -> Tensor:
         """Attention of this rank's queries to the keys of all ranks, (B, Hq, L of this rank, Dv).
 
         q, k and v are this rank's, (B, H, L of this rank, D). rules: as `hw.attention` takes them; mask and attn_bias
-        are those of the whole sequence, (length, length).
+        are those of the whole sequence, (length, length). first_head: which of all heads the first of q is, where
+        others are computed elsewhere; seed: of dropout, which these have too, None: drawn from the generator.
+        """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, way: str, **rules: Any) -> Tensor:
+        """The same, computed a way, unheard by a watch."""
+
+    @property
+    def rows(self) -> SharedAxis:
+        """The queries of the whole sequence, as the rows of a map."""
+
+    def keys(self, k: Tensor, mask: Mask | None, *, heads: int) -> Tensor:
+        """The keys of the whole sequence (B, Hk, length, D), from those of each rank; every rank must call it.
+
+        A key that none of this rank's queries may attend to, in any of so many query heads, is not sent here, and 0.
         """
 
 
@@ -71,13 +94,27 @@ def active_spread() -> SpreadSequence | None:
 
 
 def check_not_spread(function: str) -> None:
-    """Raise inside of `with spread:`, where a function of local tokens would leave out those of other ranks."""
+    """Raise inside of `with spread:`, where a function of local tokens would leave out those of other ranks.
+
+    And inside of torch's `context_parallel`, which puts a function of its own in the place of SDPA: what calls another
+    kernel (softcap, sinks, masks) or rotates by position would be that of local tokens.
+    """
+    if F.scaled_dot_product_attention is not SDPA and _is_context_parallel(F.scaled_dot_product_attention):
+        raise ArgumentError(
+            f"{function} inside of torch's context_parallel would take this rank's tokens for the whole sequence: "
+            "leave that `with`, and give the layer spread=hw.distributed.spread(length, mesh, mask=mask)"
+        )
     spread = active_spread()
     if spread is not None:
         raise ArgumentError(
             f"{function} inside of `with spread:` would attend to this rank's {len(spread.positions)} tokens alone, of "
             f"{spread.length}: call hw.MultiHeadAttention or hw.distributed.attention, or leave the `with` first"
         )
+
+
+def _is_context_parallel(function: object) -> bool:
+    """Whether torch's context_parallel has made this function; the module says so, since its names are private."""
+    return str(getattr(function, "__module__", "")).startswith(CONTEXT_PARALLEL)
 
 
 def activate(spread: SpreadSequence) -> Token[SpreadSequence | None]:
@@ -95,6 +132,10 @@ def deactivate(token: Token[SpreadSequence | None]) -> None:
 @contextmanager
 def suspended() -> Iterator[None]:
     """Let functions run on what a rank holds, as a spread's own attention does."""
+    if torch.compiler.is_compiling():
+        # a program compiled inside of `with spread:` is refused by active_spread
+        yield
+        return
     token = _active.set(None)
     try:
         yield

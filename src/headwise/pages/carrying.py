@@ -141,7 +141,7 @@ def _coded_mean(made: HeadMean, block: int) -> Coded:
             tally.take(
                 (slice(sample, sample + 1), slice(0, H)), rows, weights[None], None if hidden is None else hidden[None]
             )
-    return tally.coded()
+    return tally.coded(*tally.totals())
 
 
 def fitting_block(shapes: Sequence[tuple[int, ...]], room: int, samples: int = 1) -> int | None:

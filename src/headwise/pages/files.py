@@ -109,7 +109,8 @@ def write_page(
     if form == ".html":
         page.save(file, force=force, max_mb=max_mb, progress=tell)
         return
-    save_figure(page.plot_all(scale=scale, progress=tell), file, force=force)
+    figure = page.plot_all(scale=scale, progress=tell)
+    page.write_once(file, lambda: save_figure(figure, file, force=force))
 
 
 def write_code(look: CodeLook, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: Progress = silent) -> None:

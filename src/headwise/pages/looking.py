@@ -110,6 +110,7 @@ def look(
     exists is kept unless `force`. lang: "en" or "zh". progress: is told of each slow step;
     None: nobody, but maps that are written show a bar on stderr where that is a terminal.
 
+    Of maps that ranks share, every rank calls it, and makes the same page; the first of them writes the file.
     What cannot be used raises a Refusal (an InputError), one sentence long.
 
     >>> seen = look("The animal didn't cross the street because it was too tired.", query="it")

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,13 +127,23 @@ class Page:
     ) -> Path:  # fmt: skip
         """Write the page, whole or not at all; a file that exists is kept unless `force`. The file.
 
-        progress: is told of each layer; None: a bar on stderr, where that is a terminal.
+        progress: is told of each layer; None: a bar on stderr, where that is a terminal. Of maps that ranks share every
+        rank calls it, and the first of them writes.
         """
         file = Path(path)
         with self._telling(progress) as tell:
             text = self.html(max_mb=max_mb, progress=tell)
-            write_whole(file, lambda unfinished: write_text(text, unfinished, tell), force=force)
+            self.write_once(file, lambda: write_whole(file, lambda part: write_text(text, part, tell), force=force))
         return file
+
+    def write_once(self, file: Path, write: Callable[[], object]) -> None:
+        """Call `write`, which writes a file; of maps that ranks share on the first of these, as all make the same."""
+        if not self.layers:
+            write()
+            return
+        from headwise.maps.write_once import write_once
+
+        write_once([layer.made for layer in self.layers], write, str(file))
 
     def plot(
         self, *, view: str = "map", layer: int = 0, head: int | None = None, token: int | None = None,

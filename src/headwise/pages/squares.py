@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from headwise.maps.rows import RowBlock
-from headwise.maps.statistics import Statistic
+from headwise.maps.statistics import Part, Statistic
 from headwise.maps.tiling import wide_type
+from headwise.masks.narrowed import places_of_runs
 from headwise.ops.call import Call
 from headwise.pages.codes import coded
 
@@ -36,19 +37,35 @@ class Coded(NamedTuple):
 class Squares(Statistic):
     """The squares of a map, so many tokens a side; the last ones may be smaller."""
 
-    def __init__(self, call: Call, side: int) -> None:
-        self._Lk = call.sizes.Lk
-        self._tally = Tally(call.sizes, side, wide_type(call), call.q.device)
+    joins = ("max", "max", "max", "sum")
+
+    def __init__(self, call: Call, side: int, *, part: Part | None = None) -> None:
+        B, Hq, Lq, self._Lk = call.sizes
+        self._index = None if part is None else part.rows
+        sizes = (B, Hq, Lq if part is None else part.length, self._Lk)
+        self._tally = Tally(sizes, side, wide_type(call), call.q.device)
 
     def add(self, block: RowBlock) -> None:
         hidden = None
         if block.powers.shape[-1] < self._Lk or not bool(block.powers.amin() > 0):
             hidden = block.spread(masked(block), self._Lk, True)
         weights = block.spread(block.powers, self._Lk) * block.share[..., None]
-        self._tally.take((block.samples, block.heads), block.rows, weights, hidden)
+        place = (block.samples, block.heads)
+        if self._index is None:
+            return self._tally.take(place, block.rows, weights, hidden)
+        # neighbours of the whole map together
+        index = self._index[block.rows]
+        for run in places_of_runs(index):
+            first = int(index[run.start])
+            rows = slice(first, first + run.stop - run.start)
+            self._tally.take(place, rows, weights[:, :, run], None if hidden is None else hidden[:, :, run])
+        return None
 
-    def result(self) -> tuple[Tensor, ...]:
-        return self._tally.coded()
+    def totals(self) -> tuple[Tensor, ...]:
+        return self._tally.totals()
+
+    def concluded(self, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return self._tally.coded(*totals)
 
 
 class Tally:
@@ -95,13 +112,15 @@ class Tally:
         counts[..., 3] += ((j == i) & ~hidden).any(-1).any(-1)
         return _largest_of_runs(~hidden, self._sides[1])
 
-    def coded(self) -> Coded:
-        """What the rows taken in give."""
+    def totals(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the rows taken in give, before it is coded."""
+        return self._largest, self._is_open, self._is_empty, self._counts
+
+    def coded(self, largest: Tensor, is_open: Tensor, is_empty: Tensor, counts: Tensor) -> Coded:
+        """What the totals of all rows give."""
         sides = self._sides[0]
-        has_row = ~self._is_empty
-        some = [has_row[:, :, start : start + sides].any(-1) for start in range(0, self._lengths[0], sides)]
-        codes = coded(self._largest, self._is_open, torch.stack(some, dim=-1))
-        return Coded(codes, self._is_empty, self._counts)
+        some = [(~is_empty)[:, :, start : start + sides].any(-1) for start in range(0, self._lengths[0], sides)]
+        return Coded(coded(largest, is_open, torch.stack(some, dim=-1)), is_empty, counts)
 
 
 def masked(block: RowBlock) -> Tensor:

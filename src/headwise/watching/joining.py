@@ -32,6 +32,11 @@ def joined(name: str, steps: list[Record]) -> Record:
     """
     if len(steps) == 1:
         return steps[0]
+    if any(step.spread is not None for step in steps):
+        raise ArgumentError(
+            f'the {len(steps)} calls of "{name}" were each of a whole sequence that ranks share, and are no steps of '
+            f'one: take seen.calls("{name}")'
+        )
     fewest = min(step.k.shape[1] for step in steps)
     steps = [_grouped(step, fewest) for step in steps]
     last = steps[-1]
@@ -39,7 +44,7 @@ def joined(name: str, steps: list[Record]) -> Record:
     lse = None if any(s.lse is None for s in steps) else torch.cat([s.lse for s in steps if s.lse is not None], dim=2)
     return Record(
         torch.cat([s.q for s in steps], dim=2), keys.k, _mask(steps, keys), _bias(steps, keys), last.scale,
-        last.softcap, last.sink, lse, last.weight,
+        last.softcap, last.sink, lse, last.weight, heads=last.heads,
     )  # fmt: skip
 
 

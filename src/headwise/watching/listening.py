@@ -15,6 +15,8 @@ from headwise.ops.additive import additive_attention
 from headwise.ops.attention import attention
 from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
+from headwise.ops.shared_axis import active_heads
+from headwise.ops.spread_attention import spread_attention
 from headwise.watching.ears import UNREAD, Ears, no_map
 from headwise.watching.followed import ASSIGNMENTS, Ran
 from headwise.watching.hugging_face import unpacked
@@ -104,13 +106,13 @@ def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
     given = dict(zip(("q", "k", "v"), args, strict=False)) | dict(options)
     q, k, _ = cast_by_autocast(given["q"], given["k"], given["v"])
     rules = {name: given.get(name) for name in ("attn_bias", "scale", "softcap", "sink")}
-    return Record(q, k, as_mask(given.get("mask")), **rules)
+    return Record(q, k, as_mask(given.get("mask")), **rules, spread=given.get("spread"), heads=active_heads())
 
 
 def _of_additive(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
     given = dict(zip(("q", "k", "v", "weight"), args, strict=False)) | dict(options)
     q, k, _ = cast_by_autocast(given["q"], given["k"], given["v"])
-    return Record(q, k, as_mask(given.get("mask")), weight=given["weight"])
+    return Record(q, k, as_mask(given.get("mask")), weight=given["weight"], heads=active_heads())
 
 
 def _headwise_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
@@ -130,6 +132,7 @@ class Reader(NamedTuple):
 SDPA = Reader(lambda args, options: of_sdpa(*args, **options), sdpa_is_fused)
 READERS: dict[Any, Reader] = {
     attention: Reader(_of_headwise, _headwise_is_fused),
+    spread_attention: Reader(_of_headwise, lambda args, options: False),
     additive_attention: Reader(_of_additive, lambda args, options: False),
     F.scaled_dot_product_attention: SDPA,
     torch.ops.aten.scaled_dot_product_attention: SDPA,

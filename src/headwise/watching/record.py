@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, attention_map
-from headwise.maps.making import additive_map
+from headwise.maps.making import additive_map, shared_map
 from headwise.masks import Mask
+from headwise.ops.active_spread import SpreadSequence
+from headwise.ops.shared_axis import SharedHeads
 
 __all__ = ["Record", "unreadable"]
 
@@ -19,7 +22,8 @@ __all__ = ["Record", "unreadable"]
 class Record:
     """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them.
 
-    weight: (Hq, D) or (D,), of additive scores, None: scores are dot products.
+    weight: (Hq, D) or (D,), of additive scores, None: scores are dot products. spread, heads: what of the map ranks
+    share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows.
     """
 
     q: Tensor
@@ -31,9 +35,16 @@ class Record:
     sink: Tensor | None = None
     lse: Tensor | None = None
     weight: Tensor | None = None
+    spread: SpreadSequence | None = None
+    heads: SharedHeads | None = None
 
     def map(self) -> AttentionMap:
         """The lazy weights of this call."""
+        if self.spread is not None or self.heads is not None:
+            return shared_map(
+                self.q, self.k, spread=self.spread, heads=self.heads, weight=self.weight, mask=self.mask,
+                attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap, sink=self.sink, lse=self.lse,
+            )  # fmt: skip
         if self.weight is not None:
             return additive_map(self.q, self.k, self.weight, mask=self.mask, lse=self.lse)
         return attention_map(
@@ -43,6 +54,8 @@ class Record:
 
     def held(self, *, grad: bool) -> Record:
         """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""
+        if grad and (self.spread is not None or self.heads is not None):
+            raise ArgumentError("a map that ranks share has no way back to q and k: watch without grad=True")
         bias = self.attn_bias
         if isinstance(bias, nn.Parameter) or (bias is not None and isinstance(bias._base, nn.Parameter)):
             bias = _copied(bias, grad=grad)

@@ -44,6 +44,9 @@ class Seen(Mapping[str, Any]):
 
     With `keep=`, what that function made of each map. The model itself is "". Made by `watch`.
 
+    Where ranks share sequences (`hw.distributed.spread`) or heads (`hw.distributed.plan`) each map is of the whole,
+    on every rank, a `SharedMap`: all ranks watch, and make the same readings in the same order, those of keep= too.
+
     What other libraries write to a softmax's scores is in its map, if they got the memory after the scores were made.
     """
 
@@ -139,7 +142,8 @@ class Seen(Mapping[str, Any]):
     def save(self, path: str | os.PathLike[str], *, tokens: Any = None) -> None:
         """Write every map to a file, read back by `load_maps`; of several calls, under name[0], name[1], ...
 
-        tokens: kept beside the maps, see `load_maps`.
+        tokens: kept beside the maps, see `load_maps`. Of maps that ranks share every rank calls it: the file holds the
+        whole maps, for which queries and keys are gathered, and the first of the ranks that share them writes.
         """
         self._needs_a_run()
         named: dict[str, AttentionMap] = {}

@@ -1,0 +1,20 @@
+"""Attention over a sequence that is spread over ranks, as one function that a watch hears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from headwise.ops.active_spread import SpreadSequence
+
+__all__ = ["spread_attention"]
+
+
+def spread_attention(q: Tensor, k: Tensor, v: Tensor, *, spread: SpreadSequence, way: str, **rules: Any) -> Tensor:
+    """What `spread.attend` gives of this rank's q, k and v (B, H, L of this rank, D)."""
+    if has_torch_function((q, k, v)):
+        out: Tensor = handle_torch_function(spread_attention, (q, k, v), q, k, v, spread=spread, way=way, **rules)
+        return out
+    return spread.attend(q, k, v, way=way, **rules)
