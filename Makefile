@@ -36,6 +36,7 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 
 bench: $(STAMP) ## measure side by side with torch and other libraries
 	"$(PYTHON)" -m benchmarks
+	"$(PYTHON)" -m benchmarks.ranks
 	"$(PYTHON)" -m benchmarks --plot
 
 mutants: $(STAMP) ## write faults into right attention and have the doctor find each

@@ -81,13 +81,13 @@ class TestRanksThatDisagree:
         on_ranks(3, task)
 
     def test_are_asked_once_for_a_shape_and_its_rules(self, monkeypatch):
-        asked, ask = [], agreement._exchanged
+        asked, ask = [], agreement.exchanged
 
         def counted(*given):
             asked.append(given)
             return ask(*given)
 
-        monkeypatch.setattr(agreement, "_exchanged", counted)
+        monkeypatch.setattr(agreement, "exchanged", counted)
 
         def task(rank):
             held = spread(LENGTH, dist.group.WORLD, layout="zigzag")
