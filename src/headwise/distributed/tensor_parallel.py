@@ -24,9 +24,9 @@ class Heads(ParallelStyle):
     Every option of the layer is split, also where the ranks do not divide the heads. Inputs are plain tensors, the
     same on all ranks, and so are outputs; masks and attn_bias are those of all heads. The numbers are those of one
     process, and so are all gradients, on every rank; dropout differs, since it drops other pairs on other numbers of
-    ranks. A step sums twice over the ranks, the output forward and the gradient of the input backward; once more for
-    each further input (key, value, memory) and for each parameter that all ranks hold whole: norms, and projections of
-    key/value heads, or of query heads, that the ranks do not divide.
+    ranks, unless the call has a spread. A step sums twice over the ranks, the output forward and the gradient of the
+    input backward; once more for each further input (key, value, memory) and for each parameter that all ranks hold
+    whole: norms, and projections of key/value heads, or of query heads, that the ranks do not divide.
 
     Parameters keep their names and become DTensors, so that torch.distributed.checkpoint saves and loads them on any
     number of ranks. The projections must be plain nn.Linear modules; their hooks see this rank's heads, and `hw.watch`
