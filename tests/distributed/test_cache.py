@@ -165,3 +165,10 @@ def test_refusals_name_what_came():
     said = r"agree on the number of new tokens, but rank 0 has .*=2 and rank 2 has .*=3"
     with pytest.raises(DistributedError, match=said):
         on_ranks(3, task)
+
+
+def test_a_watch_says_that_a_step_has_no_map():
+    layer = layer_of("plain")
+    with torch.no_grad(), hw.watch(layer) as seen:
+        layer(tokens()[:, :3], mask=hw.causal(), cache=hw.distributed.cache(layer))
+    assert "its keys are shared out over ranks" in str(seen.unseen[""])

@@ -24,6 +24,7 @@ from headwise.layer.scores import Additive
 from headwise.masks import Mask, keys
 from headwise.masks.picked import Picked, picked
 from headwise.ops.call import Call, cast_by_autocast, checked
+from headwise.ops.spread_attention import shared_keys_attention
 
 # what ranks compare before the first step of a shape
 SIZES = ("B", "Hq", "Hk", "D", "Dv", "the number of new tokens", "the number of tokens seen")
@@ -102,6 +103,9 @@ class SpreadCache(KVCache):
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
         """The outputs of all queries (B, Hq, L, Dv), of the keys of all ranks: alike on each of them."""
+        return shared_keys_attention(q, k, v, attend=self._attended, **rules)
+
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
         call = checked(*cast_by_autocast(q, k, v), **rules)
         if call.dropout:
             raise CacheError(

@@ -1,7 +1,8 @@
-"""Attention over a sequence that is spread over ranks, as one function that a watch hears."""
+"""Attention over tokens that ranks share out, as functions that a watch hears."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.ops.active_spread import SpreadSequence
 
-__all__ = ["spread_attention"]
+__all__ = ["shared_keys_attention", "spread_attention"]
 
 
 def spread_attention(q: Tensor, k: Tensor, v: Tensor, *, spread: SpreadSequence, way: str, **rules: Any) -> Tensor:
@@ -18,3 +19,11 @@ def spread_attention(q: Tensor, k: Tensor, v: Tensor, *, spread: SpreadSequence,
         out: Tensor = handle_torch_function(spread_attention, (q, k, v), q, k, v, spread=spread, way=way, **rules)
         return out
     return spread.attend(q, k, v, way=way, **rules)
+
+
+def shared_keys_attention(q: Tensor, k: Tensor, v: Tensor, *, attend: Callable[..., Tensor], **rules: Any) -> Tensor:
+    """What `attend` gives of queries (B, Hq, L, D) to keys of which k and v (B, Hk, S, D) are this rank's."""
+    if has_torch_function((q, k, v)):
+        out: Tensor = handle_torch_function(shared_keys_attention, (q, k, v), q, k, v, attend=attend, **rules)
+        return out
+    return attend(q, k, v, **rules)

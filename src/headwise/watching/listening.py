@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from headwise.errors import BackendError
 from headwise.masks import as_mask
 from headwise.ops.additive import additive_attention
 from headwise.ops.attention import attention
 from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
 from headwise.ops.shared_axis import active_heads
-from headwise.ops.spread_attention import spread_attention
+from headwise.ops.spread_attention import shared_keys_attention, spread_attention
 from headwise.watching.ears import UNREAD, Ears, no_map
 from headwise.watching.followed import ASSIGNMENTS, Ran
 from headwise.watching.hugging_face import unpacked
@@ -109,6 +110,13 @@ def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
     return Record(q, k, as_mask(given.get("mask")), **rules, spread=given.get("spread"), heads=active_heads())
 
 
+def _of_shared_keys(_args: Sequence[Any], _options: Mapping[str, Any]) -> Record:
+    raise BackendError(
+        "its keys are shared out over ranks, and this rank's are no map: watch one call on the whole sequence, with "
+        "spread= or without a cache"
+    )
+
+
 def _of_additive(args: Sequence[Any], options: Mapping[str, Any]) -> Record:
     given = dict(zip(("q", "k", "v", "weight"), args, strict=False)) | dict(options)
     q, k, _ = cast_by_autocast(given["q"], given["k"], given["v"])
@@ -133,6 +141,7 @@ SDPA = Reader(lambda args, options: of_sdpa(*args, **options), sdpa_is_fused)
 READERS: dict[Any, Reader] = {
     attention: Reader(_of_headwise, _headwise_is_fused),
     spread_attention: Reader(_of_headwise, lambda args, options: False),
+    shared_keys_attention: Reader(_of_shared_keys, lambda args, options: False),
     additive_attention: Reader(_of_additive, lambda args, options: False),
     F.scaled_dot_product_attention: SDPA,
     torch.ops.aten.scaled_dot_product_attention: SDPA,
