@@ -74,8 +74,10 @@ def test_nothing_moves_where_ranks_hold_whole_documents():
     assert on_ranks(3, task) == [0, 0, 0]
 
 
+# of contiguous tokens, some ranks send and receive nothing for others
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
 @pytest.mark.parametrize("way", ["gather", "heads"])
-def test_a_second_derivative_is_that_of_one_process(way):
+def test_a_second_derivative_is_that_of_one_process(way, layout):
     q, k, v, go = (t.double() for t in Case().tensors())
 
     def twice(attend, tensors, gradient):
@@ -83,7 +85,7 @@ def test_a_second_derivative_is_that_of_one_process(way):
         return torch.autograd.grad(sum((g * g).sum() for g in first), tensors)
 
     def task(rank):
-        held = spread(LENGTH, dist.group.WORLD, layout="zigzag")
+        held = spread(LENGTH, dist.group.WORLD, layout=layout)
         mine = [held.local(t, dim=2).requires_grad_() for t in (q, k, v)]
         found = twice(lambda *t: attention(*t, spread=held, way=way, mask=hw.causal()), mine, held.local(go, dim=2))
         return {"out": found[0], **dict(zip("qkv", found, strict=True)), "tokens": held.tokens}

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import headwise as hw
-from headwise.errors import ArgumentError, CacheError, DistributedError
+from headwise.errors import ArgumentError, CacheError, DistributedError, MaskError
 from headwise.testing import assert_within_budget
 from tests.distributed.ranks import on_ranks
 
@@ -151,8 +151,11 @@ def test_refusals_name_what_came():
     with pytest.raises(ArgumentError, match=r"of dot products, but this layer scores by Additive\(hidden_dim=5"):
         hw.distributed.cache(hw.MultiHeadAttention(8, 2, score=hw.Additive(5)))
     layer = hw.MultiHeadAttention(8, 2, dropout=0.25)
+    held = hw.distributed.cache(layer)
     with torch.no_grad(), pytest.raises(CacheError, match=r"dropout=0\.25: call layer\.eval\(\)"):
-        layer(torch.zeros(1, 1, 8), cache=hw.distributed.cache(layer))
+        layer(torch.zeros(1, 1, 8), cache=held)
+    # nothing was appended
+    assert held.seen == 0
 
     shared = layer_of("plain")
 
@@ -172,3 +175,53 @@ def test_a_watch_says_that_a_step_has_no_map():
     with torch.no_grad(), hw.watch(layer) as seen:
         layer(tokens()[:, :3], mask=hw.causal(), cache=hw.distributed.cache(layer))
     assert "its keys are shared out over ranks" in str(seen.unseen[""])
+
+
+def test_a_step_that_one_rank_refuses_is_told_to_the_others_at_once():
+    shared = layer_of("plain")
+
+    def task(rank):
+        layer = copy.deepcopy(shared)
+        held = hw.distributed.cache(layer, dist.group.WORLD)
+        mask = hw.keys(torch.ones(1, 7 if rank == 1 else 3, dtype=torch.bool))
+        said = (MaskError, "Lk=3.*7") if rank == 1 else (DistributedError, "rank 1 refused its own")
+        with torch.no_grad(), pytest.raises(said[0], match=said[1]):
+            layer(tokens()[:, :3], mask=mask, cache=held)
+        return held.seen
+
+    assert on_ranks(2, task) == [0, 0]
+
+
+def test_ranks_that_have_seen_other_tokens_are_told_so():
+    shared = layer_of("plain")
+
+    def task(rank):
+        layer = copy.deepcopy(shared)
+        held = hw.distributed.cache(layer, dist.group.WORLD)
+        with torch.no_grad():
+            for t in range(4):
+                layer(tokens()[:, t : t + 1], mask=hw.causal(), cache=held)
+            held.crop(2 if rank == 1 else 4)
+            with pytest.raises(DistributedError, match="rank 0 has seen 5 and rank 1 3"):
+                layer(tokens()[:, 4:5], mask=hw.causal(), cache=held)
+
+    on_ranks(2, task)
+
+
+def test_large_scores_are_joined_as_exactly_as_small_ones():
+    shared = layer_of("plain")
+    with torch.no_grad():
+        # scores that are large, all the same, and without rounding errors
+        for each in (shared.q_proj, shared.k_proj):
+            each.weight.zero_()
+            each.bias.fill_(40.0)
+    exact, x = copy.deepcopy(shared).double(), tokens()
+
+    def task(rank):
+        layer = copy.deepcopy(shared)
+        return decoded(layer, hw.distributed.cache(layer, dist.group.WORLD), x, "causal")
+
+    wanted = decoded(exact, exact.cache(), x.double(), "causal")
+    plain = decoded(shared, shared.cache(), x, "causal")
+    for out in on_ranks(3, task):
+        assert_within_budget(out, wanted, plain)

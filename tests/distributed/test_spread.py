@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import headwise as hw
 from headwise.distributed import LayerSize, Layout, Machine, spread
 from headwise.distributed.costs import MACHINES, cheapest, compare, work_of
 from headwise.distributed.needs import needs, seen_by
-from headwise.errors import ArgumentError, ShapeError
+from headwise.errors import ArgumentError, BackendError, ShapeError
 from headwise.masks.narrowed import narrowed, runs
 from headwise.masks.tiles import EMPTY
 from tests.distributed.ranks import on_ranks
@@ -212,3 +213,18 @@ def test_runs_of_all_ranks_compute_the_tiles_of_the_whole_map_and_no_more(name, 
             here = narrowed(mask, rows, columns, sizes=(length, length))
             computed += pairs_in_tiles(here, len(rows), len(columns))
     assert computed <= 1.02 * pairs_in_tiles(mask, length, length)
+
+
+def test_a_second_derivative_through_a_whole_of_one_loss_is_refused():
+    x = torch.randn(2, 5, 3)
+
+    def task(rank):
+        here = spread(5, dist.group.WORLD)
+        part = here.local(x).requires_grad_()
+        with pytest.raises(BackendError, match=r'whole\(loss="same"\) gives one derivative'):
+            torch.autograd.grad((here.whole(part) ** 3).sum(), part, create_graph=True)
+        (first,) = torch.autograd.grad((here.whole(part, loss="parts") ** 3).sum() / 2, part, create_graph=True)
+        return torch.autograd.grad(first.sum(), part)[0].detach(), here.tokens
+
+    for second, tokens in on_ranks(2, task):
+        torch.testing.assert_close(second, 6 * x[:, tokens])

@@ -14,6 +14,7 @@ import headwise as hw
 from headwise.masks.derived import table
 from headwise.masks.places import Sizes
 from headwise.ops import blockwise, reference, workspace
+from headwise.ops import strips as strips_file
 from headwise.ops.call import checked
 from headwise.ops.drops import Drops
 from headwise.ops.strips import strips
@@ -254,6 +255,13 @@ def test_a_sum_that_overflows_is_no_inf() -> None:
 CAUSAL = Shape(B=2, Hq=6, Hk=2, Lq=150, Lk=301, D=24, Dv=24)
 
 
+@pytest.fixture
+def short_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls of torch's kernel for a causal map, however short it is."""
+    monkeypatch.setattr(strips_file, "FEWEST_SQUARE", 1)
+
+
+@pytest.mark.usefixtures("short_squares")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     "case", {"more keys": (150, None), "as many keys": (301, None), "negative scale": (150, -0.3)}.items(), ids=str
@@ -276,6 +284,7 @@ def test_a_causal_call_is_within_budget_with_all_gradients(case: tuple[str, Any]
         assert_within_budget(got, right, yardstick)
 
 
+@pytest.mark.usefixtures("short_squares")
 @pytest.mark.parametrize("at", ["query", "key"])
 def test_a_causal_call_shows_nan_where_it_is_seen(at: str) -> None:
     q, k, v = tensors(CAUSAL)
@@ -285,11 +294,26 @@ def test_a_causal_call_shows_nan_where_it_is_seen(at: str) -> None:
     assert_within_budget(out, exact_attention(q, k, v, mask=hw.causal()), plain)
 
 
+@pytest.mark.usefixtures("short_squares")
+@pytest.mark.parametrize("top", [8.0, 512.0])
+def test_a_causal_call_of_large_scores_is_as_exact_as_the_plain_form(top: float) -> None:
+    q, k = torch.zeros(1, 4, 150, 16), torch.zeros(1, 4, 301, 16)
+    made = torch.Generator().manual_seed(0)
+    # products without rounding, so that only the softmax is off
+    q[..., 0], k[..., 0] = 4.0, top
+    for t in (q, k):
+        t[..., 1] = torch.randint(0, 3, t.shape[:3], generator=made).float()
+    v = torch.randn(1, 4, 301, 16, generator=made)
+    out = hw.attention(q, k, v, mask=hw.causal(), backend="blockwise")
+    plain = plain_attention(q, k, v, allowed=hw.causal().allowed(150, 301))
+    assert_within_budget(out, exact_attention(q, k, v, mask=hw.causal()), plain)
+
+
 def test_a_causal_call_holds_no_mask_and_two_calls_of_the_kernel() -> None:
-    q, k, v = tensors(CAUSAL._replace(Lq=256, Lk=1024))
+    q, k, v = tensors(CAUSAL._replace(Lq=512, Lk=1024))
     found = blockwise.strips_of(checked(q, k, v, mask=hw.causal()))
-    # 192 rows or more are taken by 64 of them, each with the keys up to the diagonal rounded up to 512: all of 256
-    assert found.total == (2, 2 * 6 * (256 * 768 + 256 * 256), 0, 0)
+    # 192 rows or more are taken by 64 of them, each with the keys up to the diagonal rounded up to 512: all of 512
+    assert found.total == (2, 2 * 6 * (512 * 512 + 512 * 512), 0, 0)
 
 
 # by far the fastest on every machine of the table, or ruled out before anything is compared

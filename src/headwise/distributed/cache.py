@@ -15,7 +15,7 @@ from headwise.distributed.agreement import compare, digest, exchanged
 from headwise.distributed.lost import lost
 from headwise.distributed.partial import forward, packed, unpacked
 from headwise.distributed.spread import group_of
-from headwise.errors import ArgumentError, CacheError
+from headwise.errors import ArgumentError, CacheError, DistributedError
 from headwise.layer import MultiHeadAttention
 from headwise.layer.cache import KVCache, Stretch
 from headwise.layer.owner import Owner
@@ -101,9 +101,23 @@ class SpreadCache(KVCache):
         super().__init__(owner, SharedRows(held_by), 0)
         self._members = held_by
 
+    def extend(self, k: Tensor, v: Tensor, *rest: Any, **said: Any) -> Stretch:
+        try:
+            return super().extend(k, v, *rest, **said)
+        except Exception:
+            # the others are about to compare what they were given
+            if self._members.ranks > 1 and not self._members.known:
+                self._exchanged([1, *[0] * len(SIZES + OTHERS)], k)
+            raise
+
     def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
         """The outputs of all queries (B, Hq, L, Dv), of the keys of all ranks: alike on each of them."""
-        return shared_keys_attention(q, k, v, attend=self._attended, **rules)
+        try:
+            return shared_keys_attention(q, k, v, attend=self._attended, **rules)
+        except Exception:
+            # what was refused is as if it had not come
+            self._move(self.seen - q.shape[2])
+            raise
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
         call = checked(*cast_by_autocast(q, k, v), **rules)
@@ -114,17 +128,27 @@ class SpreadCache(KVCache):
             )
         self._agree(call)
         call.sink, sink = None, call.sink
-        part, ranks = forward(call), self._members.ranks
-        if ranks > 1:
-            sent = packed(part).contiguous()
-            came = [torch.empty_like(sent) for _ in range(ranks)]
-            try:
-                dist.all_gather(came, sent, group=self._members.group)
-            except RuntimeError as error:
-                raise lost(error, self._members.group, f"a step of decoding after {self.seen} tokens") from error
+        part = forward(call)
+        if self._members.ranks > 1:
             # in the order of ranks, so that all of them round alike
-            part = reduce(type(part).joined, map(unpacked, came))
+            part = reduce(type(part).joined, map(unpacked, self._of_all(packed(part))))
         return part.with_sink(sink).out.to(q.dtype)
+
+    def _of_all(self, mine: Tensor) -> list[Tensor]:
+        """What each rank sends of a step, each with the number of tokens that it has seen."""
+        sent = torch.cat([mine.reshape(-1), mine.new_tensor([self.seen])])
+        came, at = [torch.empty_like(sent) for _ in range(self._members.ranks)], f"decoding after {self.seen} tokens"
+        try:
+            dist.all_gather(came, sent, group=self._members.group)
+        except RuntimeError as error:
+            raise lost(error, self._members.group, at) from error
+        odd = [rank for rank, each in enumerate(came) if int(each[-1]) != int(came[0][-1])]
+        if odd:
+            raise DistributedError(
+                f"ranks must have seen the same tokens, but rank 0 has seen {int(came[0][-1])} and rank {odd[0]} "
+                f"{int(came[odd[0]][-1])}: crop or reset the caches of all ranks alike"
+            )
+        return [each[:-1].view(mine.shape) for each in came]
 
     def _agree(self, call: Call) -> None:
         """Compare what ranks were given, before the first step of a shape."""
@@ -137,10 +161,12 @@ class SpreadCache(KVCache):
             call.q.dtype, call.mask.mask if isinstance(call.mask, Picked) else None, call.attn_bias is None,
             call.scale, call.softcap, call.sink is None,
         )  # fmt: skip
-        mine = [0, B, Hq, Hk, D, Dv, L, self.seen, *map(digest, given)]
-        at = f"the first step of decoding {L} tokens"
-        compare(exchanged(mine, self._members.group, self._members.ranks, call.q.device, at), SIZES, OTHERS)
+        compare(self._exchanged([0, B, Hq, Hk, D, Dv, L, self.seen, *map(digest, given)], call.q), SIZES, OTHERS)
         self._members.known.add(shape)
+
+    def _exchanged(self, mine: list[int], like: Tensor) -> list[list[int]]:
+        held_by = self._members
+        return exchanged(mine, held_by.group, held_by.ranks, like.device, "the first step of decoding of a shape")
 
     def _stretch(self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool) -> Stretch:
         k, total, j = rows["k"], self.seen, rows.get("position")

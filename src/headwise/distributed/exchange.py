@@ -93,8 +93,27 @@ def exchange(route: Route, *tensors: Tensor) -> tuple[Tensor, ...]:
     Gradients of several cuts of one place are summed up, and travel, in float32 where the tensors are halves; they are
     rounded once. All ranks of the group must call it, forward and backward, in the same order.
     """
+    if torch.compiler.is_compiling() and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        # torch 2.13 inlines a Function without gradients with its arguments shifted by one
+        return _received(route, counting(), tensors)
     found: tuple[Tensor, ...] = Exchange.apply(route, counting(), *tensors)  # type: ignore[no-untyped-call]
     return found
+
+
+def _received(route: Route, traffic: Traffic | None, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The cuts of what all ranks send, without gradients."""
+    ends = route.ends
+    sends = [[take(t, parcel.sends[to]) for to in range(ends.ranks)] for t, parcel in _each(tensors, route)]
+    sizes = [_sizes(t.shape, parcel.places) for t, parcel in _each(tensors, route)]
+    came = moved(ends, sends, sizes, traffic)
+    whole = []
+    for (t, parcel), parts in zip(_each(tensors, route), came, strict=True):
+        into = t.new_empty(t.shape[0], parcel.heads, parcel.columns, t.shape[3])
+        for place, part in zip(parcel.places, parts, strict=True):
+            put(into, place, part)
+        whole.append(into)
+    # a tensor wanted whole is its own cut; two views of one tensor would be one output to autograd
+    return tuple(take(whole[number], at) for number, at in route.cuts)
 
 
 class Exchange(torch.autograd.Function):
@@ -102,19 +121,9 @@ class Exchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, route: Route, traffic: Traffic | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.route, ctx.traffic, ends = route, traffic, route.ends
+        ctx.route, ctx.traffic = route, traffic
         ctx.shapes, ctx.dtype = [tuple(t.shape) for t in tensors], tensors[0].dtype
-        sends = [[take(t, parcel.sends[to]) for to in range(ends.ranks)] for t, parcel in _each(tensors, route)]
-        sizes = [_sizes(t.shape, parcel.places) for t, parcel in _each(tensors, route)]
-        came = moved(ends, sends, sizes, traffic)
-        whole = []
-        for (t, parcel), parts in zip(_each(tensors, route), came, strict=True):
-            into = t.new_empty(t.shape[0], parcel.heads, parcel.columns, t.shape[3])
-            for place, part in zip(parcel.places, parts, strict=True):
-                put(into, place, part)
-            whole.append(into)
-        # a tensor wanted whole is its own cut; two views of one tensor would be one output to autograd
-        return tuple(take(whole[number], at) for number, at in route.cuts)
+        return _received(route, traffic, tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -147,7 +156,9 @@ def _total(route: Route, number: int, gradients: Sequence[Tensor], shape: Sequen
 
 def _added(parts: Sequence[Tensor], places: Sequence[Place], rank: int, shape: Sequence[int]) -> Tensor:
     """The sum of what all ranks send for places of one tensor of this shape; not written over what is handed in."""
-    own, others = parts[rank], [r for r, part in enumerate(parts) if r != rank and part.numel()]
+    # with a graph, empty parts too: its backward pass must be the exchange of all ranks
+    has_graph = torch.is_grad_enabled()
+    own, others = parts[rank], [r for r, part in enumerate(parts) if r != rank and (part.numel() or has_graph)]
     if is_whole(places[rank], shape[1], shape[2]):
         if not others:
             return own

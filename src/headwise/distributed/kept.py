@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.utils import _pytree as pytree
 
 from headwise.distributed.layouts import Layout
 from headwise.distributed.spread import Spread
+from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.masks.derived import derived
 
@@ -51,6 +53,11 @@ _programs = Programs()
 
 def _name(make: Callable[..., Any], mask: Mask | None, spread: Spread, *sizes: Hashable) -> str:
     """Under which name this plan is among those of compiled programs: a constant of the mask and the spread."""
+    if mask is not None and any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(mask)):
+        raise ArgumentError(
+            f"a compiled call over ranks plans for its mask once, but {mask!r} holds tensors, which may change: leave "
+            "attention uncompiled, or give a mask of numbers (causal, window, prefix)"
+        )
     name = f"plan{len(vars(_programs))}"
     setattr(_programs, name, _planned(make, mask, spread, *sizes))
     return name

@@ -13,6 +13,7 @@ from headwise.errors import BackendError
 from headwise.masks.derived import check_unchanged
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call
+from headwise.ops.kernel import joins_exactly
 from headwise.ops.tile_drops import TileDrops
 from headwise.ops.workspace import fits_torch
 
@@ -59,7 +60,7 @@ def forward(call: Call, drops: TileDrops | None = None) -> Partial:
     call = _clean(_wide(call))
     if drops is None and _fits_torch(call):
         out, made = blockwise.forward(call, None, with_lse=True)
-        if made is not None:
+        if made is not None and joins_exactly(made[1]):
             return Partial(out, made[1].double())
     found = [_rows(call.part(rows), _drops_of(drops, rows)) for rows in _pieces(call)]
     return Partial(torch.cat([part.out for part in found], 2), torch.cat([part.lse for part in found], 2))
@@ -74,7 +75,7 @@ def backward(call: Call, gradient: Tensor, whole: Partial, drops: TileDrops | No
     if 0 in call.sizes:
         return {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}
     call = _clean(call)
-    if drops is None and _fits_torch(call) and bool(gradient.isfinite().all()):
+    if drops is None and _fits_torch(call) and bool(gradient.isfinite().all()) and joins_exactly(whole.lse):
         made = (whole.out, whole.lse.to(whole.out.dtype))
         return blockwise.backward(call, None, gradient, ["q", "k", "v"], made=made)
     total = {name: torch.zeros_like(t) for name in TENSORS if (t := getattr(call, name)) is not None}

@@ -91,7 +91,8 @@ class Spread:
 
         Every rank must call it. loss: what follows. "same": every rank computes the same loss from the whole, whose
         gradient at its tokens is then that of a part. "parts": each rank computes a part of one loss, as where its
-        own queries attend to the whole as keys, and the gradients of all ranks are summed.
+        own queries attend to the whole as keys, and the gradients of all ranks are summed: the loss of each rank must
+        come of the whole, if only as `0 * whole.sum()`, since the backward pass waits for all.
         """
         if loss not in ("same", "parts"):
             raise ArgumentError(f'loss must be "same" or "parts", but {loss!r} came: say what ranks compute of it')

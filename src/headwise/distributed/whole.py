@@ -10,6 +10,8 @@ import torch.distributed._functional_collectives as collectives
 from torch import Tensor
 
 from headwise.distributed.layouts import Layout
+from headwise.distributed.lost import lost
+from headwise.errors import BackendError
 
 
 def joined(
@@ -31,6 +33,7 @@ class _Joined(torch.autograd.Function):
         ctx: Any, t: Tensor, layout: Layout, rank: int, group: dist.ProcessGroup | None, dim: int, is_summed: bool
     ) -> Tensor:
         shared = group if layout.ranks > 1 else None
+        ctx.is_same = shared is not None and not is_summed
         ctx.tokens, ctx.group, ctx.dim = layout.tokens[rank], shared if is_summed else None, dim
         # all ranks must send as much: the shorter ones fill up
         most = max(len(held) for held in layout.tokens)
@@ -44,6 +47,14 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         gradient = gradients[0]
+        if ctx.is_same and torch.is_grad_enabled():
+            raise BackendError(
+                'whole(loss="same") gives one derivative, and a second one was asked for, to which the tokens of other '
+                'ranks belong: use loss="parts", with a part of the loss on each rank'
+            )
         if ctx.group is not None:
-            gradient = collectives.wait_tensor(collectives.all_reduce(gradient.contiguous(), "sum", ctx.group))
+            try:
+                gradient = collectives.wait_tensor(collectives.all_reduce(gradient.contiguous(), "sum", ctx.group))
+            except RuntimeError as error:
+                raise lost(error, ctx.group, "the backward pass of whole()") from error
         return gradient.index_select(ctx.dim, ctx.tokens.to(gradient.device)), None, None, None, None, None

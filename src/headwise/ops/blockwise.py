@@ -75,18 +75,28 @@ def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple
     """
     with torch.no_grad():
         room, cut = _room(call, drops)
-        B, Hq, Lq, _ = call.q.shape
-        # rows in no strip see nothing
-        is_covered = sum(math.prod(strip.shape[:2]) for strip in cut if not strip.joins) == B * Hq * Lq
-        out = (torch.empty if is_covered else torch.zeros)(
-            B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
-        )
-        lse = _lse_of_nothing(call) if with_lse or any(strip.joins for strip in cut) else None
-        grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
-        grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
-        for number, strip in enumerate(cut):
-            kernel.forward(room, drops, number, strip, grouped, grouped_lse)
+        out, lse = _forward(room, drops, cut, with_lse=with_lse)
+        if lse is not None and any(strip.joins for strip in cut) and not kernel.joins_exactly(lse):
+            room, cut = _by_mask(call, drops, is_fused=True)
+            out, lse = _forward(room, drops, cut, with_lse=with_lse)
         return out.to(call.q.dtype), (out, lse) if with_lse and lse is not None else None
+
+
+def _forward(room: Workspace, drops: Drops | None, cut: Strips, *, with_lse: bool) -> tuple[Tensor, Tensor | None]:
+    """Outputs in the dtype of the products, and lse where it is wanted or strips join by it."""
+    call = room.call
+    B, Hq, Lq, _ = call.q.shape
+    # rows in no strip see nothing
+    is_covered = sum(math.prod(strip.shape[:2]) for strip in cut if not strip.joins) == B * Hq * Lq
+    out = (torch.empty if is_covered else torch.zeros)(
+        B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
+    )
+    lse = _lse_of_nothing(call) if with_lse or any(strip.joins for strip in cut) else None
+    grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
+    grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
+    for number, strip in enumerate(cut):
+        kernel.forward(room, drops, number, strip, grouped, grouped_lse)
+    return out, lse
 
 
 def backward(
@@ -104,7 +114,7 @@ def backward(
                 views[name] = t.unflatten(1, (-1, call.groups))
             if name == "attn_bias" and t.ndim == 2:
                 views[name] = t[None, None]
-        room, cut = _room(call, drops, has_lse=made is not None)
+        room, cut = _room(call, drops, made=made, is_backward=True)
         kept = None
         if made is not None and gradient.numel():
             kept = kernel.Made(*(t.unflatten(1, (-1, call.groups)) for t in made))
@@ -184,16 +194,24 @@ def strips_of(call: Call) -> Strips:
     return found
 
 
-def _room(call: Call, drops: Drops | None, *, has_lse: bool = True) -> tuple[Workspace, Strips]:
-    """The workspace of a call, and its strips: of a size to hold their scores where torch's kernel does not run.
-
-    has_lse: whether a backward pass is given outputs and lse, without which the kernel cannot run it.
-    """
+def _room(
+    call: Call, drops: Drops | None, *, made: tuple[Tensor, Tensor] | None = None, is_backward: bool = False
+) -> tuple[Workspace, Strips]:
+    """The workspace of a call, and its strips. made: what a backward pass is given of the outputs and their lse."""
     cut = strips_of(call)
     room = Workspace.of(call, cut, is_dropped=drops is not None)
-    if (room.is_fused and has_lse) or not any(strip.is_causal for strip in cut):
+    # without outputs and lse torch's kernel has no backward pass
+    is_fused = room.is_fused and not (is_backward and made is None)
+    is_exact = made is None or not any(strip.joins for strip in cut) or kernel.joins_exactly(made[1])
+    if (is_fused and is_exact) or not any(strip.is_causal for strip in cut):
         return room, cut
-    cut = strips(call.mask, call.sizes, call.groups, SCORES)
+    return _by_mask(call, drops, is_fused=is_fused)
+
+
+def _by_mask(call: Call, drops: Drops | None, *, is_fused: bool) -> tuple[Workspace, Strips]:
+    """The same by strips that ask the mask, of a size to hold their scores where torch's kernel does not run."""
+    most, rows = (FUSED_SCORES, FUSED_ROWS) if is_fused else (SCORES, None)
+    cut = strips(call.mask, call.sizes, call.groups, most, rows=rows)
     return Workspace.of(call, cut, is_dropped=drops is not None), cut
 
 

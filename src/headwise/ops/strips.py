@@ -18,6 +18,8 @@ from headwise.ops.causal import causal_pairs
 
 # the tiles by which a mask is asked, and the most rows of one strip
 BLOCK, ROWS = 128, 512
+# two calls of torch's kernel are faster than one with a mask from so many rows on
+FEWEST_SQUARE = 512
 Runs = tuple[slice, ...]
 
 
@@ -108,7 +110,7 @@ def strips(
     rows = rows or ROWS
     if mask is None:
         return _of_no_mask(sizes, groups, most, rows)
-    if has_squares and type(mask) is Causal and BLOCK <= sizes.Lq <= sizes.Lk and 0 not in sizes:
+    if has_squares and type(mask) is Causal and FEWEST_SQUARE <= sizes.Lq <= sizes.Lk and 0 not in sizes:
         return _of_causal(sizes, groups)
     return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _found(mask, sizes, groups, most, rows))
 
