@@ -191,6 +191,18 @@ def test_a_step_that_one_rank_refuses_is_told_to_the_others_at_once():
 
     assert on_ranks(2, task) == [0, 0]
 
+    def training(rank):
+        layer = copy.deepcopy(shared)
+        layer.dropout = 0.25
+        layer.train(rank == 1)
+        held = hw.distributed.cache(layer, dist.group.WORLD)
+        said = (CacheError, r"dropout=0\.25") if rank == 1 else (DistributedError, "rank 1 refused its own")
+        with torch.no_grad(), pytest.raises(said[0], match=said[1]):
+            layer(tokens()[:, :3], mask=hw.causal(), cache=held)
+        return held.seen
+
+    assert on_ranks(2, training) == [0, 0]
+
 
 def test_ranks_that_have_seen_other_tokens_are_told_so():
     shared = layer_of("plain")

@@ -99,15 +99,23 @@ class SpreadCache(KVCache):
 
     def __init__(self, owner: Owner, held_by: Members) -> None:
         super().__init__(owner, SharedRows(held_by), 0)
-        self._members = held_by
+
+    @property
+    def _shared(self) -> SharedRows:
+        store = self._store
+        if not isinstance(store, SharedRows):
+            raise TypeError(f"rows over ranks are SharedRows, but {type(store).__name__} came")
+        return store
+
+    @property
+    def _members(self) -> Members:
+        return self._shared.members
 
     def extend(self, k: Tensor, v: Tensor, *rest: Any, **said: Any) -> Stretch:
         try:
             return super().extend(k, v, *rest, **said)
         except Exception:
-            # the others are about to compare what they were given
-            if self._members.ranks > 1 and not self._members.known:
-                self._exchanged([1, *[0] * len(SIZES + OTHERS)], k)
+            self._tell_refusal(k)
             raise
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
@@ -120,12 +128,16 @@ class SpreadCache(KVCache):
             raise
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
-        call = checked(*cast_by_autocast(q, k, v), **rules)
-        if call.dropout:
-            raise CacheError(
-                f"a cache over ranks is for decoding, but the layer drops weights, dropout={call.dropout}: "
-                "call layer.eval()"
-            )
+        try:
+            call = checked(*cast_by_autocast(q, k, v), **rules)
+            if call.dropout:
+                raise CacheError(
+                    f"a cache over ranks is for decoding, but the layer drops weights, dropout={call.dropout}: "
+                    "call layer.eval()"
+                )
+        except Exception:
+            self._tell_refusal(k)
+            raise
         self._agree(call)
         call.sink, sink = None, call.sink
         part = forward(call)
@@ -133,6 +145,11 @@ class SpreadCache(KVCache):
             # in the order of ranks, so that all of them round alike
             part = reduce(type(part).joined, map(unpacked, self._of_all(packed(part))))
         return part.with_sink(sink).out.to(q.dtype)
+
+    def _tell_refusal(self, like: Tensor) -> None:
+        """Tell the other ranks, which are about to compare what they were given, that this one refuses its step."""
+        if self._members.ranks > 1 and not self._members.known:
+            self._exchanged([1, *[0] * len(SIZES + OTHERS)], like)
 
     def _of_all(self, mine: Tensor) -> list[Tensor]:
         """What each rank sends of a step, each with the number of tokens that it has seen."""
@@ -170,7 +187,7 @@ class SpreadCache(KVCache):
 
     def _stretch(self, rows: Rows, mask: Mask | None, i: Tensor, cursor: Tensor | int, *, whole: bool) -> Stretch:
         k, total, j = rows["k"], self.seen, rows.get("position")
-        tokens = self._store.tokens(total).to(k.device)  # type: ignore[attr-defined]  # of this class, rows are shared
+        tokens = self._shared.tokens(total).to(k.device)
         if mask is not None and j is not None:
             mask = mask.at(i, j)
         if "keep" in rows:
@@ -180,5 +197,5 @@ class SpreadCache(KVCache):
         return Stretch(k, rows["v"], mask, tokens if j is None else j[:, tokens], tokens)
 
     def __repr__(self) -> str:
-        held = len(self._store.tokens(self.seen))  # type: ignore[attr-defined]
+        held = len(self._shared.tokens(self.seen))
         return f"SpreadCache(rank {self._members.rank} of {self._members.ranks}, seen={self.seen}, held={held})"

@@ -53,8 +53,11 @@ class _Joined(torch.autograd.Function):
                 'ranks belong: use loss="parts", with a part of the loss on each rank'
             )
         if ctx.group is not None:
+            # halves are summed up in float32, and rounded once
+            dtype, gradient = gradient.dtype, gradient.to(torch.promote_types(gradient.dtype, torch.float32))
             try:
                 gradient = collectives.wait_tensor(collectives.all_reduce(gradient.contiguous(), "sum", ctx.group))
             except RuntimeError as error:
                 raise lost(error, ctx.group, "the backward pass of whole()") from error
+            gradient = gradient.to(dtype)
         return gradient.index_select(ctx.dim, ctx.tokens.to(gradient.device)), None, None, None, None, None

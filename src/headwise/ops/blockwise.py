@@ -75,15 +75,19 @@ def forward(call: Call, drops: Drops | None, *, with_lse: bool = False) -> tuple
     """
     with torch.no_grad():
         room, cut = _room(call, drops)
-        out, lse = _forward(room, drops, cut, with_lse=with_lse)
-        if lse is not None and any(strip.joins for strip in cut) and not kernel.joins_exactly(lse):
-            room, cut = _by_mask(call, drops, is_fused=True)
-            out, lse = _forward(room, drops, cut, with_lse=with_lse)
+        out, lse, is_exact = _forward(room, cut, drops, with_lse=with_lse)
+        if not is_exact:
+            out, lse, _ = _forward(*_by_mask(call, drops, is_fused=True), drops, with_lse=with_lse)
         return out.to(call.q.dtype), (out, lse) if with_lse and lse is not None else None
 
 
-def _forward(room: Workspace, drops: Drops | None, cut: Strips, *, with_lse: bool) -> tuple[Tensor, Tensor | None]:
-    """Outputs in the dtype of the products, and lse where it is wanted or strips join by it."""
+def _forward(
+    room: Workspace, cut: Strips, drops: Drops | None, *, with_lse: bool
+) -> tuple[Tensor, Tensor | None, bool]:
+    """Outputs in the dtype of the products, lse where it is wanted or strips join by it, and whether it is so exactly.
+
+    Where it is not, the rest is left out.
+    """
     call = room.call
     B, Hq, Lq, _ = call.q.shape
     # rows in no strip see nothing
@@ -91,12 +95,15 @@ def _forward(room: Workspace, drops: Drops | None, cut: Strips, *, with_lse: boo
     out = (torch.empty if is_covered else torch.zeros)(
         B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
     )
-    lse = _lse_of_nothing(call) if with_lse or any(strip.joins for strip in cut) else None
+    has_joins = any(strip.joins for strip in cut)
+    lse = _lse_of_nothing(call) if with_lse or has_joins else None
     grouped = out.unflatten(1, (-1, call.groups)) if out.numel() else out
     grouped_lse = None if lse is None else lse.unflatten(1, (-1, call.groups))
     for number, strip in enumerate(cut):
         kernel.forward(room, drops, number, strip, grouped, grouped_lse)
-    return out, lse
+        if has_joins and lse is not None and not kernel.joins_exactly(lse):
+            return out, lse, False
+    return out, lse, True
 
 
 def backward(

@@ -125,13 +125,16 @@ _of_no_mask = lru_cache(maxsize=64)(partial(_found, None))
 
 @lru_cache(maxsize=64)
 def _of_causal(sizes: Sizes, groups: int) -> Strips:
-    """The columns that all rows see, and the square of the others."""
+    """The square of the last columns, and those before it, which all rows see.
+
+    The square comes first: its log-sums tell early whether the two can be joined.
+    """
     B, H, Lq, Lk = sizes
     whole = slice(0, B), slice(0, H // groups), slice(0, groups), slice(0, Lq)
     before, square = (slice(0, Lk - Lq),), (slice(Lk - Lq, Lk),)
     if Lq == Lk:
         return Strips([Strip(*whole, square, square, is_causal=True)])
-    return Strips([Strip(*whole, before, ()), Strip(*whole, square, square, is_causal=True, joins=True)])
+    return Strips([Strip(*whole, square, square, is_causal=True), Strip(*whole, before, (), joins=True)])
 
 
 def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
