@@ -16,7 +16,7 @@ SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench mutants gpu format install clean
+.PHONY: help demo test quick check bench mutants gpu format install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -27,6 +27,9 @@ demo: $(STAMP) ## look at one sentence through a real model
 
 test: $(STAMP) ## run the tests
 	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
+
+quick: $(STAMP) ## run the tests that compile nothing and start no process
+	"$(PYTHON)" -m pytest --quick $(PROCESSES) $(PYTEST_FLAGS)
 
 check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 	"$(PYTHON)" -m ruff format --check .

@@ -37,7 +37,20 @@ FILE = Path(costs.__file__).with_name("rates.json")
 # query heads, key/value heads and width; the last ones for few calls only
 WIDTHS = ((2, 2, 64), (8, 8, 64), (6, 6, 128), (8, 2, 64))
 # queries and keys; some few, as in decoding
-LENGTHS = ((12, 12), (32, 32), (100, 100), (250, 250), (600, 600), (1300, 1300), (1, 700), (1, 6000), (20, 3000))
+LENGTHS = (
+    (12, 12),
+    (32, 32),
+    (48, 48),
+    (60, 60),
+    (100, 100),
+    (112, 112),
+    (250, 250),
+    (600, 600),
+    (1300, 1300),
+    (1, 700),
+    (1, 6000),
+    (20, 3000),
+)
 # the rules that torch's kernel does not have
 RULES: tuple[Rules, ...] = ({}, {"dropout": 0.2}, {"softcap": 30.0})
 # the largest call without such a rule, and with one
@@ -123,14 +136,24 @@ def measured(dtype: torch.dtype) -> dict[str, Rows]:
 
 
 def rates_of(by_way: dict[str, Rows]) -> dict[str, list[float]]:
-    """The rates of every way; a call of few queries takes at least what any call does, whatever its size."""
-    found = {way: fitted(rows) for way, rows in by_way.items() if not way.endswith(costs.FEW_QUERIES)}
+    """The rates of every way.
+
+    Those of any length are fitted to short sequences too, and those of few queries begin with what any call takes.
+    """
+    short = {way.removesuffix(f" {costs.SHORT}"): rows for way, rows in by_way.items() if way.endswith(costs.SHORT)}
+    all_lengths = {
+        way: rows + short.get(way, [])
+        for way, rows in by_way.items()
+        if not way.endswith((costs.FEW_QUERIES, costs.SHORT))
+    }
+    found = {way: fitted(rows) for way, rows in all_lengths.items()}
     few = {
         way: fitted(rows, found[way.removesuffix(f" {costs.FEW_QUERIES}")][0])
         for way, rows in by_way.items()
-        if way not in found
+        if way.endswith(costs.FEW_QUERIES)
     }
-    return dict(sorted((found | few).items()))
+    own = {f"{way} {costs.SHORT}": fitted(rows) for way, rows in short.items()}
+    return dict(sorted((found | few | own).items()))
 
 
 def fitted(rows: Rows, once: float | None = None) -> list[float]:
@@ -181,10 +204,10 @@ def main() -> None:
     by_dtype: dict[str, dict[str, list[float]]] = {}
     for name, dtype in DTYPES.items():
         found = measured(dtype)
-        kept = known["levels"].get(costs.level(), {}).get(name, {})
-        by_dtype[name] = kept if options.check else rates_of(found)
+        by_dtype[name] = {} if options.check else rates_of(found)
         for way, rows in sorted(found.items()):
-            ratios = sorted(costs.seconds_of(by_dtype[name][way], row.work) / row.seconds for row in rows)
+            own = costs.rates(dtype, way) if options.check else by_dtype[name][way]
+            ratios = sorted(costs.seconds_of(own, row.work) / row.seconds for row in rows)
             low, middle, high = statistics.quantiles(ratios, n=4)
             print(f"{costs.level():<12} {name:<9} {way:<42} {len(rows):>4} calls, estimate / time "
                   f"{low:.2f} {middle:.2f} {high:.2f}, {ratios[0]:.2f}..{ratios[-1]:.2f}", flush=True)  # fmt: skip

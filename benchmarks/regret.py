@@ -27,6 +27,7 @@ from benchmarks.levels import at_level
 from benchmarks.machine import Machine, versions
 from benchmarks.report import RESULTS
 from headwise.errors import BackendError
+from headwise.ops import costs
 
 HEADS, WIDTH = 8, 64
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -264,7 +265,7 @@ def main() -> None:
     for name, figure in summary(found).items():
         print(f"{name:<52} {figure:.3f}")
     if not options.quick and not options.only:
-        level = torch.backends.cpu.get_cpu_capability().lower()
+        level = "-".join(costs.level().split()[1:])
         rows = [asdict(each.place) | {"chosen": each.chosen, "seconds": each.seconds} for each in found]
         record = {
             "schema": 1,

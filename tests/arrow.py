@@ -12,8 +12,9 @@ SRC = Path(__file__).parents[1] / "src" / "headwise"
 # a part may import from itself and from the parts before it
 ORDER = (
     "errors",
+    "lazy_names",
     "wording",
-    "written",
+    "atomic_write",
     "shapes",
     "masks",
     "positions",
@@ -23,7 +24,11 @@ ORDER = (
     "compat",
     "watching",
     "distributed",
+    "source",
+    "targets",
     "recording",
+    "calls",
+    "dataflow",
     "tracing",
     "diagnosis",
     "pages",

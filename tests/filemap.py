@@ -1,8 +1,9 @@
-"""README's file map and drawing of the arrow; python -m tests.filemap --write renews them in both READMEs."""
+"""The file map, docs/files.md, and the READMEs' drawing of the arrow; python -m tests.filemap --write renews them."""
 
 import ast
 import sys
 import textwrap
+from itertools import groupby
 from pathlib import Path
 
 from tests.arrow import ORDER, SRC
@@ -10,19 +11,33 @@ from tests.fences import replace_marked
 
 ROOT = SRC.parents[1]
 READMES = ("README.md", "README.zh.md")
+MAP = ROOT / "docs" / "files.md"
+HEAD = """# The files of headwise
+
+Every source file, by its first line, in the order of the arrow: each part imports only from those above it. Written by
+`python -m tests.filemap --write`.
+"""
 
 
 def file_map(root: Path = SRC) -> str:
-    """One line for each source file, in the order of the arrow: its path and the first line of its docstring."""
+    """The document: a section for each part, a line for each of its files: its path and the first line of its text."""
     files = sorted(root.rglob("*.py"), key=lambda file: _place(file.relative_to(root)))
-    names = [file.relative_to(root).as_posix() for file in files]
-    width = max(map(len, names))
-    return "".join(f"{name:{width}}  {_first_line(file)}\n" for name, file in zip(names, files, strict=True))
+    parts = groupby(files, key=lambda file: _part(file.relative_to(root)))
+    return HEAD + "".join(f"\n## {part}\n\n{_section(list(of_part), root)}" for part, of_part in parts)
+
+
+def _section(files: list[Path], root: Path) -> str:
+    return "".join(f"- `{file.relative_to(root).as_posix()}`: {_first_line(file)}\n" for file in files)
 
 
 def drawn_arrow() -> str:
     """The arrow in lines that a README can hold."""
     return textwrap.fill(" → ".join(ORDER), width=100, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def _part(path: Path) -> str:
+    part = path.parts[0].removesuffix(".py")
+    return "headwise" if part == "__init__" else part
 
 
 def _place(path: Path) -> tuple[int, bool, str]:
@@ -40,15 +55,14 @@ def _first_line(file: Path) -> str:
 
 
 def main() -> None:
-    """Print the map, or write it and the arrow into the READMEs."""
+    """Print the map, or write it, and the arrow into the READMEs."""
     if sys.argv[1:] != ["--write"]:
         print(file_map(), end="")
         return
     for name in READMES:
         readme = ROOT / name
-        text = readme.read_text(encoding="utf-8")
-        text = replace_marked(text, "arrow", drawn_arrow())
-        readme.write_text(replace_marked(text, "file map", file_map()), encoding="utf-8")
+        readme.write_text(replace_marked(readme.read_text(encoding="utf-8"), "arrow", drawn_arrow()), encoding="utf-8")
+    MAP.write_text(file_map(), encoding="utf-8")
 
 
 if __name__ == "__main__":

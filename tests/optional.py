@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import is_supported
+
 
 def _module(name: str, remedy: str) -> Callable[[], str]:
     return lambda: "" if find_spec(name) else f"the module {name} is not installed: {remedy}"
@@ -46,6 +48,7 @@ def _linter() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "chromium": _browser,
     "einops": _module("einops", "pip install '.[dev]'"),
+    "fork server": lambda: "" if is_supported() else "children are forked on Linux alone",
     "inductor": _compiler,
     "keras": _module("keras", "pip install '.[dev]'"),
     "matplotlib": _module("matplotlib", "pip install '.[plot]'"),

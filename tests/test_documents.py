@@ -15,7 +15,7 @@ import headwise
 from tests.arrow import ORDER, SRC
 from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence, status
 from tests.fences import Fence, fences, marked
-from tests.filemap import READMES, file_map
+from tests.filemap import MAP, READMES, file_map
 
 DOCS = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/**/*.md"))
 MODULES = sorted(
@@ -24,6 +24,9 @@ MODULES = sorted(
     if file.name != "__main__.py"
 )
 
+
+# a guide and its translation
+GUIDES = [(name.replace(".zh.md", ".md"), name) for name in DOCS if name.endswith(".zh.md")]
 
 PYTHON = ("python", "pycon")
 SHELLS = ("console", "sh", "bash", "shell")
@@ -120,9 +123,8 @@ def test_the_arrow_in_the_readmes_is_the_one_that_is_enforced():
         assert tuple(part.strip() for part in drawn.split("→")) == ORDER, "renew it: python -m tests.filemap --write"
 
 
-def test_the_file_map_in_the_readmes_quotes_every_file():
-    for readme in READMES:
-        assert marked(read(readme), "file map") == file_map(), "renew it: python -m tests.filemap --write"
+def test_the_file_map_quotes_every_file():
+    assert MAP.read_text(encoding="utf-8") == file_map(), "renew it: python -m tests.filemap --write"
 
 
 def test_both_readmes_show_the_same_blocks():
@@ -130,9 +132,23 @@ def test_both_readmes_show_the_same_blocks():
     assert english == chinese
 
 
-def test_the_chinese_readme_has_full_width_punctuation():
+@pytest.mark.parametrize(("english", "chinese"), GUIDES)
+def test_a_guide_and_its_translation_show_the_same_blocks(english, chinese):
+    shown = [[(each.language, each.note) for each in fences(read(name))] for name in (english, chinese)]
+    assert shown[0] == shown[1]
+    assert program(english) == program(chinese)
+
+
+@pytest.mark.parametrize(("english", "chinese"), GUIDES)
+def test_a_guide_and_its_translation_have_the_same_headings_tables_and_figures(english, chinese):
+    rows = [re.findall(r"^(#+) |^\| .* \| ([\d., /]+) \|$", read(name), re.MULTILINE) for name in (english, chinese)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("document", ["README.zh.md", *(chinese for _, chinese in GUIDES)])
+def test_a_chinese_document_has_full_width_punctuation(document):
     halves = re.compile(r"[\u4e00-\u9fff][,;:?!()]|[,;:?!][\u4e00-\u9fff]")
-    assert [line for line in read("README.zh.md").splitlines() if halves.search(line)] == []
+    assert [line for line in read(document).splitlines() if halves.search(line)] == []
 
 
 def test_no_hint_installs_headwise_from_an_index_that_does_not_have_it():
@@ -198,9 +214,14 @@ def test_the_file_map_follows_the_arrow(tmp_path):
     for path in ("pages/__init__.py", "pages/a.py", "errors.py", "testing.py", "__init__.py", "cli/__init__.py"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(f'"""What {path} gives.\n\nMore.\n"""')
-    names = [line.split()[0] for line in file_map(tmp_path).splitlines()]
-    assert names == ["__init__.py", "errors.py", "pages/__init__.py", "pages/a.py", "cli/__init__.py", "testing.py"]
-    assert "errors.py          What errors.py gives.\n" in file_map(tmp_path)
+    lines = file_map(tmp_path).splitlines()
+    assert [line.split("`")[1] for line in lines if line.startswith("- ")] == [
+        "__init__.py", "errors.py", "pages/__init__.py", "pages/a.py", "cli/__init__.py", "testing.py"
+    ]  # fmt: skip
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## headwise", "## errors", "## pages", "## cli", "## testing"
+    ]  # fmt: skip
+    assert "- `errors.py`: What errors.py gives." in lines
 
 
 def test_inspected_sources_are_those_of_this_checkout():

@@ -47,7 +47,8 @@ def test_the_heavy_modules_are_seen_once_they_are_loaded():
 
 
 @pytest.mark.parametrize(
-    "source", ["import headwise", "import headwise\ndir(headwise)", "import headwise.cli", "import headwise.written"]
+    "source",
+    ["import headwise", "import headwise\ndir(headwise)", "import headwise.cli", "import headwise.atomic_write"],
 )
 def test_importing_the_package_or_its_command_line_does_not_import_torch(source):
     assert run_fresh(source + LOADED) == "[]\n"

@@ -85,13 +85,13 @@ else:
     def __getattr__(name: str) -> object:
         """The public name or module asked for, imported at its first use."""
         if name in _HOME:
-            found = getattr(_import_module(f"headwise.{_HOME[name]}"), name)
+            value = getattr(_import_module(f"headwise.{_HOME[name]}"), name)
         elif name in _MODULES:
-            found = _import_module(f"headwise.{name}")
+            value = _import_module(f"headwise.{name}")
         else:
             raise AttributeError(f"headwise has no public name {name!r}: dir(headwise) lists them all")
-        globals()[name] = found
-        return found
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -157,7 +157,7 @@ def assert_sound(
 
     >>> assert_sound(lambda q, k, v: torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, dim=-1) @ v)
     """
-    from headwise.diagnosis.diagnosed import doctor
+    from headwise.diagnosis import doctor
 
     # pytest shows the line of the test, and not this one
     __tracebackhide__ = True

@@ -28,7 +28,18 @@ def test_a_call_of_few_queries_costs_what_any_call_does_once():
     assert found[f"sdpa forward {costs.FEW_QUERIES}"][0] == found["sdpa forward"][0] > 0
 
 
+def test_short_sequences_have_rates_of_their_own_and_count_for_those_of_any_length():
+    known = [3e-5, 0.0, 1e-10, 4e-9, 2e-11, 7e-10, 5e-10]
+    found = rates_of({"sdpa forward": rows_of(known), f"sdpa forward {costs.SHORT}": rows_of(known, few=1.5)})
+    whole, own = (
+        sum(costs.seconds_of(found[way], row.work) / row.seconds for row in rows_of(known)) / 60
+        for way in ("sdpa forward", f"sdpa forward {costs.SHORT}")
+    )
+    assert own == pytest.approx(1.5, rel=0.02)
+    assert 1.05 < whole < 1.45
+
+
 def test_every_way_of_the_table_is_measured(monkeypatch):
-    monkeypatch.setattr(rates, "LENGTHS", ((3, 3), (2, 11)))
+    monkeypatch.setattr(rates, "LENGTHS", ((3, 3), (2, 11), (130, 130)))
     found = {costs.way_of(name, call) for call, names in calls(torch.float32) for name in names}
-    assert found == set(costs.table()["x86_64 avx2"]["float32"])
+    assert found == set(costs.table()["x86_64 avx512 amx"]["float32"])

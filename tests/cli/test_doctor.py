@@ -140,7 +140,7 @@ def test_the_mended_copy_of_a_note_or_a_notebook_is_its_python(headwise, file):
 
 def test_it_speaks_chinese(headwise, file):
     done = headwise("doctor", f"{file(FAULTY)}:Attention", "--lang", "zh")
-    assert "用 / 而不是 // 相除" in done.stdout
+    assert "用 / 代替 //" in done.stdout
 
 
 def test_a_name_that_is_not_there_ends_with_2(headwise, file):
@@ -184,7 +184,7 @@ def test_a_name_that_is_no_parameter_is_bad_input_and_with_json_one_object(headw
 
 
 def test_a_path_is_checked_before_a_child_is_started(headwise, tmp_path, monkeypatch):
-    monkeypatch.setattr("headwise.recording.child.in_child", None)
+    monkeypatch.setattr("headwise.targets.in_child", None)
     done = headwise("doctor", f"{tmp_path / 'none.py'}:X")
     assert done.exit_code == 2
     assert "none.py" in done.stderr

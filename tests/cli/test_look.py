@@ -189,7 +189,7 @@ def test_an_error_of_another_part_is_said_with_status_2(headwise, bert_folder, m
     def refuse(model):
         raise ConversionError("7 keys are missing")
 
-    monkeypatch.setattr("headwise.pages.runs.watch", refuse)
+    monkeypatch.setattr("headwise.pages.model_run.watch", refuse)
     done = headwise("look", SENTENCE, "--model", bert_folder)
     assert (done.exit_code, done.stderr) == (2, "7 keys are missing\n")
     done = headwise("look", SENTENCE, "--model", bert_folder, "--lang", "zh")

@@ -122,6 +122,4 @@ def test_of_a_long_loop_the_first_turns_are_shown_and_the_others_counted(headwis
     assert (done.exit_code, done.stderr) == (0, "")
     page = (tmp_path / "looped.html").read_text(encoding="utf-8")
     assert page.count('"op":"softmax"') == 12
-    assert (
-        f"Of a loop that turned {turns} times the first 12 turns are shown, and {left} are left out." in page
-    ) == bool(left)
+    assert (f"A loop ran {turns} times: its first 12 turns are shown, and {left} are left out." in page) == bool(left)

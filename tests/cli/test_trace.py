@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import headwise.recording.child
-from headwise.tracing.steps import Trace
+import headwise.targets
+from headwise.tracing import Trace
 from headwise.wording import CHINESE, ENGLISH
 from tests.tracing.made import failing, plain
 
@@ -52,7 +52,7 @@ def child(monkeypatch):
             requests.append({"entry": entry, **request, **options})
             return {"traces": [each.to_dict() for each in traces], **more}
 
-        monkeypatch.setattr(headwise.recording.child, "in_child", in_child)
+        monkeypatch.setattr(headwise.targets, "in_child", in_child)
         return requests
 
     return answers

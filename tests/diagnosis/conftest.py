@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.diagnosis.holding import Held
+from headwise.diagnosis.check_runner import Held
 
 
 @pytest.fixture(autouse=True)

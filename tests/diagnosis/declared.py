@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 
-from headwise.diagnosis.diagnosing import _seen, diagnosed
-from headwise.diagnosis.holding import Held
-from headwise.diagnosis.owners import own_files
+from headwise.calls import evaluated, find, whole
+from headwise.diagnosis.attention_owners import own_files
+from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.target_diagnosis import _seen, diagnosed
 from headwise.errors import InputError
-from headwise.recording.calls import evaluated, find, whole
-from headwise.tracing.traced import at_hand, traced
+from headwise.targets import at_hand
+from headwise.tracing.entry_point import traced
 from tests.diagnosis.mutants import HERE, loaded
 from tests.diagnosis.operators import HOSTS
 from tests.diagnosis.test_correct import VARIANTS

@@ -4,7 +4,7 @@ python -m tests.diagnosis.mutants [--host FILE] [--operator NAME] [--write]
 """
 
 import argparse
-import hashlib
+import datetime
 import itertools
 import json
 import linecache
@@ -19,18 +19,20 @@ from pathlib import Path
 
 import torch
 
-from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.following.running import Manner, default_dtype, run
-from headwise.diagnosis.plans.sizing import small
-from headwise.recording.calls import find
+import headwise
+from headwise.calls import find
+from headwise.dataflow import Manner, default_dtype, run
+from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.target_diagnosis import diagnosed
 from tests.diagnosis.decoding import decoded
 from tests.diagnosis.operators import HOSTS, mutants
 
 HERE = Path(__file__).parent
-RULES = Path(__file__).parents[2] / "src" / "headwise" / "diagnosis"
-# what only says what was found
-WORDS = {"diagnosis.py", "report.py", "tried.py", "child.py", "fixing.py", "__init__.py"}
 COUNT = itertools.count()
+# what a mutant can have of the doctor, and the letters that stand for it in mutants.json
+MARKS = {"d": "detected", "k": "right kind", "l": "right line", "p": "proved"}
+# stands for a mutant that computes what its host computes, and so does not count
+EQUAL = "equal"
 
 
 def loaded(host, source, label):
@@ -127,12 +129,15 @@ def same(a, b):
 
 
 def judged(mutant):
-    """What the doctor makes of a mutant: (detected, right kind, right line, proved, kinds and lines said, seconds)."""
-    start = time.perf_counter()
+    """What the doctor makes of a mutant: (detected, right kind, right line, proved, kinds and lines said, seconds).
+
+    The seconds are of this process's CPU: those of a wall clock are as many as other processes leave it waiting.
+    """
+    start = time.process_time()
     try:
         found = diagnosis(mutant.host, mutant.source, "mutant")
     except Exception as error:  # noqa: BLE001  the doctor must not raise: a mutant at which it does is missed
-        return False, False, False, False, [f"{type(error).__name__}: {error}"], time.perf_counter() - start
+        return False, False, False, False, [f"{type(error).__name__}: {error}"], time.process_time() - start
     faults = found.faults
     kind = [each for each in faults if each.kind in mutant.kinds]
     line = any(
@@ -146,21 +151,14 @@ def judged(mutant):
         line,
         any(each.proved for each in kind or faults),
         said,
-        time.perf_counter() - start,
+        time.process_time() - start,
     )
 
 
-def digest():
-    """Of the rules, the operators and the hosts: what the published table is true of."""
-    rules = [each for each in sorted(RULES.rglob("*.py")) if each.name not in WORDS]
-    files = [*rules, HERE / "operators.py", *sorted((HERE / "hosts").glob("*.py"))]
-    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:16]
-
-
 def judge_host(host, only):
-    """What the doctor makes of each mutant of a host, by operator; how long the slowest took; what there is to say."""
+    """The marks of each mutant of a host by operator; seconds and name of the slowest; sentences on what was missed."""
     torch.set_num_threads(1)
-    oracle, slowest, rows, said_of = Oracle(host), 0.0, {}, []
+    oracle, slowest, rows, said_of = Oracle(host), (0.0, ""), {}, []
     clean = diagnosis(host, oracle.source)
     said_of.append(f"{host.file}: {clean.verdict} {[(each.kind, each.line) for each in clean.findings]}")
     for mutant in mutants(host, oracle.source):
@@ -168,38 +166,59 @@ def judge_host(host, only):
             continue
         if not oracle.differs(mutant):
             said_of.append(f"   equal: {mutant.operator}")
+            rows[mutant.operator] = EQUAL
             continue
         *marks, said, seconds = judged(mutant)
-        slowest = max(slowest, seconds)
-        rows.setdefault(mutant.operator, []).append(tuple(marks))
+        slowest = max(slowest, (seconds, f"{mutant.operator}, {host.file}"))
+        rows[mutant.operator] = letters(marks)
         if not all(marks[:3]):
             said_of.append(f"   missed: {mutant.operator}: {said}; {mutant.kinds} {sorted(mutant.lines)}")
     return rows, slowest, said_of
 
 
-def write_table(rows):
-    """Keep the table, and what it is true of, in mutants.json and in docs/doctor.md."""
-    held = {
-        "digest": digest(),
-        "hosts": len(HOSTS),
-        "operators": {name: [len(own), *map(sum, zip(*own, strict=True))] for name, own in sorted(rows.items())},
-    }
-    (HERE / "mutants.json").write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+def letters(marks):
+    """The marks of a mutant as they are kept: "dkl-" was not proved."""
+    return "".join(letter if mark else "-" for letter, mark in zip(MARKS, marks, strict=True))
+
+
+def published():
+    """The kept table: version and date of the run; by host and operator the marks of a mutant, or EQUAL."""
+    return json.loads((HERE / "mutants.json").read_text(encoding="utf-8"))
+
+
+def write_table(verdicts):
+    """Keep the table, with the version and the date it was made at, in mutants.json and in docs/doctor.md."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    kept = {"version": headwise.__version__, "date": today, "verdicts": verdicts}
+    (HERE / "mutants.json").write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     document = HERE.parents[1] / "docs" / "doctor.md"
     text = document.read_text(encoding="utf-8")
     head, _, rest = text.partition("<!-- mutants -->\n")
     _, _, tail = rest.partition("<!-- end of mutants -->\n")
-    table = table_of(held)
+    table = table_of(kept)
     document.write_text(f"{head}<!-- mutants -->\n{table}<!-- end of mutants -->\n{tail}", encoding="utf-8")
 
 
-def table_of(held):
-    """The table as the document shows it."""
-    total = [sum(each) for each in zip(*held["operators"].values(), strict=True)]
-    lines = ["| operator | mutants | detected | right kind | right line | proved |", "|---|---|---|---|---|---|"]
-    lines += [f"| {name} | {' | '.join(map(str, own))} |" for name, own in held["operators"].items()]
-    lines.append(f"| **all {len(held['operators'])}** | {' | '.join(f'**{each}**' for each in total)} |")
-    return f"{held['hosts']} hosts; digest `{held['digest']}`\n\n" + "\n".join(lines) + "\n"
+def counts(verdicts):
+    """Of each operator how many mutants there are, and how many of them have each mark."""
+    rows = {}
+    for operator, marks in sorted((name, marks) for host in verdicts.values() for name, marks in host.items()):
+        if marks == EQUAL:
+            continue
+        before = rows.get(operator, [0] * (1 + len(MARKS)))
+        rows[operator] = [count + more for count, more in zip(before, [1, *(m in marks for m in MARKS)], strict=True)]
+    return rows
+
+
+def table_of(kept):
+    """The table as it is printed, and as the document shows it."""
+    rows = counts(kept["verdicts"])
+    total = [sum(column) for column in zip(*rows.values(), strict=True)]
+    lines = [f"| operator | mutants | {' | '.join(MARKS.values())} |", "|---" * (2 + len(MARKS)) + "|"]
+    lines += [f"| {name} | {' | '.join(map(str, row))} |" for name, row in rows.items()]
+    lines.append(f"| **all {len(rows)}** | {' | '.join(f'**{count}**' for count in total)} |")
+    hosts = len(kept["verdicts"])
+    return f"{hosts} hosts; version {kept['version']}, {kept['date']}\n\n" + "\n".join(lines) + "\n"
 
 
 def main():
@@ -209,21 +228,23 @@ def main():
     parser.add_argument("--bare", action="store_true", help="say nothing of how the hosts are called")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    rows, slowest = {}, 0.0
+    verdicts, slowest = {}, (0.0, "")
     hosts = [replace(host, call=None) if asked.bare else host for host in HOSTS if asked.host in (None, host.file)]
     # a fork would inherit torch's threads, and hang
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for found, longest, said in pool.map(judge_host, hosts, [asked.operator] * len(hosts)):
+        judged_hosts = pool.map(judge_host, hosts, [asked.operator] * len(hosts))
+        for host, (rows, longest, said) in zip(hosts, judged_hosts, strict=True):
             print("\n".join(said), flush=True)
             slowest = max(slowest, longest)
-            for operator, marks in found.items():
-                rows.setdefault(operator, []).extend(marks)
-    judged_all = [each for own in rows.values() for each in own]
-    count, (detected, kind, line, proved) = len(judged_all), map(sum, zip(*judged_all, strict=True))
-    print(f"{count} mutants of {len(rows)} operators: detected {detected}, kind {kind}, line {line}, proved {proved}")
-    print(f"the slowest took {slowest:.1f} s")
+            verdicts[host.file] = rows
+    rows = counts(verdicts)
+    total = [sum(column) for column in zip(*rows.values(), strict=True)]
+    shown = ", ".join(f"{name} {count}" for name, count in zip(MARKS.values(), total[1:], strict=True))
+    print(f"{total[0]} mutants of {len(rows)} operators: {shown}")
+    print(f"the slowest took {slowest[0]:.1f} s of CPU: {slowest[1]}")
     if asked.write:
-        write_table(rows)
+        write_table(verdicts)
+        print(table_of(published()))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ import pytest
 
 import headwise as hw
 from headwise.diagnosis.child import answer
-from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.diagnosis import Diagnosis
-from headwise.diagnosis.patches.fixing import fixed
+from headwise.diagnosis.patches.fixed_source import fixed
+from headwise.diagnosis.result import Diagnosis
+from headwise.diagnosis.target_diagnosis import diagnosed
 from tests.diagnosis.correct.chosen import Distances
 from tests.diagnosis.correct.sequences import PlacesFirst, PlacesOfAllKeys
 from tests.diagnosis.written import found_in, line_of, loaded_from
@@ -87,7 +87,7 @@ def examined(folder, body, lang="en"):
 def test_heads_that_are_attended_over_are_one_fault_with_one_patch(tmp_path, body, patch):
     found, after = examined(tmp_path, body)
     (fault,) = found.faults
-    assert (fault.kind, fault.proved, fault.patch.split("\n")) == ("split-without-transpose", True, patch)
+    assert (fault.kind, fault.proved, fault.patch.split("\n")) == ("attention-over-heads", True, patch)
     assert fault.source.strip().startswith("q, k, v =")
     assert "over the heads of one token instead of over the tokens" in fault.what
     assert "mixes" not in fault.what
@@ -98,7 +98,7 @@ def test_heads_that_are_attended_over_are_one_fault_with_one_patch(tmp_path, bod
 def test_an_einsum_that_sums_the_weights_alone_gets_the_letter_of_the_keys(tmp_path, letters):
     found, after = examined(tmp_path, EINSUM.replace("{letters}", letters), lang="zh")
     (fault,) = found.faults
-    assert (fault.kind, fault.proved) == ("unknown", True)
+    assert (fault.kind, fault.proved) == ("einsum-weights-summed", True)
     assert f'einsum "{letters}" 单独对权重求和' in fault.what
     assert '"bhij,bhjd->bhid"' in fault.patch
     # one plain softmax is no sum of softmaxes

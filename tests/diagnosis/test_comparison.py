@@ -7,12 +7,12 @@ import torch
 from click.testing import CliRunner
 from torch import nn
 
+from headwise.calls import find
 from headwise.cli import main
 from headwise.diagnosis.comparison import COMPARISON, compare
 from headwise.diagnosis.designs import DESIGNS
-from headwise.diagnosis.diagnosed import doctor
+from headwise.diagnosis.entry_point import doctor
 from headwise.diagnosis.examination import Examination
-from headwise.recording.calls import find
 from headwise.testing import SoundnessError, assert_sound
 from tests.diagnosis.written import found_in, line_of
 
@@ -77,7 +77,7 @@ FAULTS = {
         "scale-missing",
         "return q @ k.mT",
     ),
-    "scores times 0": (changed(WEIGHTS, "return (s * 0).softmax(-1)"), "scale-wrong", "s * 0"),
+    "scores times 0": (changed(WEIGHTS, "return (s * 0).softmax(-1)"), "scale-zero", "s * 0"),
 }
 
 

@@ -125,7 +125,7 @@ class Mixed(Crossed):
 def test_keys_of_another_input_than_their_values_are_found_where_both_are_as_many():
     for call in (None, {"x": [2, 5, 12], "context": [2, 5, 12]}, EQUAL):
         (fault,) = hw.doctor(Mixed, call=call).faults
-        assert fault.kind == "input-ignored"
+        assert fault.kind == "input-mixed"
 
 
 class Inverted(Crossed):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.target_diagnosis import diagnosed
 from headwise.errors import InputError
-from headwise.tracing.traced import traced
+from headwise.tracing.entry_point import traced
 from tests.diagnosis.declared import WAYS, judged, subjects
 from tests.diagnosis.written import loaded_from
 

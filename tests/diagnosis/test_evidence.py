@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.calls import find
 from headwise.diagnosis.evidence import rests_on_guess
-from headwise.diagnosis.plans.further import laid_flat, taken_otherwise
+from headwise.diagnosis.plans.further_masks import laid_flat, taken_otherwise
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording.calls import find
 
 PLACES = 12
 
@@ -232,18 +232,18 @@ def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_wor
 
 
 def test_what_a_run_put_right_shows_to_be_no_better_may_be_meant():
-    odd = Suspect("unknown", None, {("f", 1): abs}, words="value_changed", proved=False)
+    odd = Suspect("value-changed", None, {("f", 1): abs}, proved=False)
     assert rests_on_guess(odd)
     assert not rests_on_guess(replace(odd, proved=True))
     # nothing was tried, or it shows without a run
     assert not rests_on_guess(replace(odd, stand_ins={}))
     assert not rests_on_guess(replace(odd, proved=None))
-    assert not rests_on_guess(replace(odd, words="lone_axis"))
+    assert not rests_on_guess(replace(odd, kind="contraction-extra-axis"))
     assert rests_on_guess(Suspect("sample-leak", None, proved=False))
 
 
 def test_a_guess_accuses_only_once_it_is_measured():
-    guessed = Suspect("unknown", None, guess="layout")
+    guessed = Suspect("split-without-transpose", None, guess="layout")
     assert rests_on_guess(guessed)
     assert not rests_on_guess(replace(guessed, proved=True))
     assert not rests_on_guess(replace(guessed, guess=""))

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import headwise
-from headwise.diagnosis.diagnosed import doctor
-from headwise.diagnosis.plans.saying import unbuilt
-from headwise.recording.calls import find
+from headwise.calls import find
+from headwise.diagnosis.entry_point import doctor
+from headwise.diagnosis.plans.user_arguments import unbuilt
 
 
 class Packed(nn.Module):

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from headwise.diagnosis.diagnosed import doctor
+from headwise.diagnosis.entry_point import doctor
 
 FAMILIES = (
     "bert:BertSelfAttention", "gpt2:GPT2Attention", "t5:T5Attention", "bart:BartAttention", "vit:ViTAttention",

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headwise.diagnosis.checks.keeping import left_over
+from headwise.diagnosis.checks.side_effects import left_over
 from tests.diagnosis.mutants import diagnosis
 from tests.diagnosis.operators import Host
 from tests.diagnosis.written import line_of
@@ -69,12 +69,13 @@ def test_a_class_that_keeps_the_laws_has_no_fault_and_every_law_was_tried():
 # the law, what is changed, the kind, and a piece of the line that is to be told
 BROKEN = {
     "an argument changed by +=": (
-        [("        q = self.split", "        query += 1.0\n        q = self.split")], "unknown", "query += 1.0"),
+        [("        q = self.split", "        query += 1.0\n        q = self.split")], "input-modified", "query += 1.0"),
     "an argument changed through a view": (
-        [("        q = self.split", "        key[:, 0].mul_(2.0)\n        q = self.split")], "unknown", "key[:, 0]"),
+        [("        q = self.split", "        key[:, 0].mul_(2.0)\n        q = self.split")],
+        "input-modified", "key[:, 0]"),
     "an output that piles up": (
         [("return self.out(mixed)", "self.last = 0.5 * getattr(self, 'last', 0.0) + self.out(mixed)\n"
-          "        return self.last")], "unknown", "self.last = "),
+          "        return self.last")], "stateful-forward", "self.last = "),
     "a weight that is a plain tensor": (
         [("self.drop = nn", "self.gain = torch.randn(width)\n        self.drop = nn"),
          ("self.out(mixed)", "self.out(mixed * self.gain)")], "parameters-unregistered", "self.gain = "),
@@ -85,11 +86,11 @@ BROKEN = {
     "a random buffer that is not saved": (
         [("self.drop = nn", "self.register_buffer('gain', torch.randn(width), persistent=False)\n"
           "        self.drop = nn"), ("self.out(mixed)", "self.out(mixed * self.gain)")],
-        "parameters-unregistered", "self.gain)"),
+        "buffer-unsaved", "self.gain)"),
     "a projection made in the call": (
         [("return self.out(mixed)", "if not hasattr(self, 'late'):\n"
           "            self.late = nn.Linear(mixed.size(-1), mixed.size(-1)).to(mixed.dtype)\n"
-          "        return self.out(self.late(mixed))")], "parameters-unregistered", "self.late = "),
+          "        return self.out(self.late(mixed))")], "parameter-created-in-forward", "self.late = "),
     "a name that is missing in training": (
         [("        weights = self.drop(", "        if self.training:\n"
           "            scores = scores + self.quary.bias[0]\n        weights = self.drop(")],
@@ -99,13 +100,13 @@ BROKEN = {
          ("self.out(mixed)", "self.out(mixed * self.both.mean())")], "parameters-unregistered", "self.both = "),
     "weights kept with their graph": (
         [("return self.out(mixed)", "kept, self.kept = getattr(self, 'kept', 0.0), mixed.mean()\n"
-          "        return self.out(mixed) + 0.0 * kept")], "raises", "0.0 * kept"),
+          "        return self.out(mixed) + 0.0 * kept")], "second-step-raises", "0.0 * kept"),
     "keys that are rounded": (
         [("k = self.split(self.key(key))", "k = self.split(torch.round(self.key(key) * 8) / 8)")],
-        "gradient-cut", "torch.round"),
+        "gradient-zero", "torch.round"),
     "dropout of dropout on the output": (
         [("return self.out(mixed)", "return self.drop(self.drop(self.out(mixed)))")],
-        "unknown", "self.drop(self.drop("),
+        "dropout-twice", "self.drop(self.drop("),
     "heads that are never split": (
         [("x.view(x.size(0), -1, self.heads, self.size).transpose(1, 2)", "x.unsqueeze(1)")],
         "heads-not-split", "x.unsqueeze(1)"),
@@ -162,12 +163,12 @@ def test_what_only_looks_like_a_broken_law_is_no_fault(case):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "words"), [(1.0, float("nan"), ["left_over"]), (float("nan"), float("nan"), [])]
+    ("first", "second", "kinds"), [(1.0, float("nan"), ["stateful-forward"]), (float("nan"), float("nan"), [])]
 )
-def test_a_second_call_that_gives_no_number_where_the_first_did_gives_another_output(first, second, words):
+def test_a_second_call_that_gives_no_number_where_the_first_did_gives_another_output(first, second, kinds):
     def given(value):
         record, plan = SimpleNamespace(failure=None), SimpleNamespace(init={}, call={})
         return SimpleNamespace(output=torch.tensor([0.5, value]), record=record, seen=(), target=None, plan=plan)
 
     found, _ = left_over(given(first), lambda **_: given(second))
-    assert [each.words for each in found] == words
+    assert [each.kind for each in found] == kinds

@@ -28,3 +28,28 @@ TURNED = "key_padding_mask=None if memory_mask is None else ~memory_mask"
 def test_what_a_block_hands_to_torchs_own_layer_is_examined(old, new, kind):
     found = found_in(HEAD + LAYERED.replace(old, new), "Step")
     assert [(each.kind, each.source.count(new), each.proved) for each in found.faults] == [(kind, 1, True)] * bool(kind)
+
+
+PIXELS = """
+class Step(nn.Module):
+    def __init__(self, d_model, nhead):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+
+    def forward(self, image):
+        # image: (batch, channels, height, width)
+        b, c, h, w = image.shape
+        tokens = image.flatten(2).transpose(1, 2)
+        out = self.attend(query=tokens, key=tokens, value=tokens)[0]
+        return out.transpose(1, 2).reshape(b, c, h, w)
+"""
+SPLIT = "image.reshape(b, h * w, c)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [("", "", ""), ("image.flatten(2).transpose(1, 2)", SPLIT, "split-without-transpose")],
+)
+def test_what_a_layer_takes_is_tokens_of_one_sample(old, new, kind):
+    found = found_in(HEAD + PIXELS.replace(old, new, 1), "Step")
+    assert [(each.kind, each.source.count(new)) for each in found.faults] == [(kind, 1)] * bool(kind)

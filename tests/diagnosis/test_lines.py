@@ -67,7 +67,8 @@ def test_a_rotation_is_blamed_at_the_operation_that_breaks_it(name):
     source = HEAD + style.replace(right, wrong) + attend("", TURNED)
     line = line_of(source, wrong)
     (fault,) = found_in(source).faults
-    assert (fault.kind, fault.line) == ("rotary-wrong", line)
+    kind = "rotary-keys-missing" if name == "keys stay as they are" else "rotary-wrong"
+    assert (fault.kind, fault.line) == (kind, line)
     # keys that never meet the angles have no operation that could be put right
     assert fault.proved == (name != "keys stay as they are")
 
@@ -90,7 +91,9 @@ def test_values_that_are_turned_are_blamed_where_only_they_are():
     )
     source = HEAD + HALVES + inner + attend("", forward)
     line = line_of(source, "v = both")
-    assert [(each.kind, each.line, each.proved) for each in found_in(source).faults] == [("rotary-wrong", line, True)]
+    assert [(each.kind, each.line, each.proved) for each in found_in(source).faults] == [
+        ("rotary-on-values", line, True)
+    ]
 
 
 GIVEN = """
@@ -115,7 +118,7 @@ def test_angles_that_are_given_meet_queries_and_keys():
     assert (found.verdict, found.faults) == ("sound", ())
     source = HEAD + GIVEN.replace("k * freqs_cis[:, None]", "k")
     assert source != HEAD + GIVEN
-    assert [each.kind for each in found_in(source).faults] == ["rotary-wrong"]
+    assert [each.kind for each in found_in(source).faults] == ["rotary-keys-missing"]
 
 
 # the line of the fault ends with "# <-"
@@ -274,6 +277,66 @@ s = q @ k.mT / math.sqrt(self.part)
 keep = torch.ones(long, long, dtype=torch.bool).tril()
 y = s.masked_fill(keep, float("-inf")).softmax(-1) @ v  # <-
 """)),
+    "the triangle to see, beside buckets": ("causal-inverted", attend("self.near = nn.Embedding(9, num_heads)", """
+far = torch.arange(long)[None, :] - torch.arange(long)[:, None]
+far = -torch.min(far, torch.zeros_like(far))
+far = torch.where(far < 4, far, 4 + (far > 2).long())
+s = q @ k.mT / math.sqrt(self.part) + self.near(far).permute(2, 0, 1)
+keep = torch.ones(long, long, dtype=torch.bool).triu()  # <-
+y = s.masked_fill(~keep, float("-inf")).softmax(-1) @ v
+""")),
+    "a triangle by hand, beside a bias": ("causal-offset", attend("self.near = nn.Embedding(99, num_heads)", """
+i, j = torch.arange(long)[:, None], torch.arange(long)[None, :]
+apart = (i - j).clamp(min=0)
+small = apart < 2
+bias = self.near(torch.where(small, apart, 3)).permute(2, 0, 1)
+s = q @ k.mT / math.sqrt(self.part)
+s = s + bias
+seen = j < i + 2  # <-
+y = torch.where(seen, s, -1e9).softmax(-1) @ v
+""")),
+    "heads that are mixed twice by one layer": ("projection-unused", attend("""
+self.before = nn.Linear(num_heads, num_heads)
+self.after = nn.Linear(num_heads, num_heads)
+""", """
+s = self.before((q @ k.mT * self.part ** -0.5).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+w = self.before(s.softmax(-1).permute(0, 2, 3, 1))  # <-
+y = w.permute(0, 3, 1, 2) @ v
+""")),
+    "a layer of one head's width that nothing calls": ("projection-unused", attend("""
+self.mix = nn.Linear(self.part, self.part)  # <-
+""", """
+y = (q @ k.mT * self.part ** -0.5).softmax(-1) @ v
+""")),
+    "heads of a picture that are one": ("heads-not-split", """
+class Attend(nn.Module):
+    def __init__(self, channels, num_heads=3, hidden=8):
+        super().__init__()
+        self.num_heads, self.hidden = num_heads, hidden
+        self.ask, self.match, self.hold = (nn.Conv2d(channels, num_heads * hidden, 1) for _ in range(3))
+        self.join = nn.Conv2d(num_heads * hidden, channels, 1)
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        q = self.ask(x).reshape(b, -1, h * w).mT  # <-
+        k = self.match(x).reshape(b, -1, h * w)
+        v = self.hold(x).reshape(b, -1, h * w).mT
+        y = (q @ k * self.hidden ** -0.5).softmax(-1) @ v
+        return x + self.join(y.mT.reshape(b, -1, h, w))
+"""),
+    "heads of tokens that are one": ("heads-not-split", """
+class Attend(nn.Module):
+    def __init__(self, width, heads=4, head_features=16):
+        super().__init__()
+        self.heads, self.scale = heads, head_features ** -0.5
+        self.ask, self.match, self.hold = (nn.Linear(width, heads * head_features) for _ in range(3))
+        self.join = nn.Linear(heads * head_features, width)
+
+    def forward(self, x):
+        q, k, v = self.ask(x), self.match(x), self.hold(x)  # <-
+        w = torch.softmax(torch.bmm(q, k.mT) * self.scale, dim=-1)
+        return self.join(torch.bmm(w, v))
+"""),
     "heads that are one": ("heads-not-split", """
 class Attend(nn.Module):
     def __init__(self, width, num_heads):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.diagnosis.plans.intent import meaning_of
+from headwise.source import meaning_of
 from tests.diagnosis.written import HEAD, blamed_in, block, found_in, loaded_from, marked
 
 # the forward of a class of attention; SCORES stands for the scores, DONE for what follows the mask

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from headwise.diagnosis.diagnosed import doctor
-from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.entry_point import doctor
+from headwise.diagnosis.target_diagnosis import diagnosed
 from headwise.errors import InputError
 from tests.diagnosis.models import blocks, crossing, heads, pair, patches, plain_function, second
 

@@ -1,12 +1,12 @@
-"""A fixed sample of the mutants is found, named and located; the published table is of the rules as they are."""
-
-import json
+"""A fixed sample of the mutants has the verdicts that the published table promises."""
 
 import pytest
 
-from tests.diagnosis.mutants import HERE, Oracle, digest, judged, table_of
+from tests.diagnosis.decoding import USES
+from tests.diagnosis.mutants import EQUAL, HERE, MARKS, Oracle, counts, judged, letters, published, table_of
 from tests.diagnosis.operators import HOSTS, SIMPLE, mutants
 
+# spread over operators and hosts; every fault of a host's cache is in test_caches.py
 SAMPLE = {
     "plain.py": ("drop scale", "split keys by view", "mask fill 1e-9", "keys of query length"),
     "book.py": ("softmax over axis 1", "mask repeated as tiles"),
@@ -20,27 +20,37 @@ SAMPLE = {
     "second.py": ("mask inverted",),
     "crossed.py": ("value from query input",),
     "vision.py": ("scale by model width",),
-    "past.py": ("cache mask without offset", "cache of new tokens alone", "cache without values"),
-    "started.py": ("cache angle without offset", "cache written at the start"),
-    "owned.py": ("cache key angle without offset", "cache joined in front"),
-    "kept.py": ("cache not emptied", "cache joined on another axis"),
-    "named.py": ("causal flag for a step", "cache mask without offset"),
-    "slotted.py": ("cache mask without offset", "cached values written at the start"),
-    "flagged.py": ("cache of new tokens alone", "cache joined in front"),
     "neighbours.py": ("groups tiled",),
     "padded.py": ("mask inverted",),
 }
+BY_FILE = {host.file: host for host in HOSTS}
 
 
-@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.file)
-def test_the_sampled_faults_of_a_host_are_found_named_and_located(host):
-    oracle = Oracle(host)
-    ready = [each for each in mutants(host, oracle.source) if each.operator in SAMPLE[host.file]]
-    assert {each.operator for each in ready} == set(SAMPLE[host.file])
-    for mutant in ready:
-        assert oracle.differs(mutant), mutant.operator
-        detected, kind, line, _, said, _ = judged(mutant)
-        assert (detected, kind, line) == (True, True, True), (mutant.operator, said)
+def mutants_of(host):
+    """The mutants of a host by their operators."""
+    source = (HERE / "hosts" / host.file).read_text(encoding="utf-8")
+    return {mutant.operator: mutant for mutant in mutants(host, source)}
+
+
+@pytest.mark.parametrize(
+    ("file", "operator"), [(file, operator) for file, operators in SAMPLE.items() for operator in operators]
+)
+def test_a_sampled_mutant_has_the_verdict_that_the_table_promises(file, operator):
+    *marks, reported, _ = judged(mutants_of(BY_FILE[file])[operator])
+    assert letters(marks) == published()["verdicts"][file][operator], reported
+    assert all(marks[:3]), reported
+
+
+def test_the_sample_and_the_caches_together_meet_every_host():
+    assert set(SAMPLE) | set(USES) == set(BY_FILE)
+
+
+def test_a_mutant_is_told_from_its_host_by_its_numbers_alone():
+    host = BY_FILE["plain.py"]
+    oracle, faulty = Oracle(host), mutants_of(host)["drop scale"]
+    assert oracle.differs(faulty)
+    # written otherwise, it computes the same
+    assert not oracle.differs(type(faulty)(host, "none", (), f"{oracle.source}\n# the end\n", frozenset()))
 
 
 def test_there_are_at_least_35_operators_and_10_hosts():
@@ -48,16 +58,28 @@ def test_there_are_at_least_35_operators_and_10_hosts():
     assert len(HOSTS) >= 10
 
 
-def test_the_published_table_is_of_these_rules_operators_and_hosts():
-    held = json.loads((HERE / "mutants.json").read_text(encoding="utf-8"))
-    document = (HERE.parents[1] / "docs" / "doctor.md").read_text(encoding="utf-8")
-    assert held["digest"] == digest(), "run python -m tests.diagnosis.mutants --write"
-    assert table_of(held) in document
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.file)
+def test_the_published_table_has_each_mutant_of_a_host(host):
+    assert set(published()["verdicts"][host.file]) == set(mutants_of(host)), "make mutants"
 
 
-def test_the_published_table_keeps_what_the_issue_asks():
-    held = json.loads((HERE / "mutants.json").read_text(encoding="utf-8"))
-    count, detected, kind, line, _ = (sum(each) for each in zip(*held["operators"].values(), strict=True))
+def test_the_document_shows_the_published_table():
+    kept = published()
+    assert set(kept["verdicts"]) == set(BY_FILE)
+    assert table_of(kept) in (HERE.parents[1] / "docs" / "doctor.md").read_text(encoding="utf-8")
+
+
+def test_a_mutant_counts_where_it_differs_with_each_mark_it_has():
+    verdicts = {"a.py": {"x": "dklp", "y": EQUAL}, "b.py": {"x": "d-l-", "z": "----"}}
+    assert counts(verdicts) == {"x": [2, 2, 1, 2, 1], "z": [1, 0, 0, 0, 0]}
+    assert letters((True, False, True, False)) == "d-l-"
+    assert len(MARKS) == 4
+
+
+def test_the_published_table_keeps_what_the_doctor_promises():
+    count, detected, kind, line, _ = (
+        sum(column) for column in zip(*counts(published()["verdicts"]).values(), strict=True)
+    )
     assert detected >= 0.98 * count
     assert kind >= 0.95 * count
     assert line >= 0.95 * count

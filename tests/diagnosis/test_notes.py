@@ -1,6 +1,6 @@
 """The forms of the four notes, in notes of our own: what is wrong in each is found on its line."""
 
-from headwise.diagnosis.diagnosed import doctor
+from headwise.diagnosis.entry_point import doctor
 from tests.diagnosis.written import line_of
 
 FLOORED = """# 多头注意力

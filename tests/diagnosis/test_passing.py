@@ -110,15 +110,15 @@ if self.fast:
 else:
     y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
 """, extra="drop_share=0.1, fast=False")),
-    "a number that // makes 0": ("scale-floor-division", attend("", """
+    "a number that // makes 0": ("scale-factor-floored", attend("", """
 y = (q @ k.mT * (1.0 // math.sqrt(self.part))).softmax(-1) @ v  # <-
 """)),
-    "a number that // makes 0, beside a triangle": ("scale-floor-division", attend("", """
+    "a number that // makes 0, beside a triangle": ("scale-factor-floored", attend("", """
 s = q @ k.mT * (1 // self.part ** 0.5)  # <-
 late = torch.ones(long, long, dtype=torch.bool).triu(1)
 y = s.masked_fill(late, float("-inf")).softmax(-1) @ v
 """)),
-    "a root that // rounds down": ("scale-floor-division", attend("self.root = self.part ** 0.5 // 1  # <-", """
+    "a root that // rounds down": ("scale-factor-floored", attend("self.root = self.part ** 0.5 // 1  # <-", """
 y = (q @ k.mT / self.root).softmax(-1) @ v
 """)),
     "no root, though the words say that there is one": ("scale-wrong", attend("", """
@@ -131,7 +131,7 @@ y = (q @ k.mT / self.part).softmax(-1) @ v  # <-
                                                              "s = q * x.shape[-1] ** -0.5 @ k.mT  # <-"))),
     "the model's width under scores that are mixed": (
         "scale-wrong", attend(MIXES, MIXED.format(width="width").replace("self.mix)", "self.mix)  # <-"))),
-    "values that are weighed along the queries": ("unknown", attend("", """
+    "values that are weighed along the queries": ("weights-transposed", attend("", """
 w = (q @ k.mT / math.sqrt(self.part)).softmax(-1)
 y = w.mT @ v  # <-
 """)),
@@ -173,11 +173,11 @@ class Attend(nn.Module):
 """),
     "another input, which only a flag reads, in vain": ("input-ignored", beside(
         "k, v = self.cut(self.match(x)), self.cut(self.hold(x))  # <-")),
-    "a part that another side has already": ("projection-shared", packed(
+    "a part that another side has already": ("projection-slice-shared", packed(
         "three = self.packed(x).chunk(3, dim=-1)\nq, k, v = three[0], three[1], three[1]  # <-")),
-    "a name that is given away": ("projection-shared", packed(
+    "a name that is given away": ("projection-slice-shared", packed(
         "q, k, v = self.packed(x).chunk(3, dim=-1)\nv = k  # <-")),
-    "a projection whose result nobody reads": ("projection-unused", attend("", """
+    "a projection whose result nobody reads": ("projection-discarded", attend("", """
 y = (q @ k.mT / math.sqrt(self.part)).softmax(-1) @ v
 y = y.transpose(1, 2).reshape(n, long, width)
 out = self.join(y)  # <-

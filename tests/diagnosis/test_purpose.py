@@ -9,12 +9,11 @@ from torch import nn
 
 import headwise as hw
 from headwise.diagnosis.child import answer
-from headwise.diagnosis.diagnosis import Diagnosis
-from headwise.diagnosis.patches.fixing import fixed
-from headwise.diagnosis.patches.loss import removes
-from headwise.diagnosis.patches.sources import Edit, code_at
+from headwise.diagnosis.patches.fixed_source import fixed
+from headwise.diagnosis.patches.removed_operations import removes
+from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Span
+from headwise.source import Edit, Span, code_at
 from headwise.wording import percent
 from tests.diagnosis.written import HEAD, attend, line_of
 
@@ -34,16 +33,18 @@ SUM = f"{SCORES}y = s.softmax(-1) @ v\n"
 MASK = f"{SCORES}if mask is not None:\n    "
 WEIGHTS = "y = s.softmax(-1) @ v\n"
 MERGE = "y.transpose(1, 2).reshape(n, long, width)"
-# what goes in place of what, the kind, and the line as the patch writes it; None: it is taken away
+# the kind, what goes in place of what, and the line as the patch writes it; None: it is taken away
 ROTATIONS = {
-    "keys forgotten": ("q = turn(q)\n", "q = turn(q)", "k = turn(k)"),
+    "keys forgotten": ("rotary-keys-missing", "q = turn(q)\n", "q = turn(q)", "k = turn(k)"),
     "keys forgotten in the product": (
-        "s = turn(q) @ k.mT / math.sqrt(self.part)\ny = s.softmax(-1) @ v\n", "turn(q) @ k.mT",
+        "rotary-keys-missing", "s = turn(q) @ k.mT / math.sqrt(self.part)\ny = s.softmax(-1) @ v\n", "turn(q) @ k.mT",
         "s = turn(q) @ turn(k).mT / math.sqrt(self.part)",
     ),
-    "keys handed on by a helper": ("q, k = both(q, k)\n", "return new, k", "return new, turn(k)"),
-    "values in place of keys": ("q = turn(q)\nv = turn(v)\n", "v = turn(v)", "k = turn(k)"),
-    "queries twice": ("q = turn(q)\nk = turn(k)\nq = turn(q)  # again\n", "# again", None),
+    "keys handed on by a helper": (
+        "rotary-keys-missing", "q, k = both(q, k)\n", "return new, k", "return new, turn(k)",
+    ),
+    "values in place of keys": ("rotary-on-values", "q = turn(q)\nv = turn(v)\n", "v = turn(v)", "k = turn(k)"),
+    "queries twice": ("rotary-twice", "q = turn(q)\nk = turn(k)\nq = turn(q)  # again\n", "# again", None),
 }  # fmt: skip
 MERGES = {
     "y.contiguous().view(n, long, width)": "y.contiguous().transpose(1, 2).reshape(n, long, width)",
@@ -56,17 +57,17 @@ MERGES = {
 }
 OTHERS = {
     "a product with the mask": (
-        f"{MASK}s = s * mask\n{WEIGHTS}", "s * mask", "mask-weak-fill",
+        f"{MASK}s = s * mask\n{WEIGHTS}", "s * mask", "mask-multiplied",
         's = s.masked_fill(mask == 0, float("-inf"))', "masked scores become 0, not -inf",
     ),
     "another norm than a softmax": (
         f'{MASK}s = s.masked_fill(mask == 0, float("-inf"))\ny = F.normalize(s, dim=-1) @ v\n', "F.normalize",
-        "softmax-missing", "y = s.softmax(dim=-1) @ v", "The weights come from normalize and not from a softmax",
+        "softmax-replaced", "y = s.softmax(dim=-1) @ v", "The weights come from normalize instead of a softmax",
     ),
     "another norm, beside which a finite number stands for masked scores": (
         f"# mask: (batch, 1, 1, keys), 1 where a key may be attended to\n{MASK}s = s.masked_fill(mask == 0, -1e9)\n"
         "y = F.normalize(s, dim=-1) @ v\n", "F.normalize",
-        "softmax-missing", "y = s.softmax(dim=-1) @ v", "The weights come from normalize and not from a softmax",
+        "softmax-replaced", "y = s.softmax(dim=-1) @ v", "The weights come from normalize instead of a softmax",
     ),
     "dropout of the scores": (
         f"{SCORES}s = self.drop(s)\nw = s.softmax(-1)\ny = w @ v\n", "self.drop(s)", "dropout-before-softmax",
@@ -94,10 +95,10 @@ def mended(folder, source):
 
 @pytest.mark.parametrize("name", ROTATIONS)
 def test_a_rotation_that_was_forgotten_is_added_and_one_too_many_is_taken_away(tmp_path, name):
-    body, place, written = ROTATIONS[name]
+    kind, body, place, written = ROTATIONS[name]
     source = HEAD + ROPE + attend(body=body if "softmax" in body else body + SUM)
     fault, after = mended(tmp_path, source)
-    assert (fault.kind, fault.line) == ("rotary-wrong", line_of(source, place))
+    assert (fault.kind, fault.line) == (kind, line_of(source, place))
     assert after.count("turn(") - source.count("turn(") == {"values in place of keys": 0, "queries twice": -1}.get(
         name, 1
     )
@@ -127,8 +128,8 @@ def test_what_stands_in_the_wrong_place_is_moved_and_told_as_what_it_does(tmp_pa
 def test_a_misspelt_forward_is_named_and_renamed(tmp_path, name):
     source = HEAD + attend().replace("def forward", f"def {name}")
     fault, after = mended(tmp_path, source)
-    assert (fault.kind, fault.line, fault.proved) == ("wrong-attribute", line_of(source, f"def {name}"), True)
-    assert fault.what == f"Attend has no forward: the method that stands here is called {name}."
+    assert (fault.kind, fault.line, fault.proved) == ("forward-misnamed", line_of(source, f"def {name}"), True)
+    assert fault.what == f"Attend has no forward: the method here is called {name}."
     assert after == source.replace(f"def {name}", "def forward")
 
 
@@ -152,7 +153,7 @@ def test_a_patch_with_fewer_operations_is_kept_only_where_one_is_too_many():
     )
     fault = Suspect("rotary-wrong", None)
     assert [removes(code, each, fault) for each in (bare, without_bias, flat)] == [True, True, False]
-    assert not removes(code, bare, replace(fault, words="rotary_twice"))
+    assert not removes(code, bare, replace(fault, kind="rotary-twice"))
     assert not removes(code, bare, Suspect("scale-twice", None))
 
 

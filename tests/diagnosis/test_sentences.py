@@ -22,9 +22,9 @@ SPLIT = "        scores = torch.matmul"
 CASES = {
     "an attribute like no other": (
         [("math.sqrt(self.size)", "self.zzz")],
-        "wrong-attribute",
+        "attribute-undefined",
         "self.zzz",
-        "Make zzz before it is read",
+        "Define zzz before it is read",
     ),
     "an attribute like another": (
         [("math.sqrt(self.size)", "math.sqrt(self.sized)")],
@@ -34,25 +34,25 @@ CASES = {
     ),
     "weights of no module": (
         [("return self.out(mixed)", "return self.out(mixed) @ nn.Parameter(torch.eye(mixed.shape[-1]))")],
-        "parameters-unregistered",
+        "weights-outside-module",
         "torch.eye",
-        "the module does not hold",
+        "do not belong to the module",
     ),
     "weights scaled again": (
         [("self.drop(F.softmax(scores, dim=-1))", "self.drop(F.softmax(scores, dim=-1) / math.sqrt(self.size))")],
-        "scale-after-softmax",
+        "weights-scaled",
         "F.softmax",
-        "the scores were scaled before it",
+        "the scores are scaled before it",
     ),
     "a softmax over queries and keys": (
         [("F.softmax(scores, dim=-1)", "F.softmax(scores.flatten(2), dim=-1).view_as(scores)")],
-        "softmax-axis",
+        "softmax-axis-merged",
         "F.softmax",
-        "not the keys of one query alone",
+        "merged with another axis",
     ),
     "values that are rotated": (
         [(SPLIT, f"{ROTATE}        q, k, v = turned(q), turned(k), turned(v)\n{SPLIT}")],
-        "rotary-wrong",
+        "rotary-on-values",
         "turned(v)",
         "values are rotated",
     ),
@@ -79,6 +79,6 @@ def test_code_that_refuses_to_be_trained_is_not_faulty_and_that_is_said():
 
 def test_a_warning_that_was_measured_is_proved():
     found = diagnosis(HOST, changed(("        if width % heads:", "        if False:")))
-    (warning,) = [each for each in found.findings if each.kind == "raises"]
+    (warning,) = [each for each in found.findings if each.kind == "heads-not-divisible"]
     assert (warning.severity, warning.proved) == ("warning", True)
     assert "invalid for input of size" in warning.evidence

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.recording.calls import Plan, is_of_code
+from headwise.calls import Plan, is_of_code
 from tests.diagnosis.written import found_in
 
 TOKENS = """import torch
@@ -48,12 +48,17 @@ class Look(nn.Module):
 """
 # by what is done: the source, what is written in it, what instead, and the kind
 FAULTS = {
-    "the sign of scores is lost": (TOKENS, "w = s.softmax(-1)", "w = s.abs().softmax(-1)", "unknown"),
-    "weights are added up": (TOKENS, "w = s.softmax(-1)", "w = s.softmax(-1).cumsum(-1)", "unknown"),
-    "weights are what is left of 1": (TOKENS, '"bhij,bhjd->bhid", w, v', '"bhij,bhjd->bhid", 1 - w, v', "unknown"),
-    "values are added up": (TOKENS, "w, v)", "w, v.cumsum(2))", "unknown"),
-    "features are sorted": (TOKENS, "self.join(y.", "self.join(y.sort(dim=-1).values.", "unknown"),
-    "heads are added up": (TOKENS, '"bhid,bhjd->bhij"', '"bhid,bgjd->bhij"', "unknown"),
+    "the sign of scores is lost": (TOKENS, "w = s.softmax(-1)", "w = s.abs().softmax(-1)", "value-changed"),
+    "weights are added up": (TOKENS, "w = s.softmax(-1)", "w = s.softmax(-1).cumsum(-1)", "value-changed"),
+    "weights are what is left of 1": (
+        TOKENS,
+        '"bhij,bhjd->bhid", w, v',
+        '"bhij,bhjd->bhid", 1 - w, v',
+        "value-changed",
+    ),
+    "values are added up": (TOKENS, "w, v)", "w, v.cumsum(2))", "value-changed"),
+    "features are sorted": (TOKENS, "self.join(y.", "self.join(y.sort(dim=-1).values.", "value-changed"),
+    "heads are added up": (TOKENS, '"bhid,bhjd->bhij"', '"bhid,bgjd->bhij"', "contraction-extra-axis"),
     "no value meets its weight": (TOKENS, '"bhij,bhjd->bhid"', '"bhij,bhid->bhid"', None),
     "heads in the places of an image": (PICTURE, "y.transpose(-1, -2).reshape", "y.reshape", "merge-without-transpose"),
     "a scale that is kept and not used": (PICTURE, " * self.scale)", ")", "scale-missing"),
@@ -100,7 +105,7 @@ def test_what_is_done_to_scores_and_values_on_purpose_is_no_fault(case):
 
 
 CRASHES = {
-    "parts before it is a module": ("        super().__init__()\n", "", "raises"),
+    "parts before it is a module": ("        super().__init__()\n", "", "super-init-missing"),
     "a fraction of a width": ("width // num_heads", "width / num_heads", "raises"),
     "a view of what was turned": (".reshape(x.shape)", ".view(x.shape)", "view-noncontiguous"),
     "as many keys as queries": ("self.cut(self.match(memory))", "self.match(memory).view(x.shape[0], x.shape[1], "

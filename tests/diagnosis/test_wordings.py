@@ -44,20 +44,20 @@ class Attend(nn.Module):
 
 def test_an_argument_that_makes_the_keys_is_not_said_to_change_nothing():
     (fault,) = found_in(HEAD + CROSS.format(maps=FOUR, values="x")).faults
-    assert (fault.kind, fault.code) == ("input-ignored", "self.hold(x)")
-    assert fault.what == "Keys and values come from two arguments: this comes from x, the other from memory."
+    assert (fault.kind, fault.code) == ("input-mixed", "self.hold(x)")
+    assert fault.what == "Keys and values come from two arguments: one projection takes x, the other takes memory."
 
 
 def test_all_projections_that_are_one_are_named():
     maps = "self.ask = self.match = self.hold = nn.Linear(width, width); self.join = nn.Linear(width, width)"
     (fault,) = found_in(HEAD + CROSS.format(maps=maps, values="memory")).faults
     assert fault.kind == "projection-shared"
-    assert fault.what == "The projections of q, k, v are one: ask, match, hold."
+    assert fault.what == "q, k, v share one projection: ask, match, hold."
 
 
 def test_dropout_that_eval_does_not_reach_is_told_with_the_list_that_hides_it():
     (fault,) = found_in(HEAD + LISTED).faults
-    assert (fault.kind, fault.proved) == ("parameters-unregistered", True)
+    assert (fault.kind, fault.proved) == ("modules-unregistered", True)
     assert fault.source.strip().startswith("self.every = [")
     assert "eval() does not reach them" in fault.why
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn as nn
 
-from headwise.diagnosis.diagnosed import doctor
+from headwise.diagnosis.entry_point import doctor
 from headwise.errors import ArgumentError
 from headwise.testing import SoundnessError, assert_sound
 from tests.diagnosis.correct.scores import T5, MuP, Plain
@@ -63,8 +63,8 @@ MASK = {"x": ["B", "L", "D"], "_mask": {"argument": "blocked", "shape": ["B", 1,
 
 def test_warnings_name_the_numbers_and_stand_on_their_lines():
     half, divided = said(Learner, "warning", call=MASK)
-    assert half.kind == "mask-raises"
-    assert half.what == "In float16 this fails: -1e9 is beyond what float16 can hold."
+    assert half.kind == "mask-half-overflow"
+    assert half.what == "In float16 this line raises: -1e9 is outside the range of float16."
     assert half.source.strip() == "scores = scores.masked_fill(blocked, -1e9)"
     assert divided.what.startswith("The constructor accepts d_model=34 with n_heads=3, which does not divide it;")
     assert divided.fix == "Check d_model % n_heads == 0 in __init__."
@@ -80,9 +80,9 @@ def test_a_constructor_that_divides_nothing_is_pointed_at_itself():
 @pytest.mark.parametrize(
     ("target", "kind", "part"),
     [
-        (T5, "scale-missing", "as in T5"),
-        (MuP, "scale-wrong", "as in μP"),
-        (Gated, "softmax-missing", "made by sigmoid and not by a softmax"),
+        (T5, "scale-as-t5", "as in T5"),
+        (MuP, "scale-as-mup", "as in μP"),
+        (Gated, "softmax-alternative", "come from sigmoid instead of a softmax"),
     ],
 )
 def test_what_is_unusual_on_purpose_is_a_note(target, kind, part):
@@ -102,15 +102,15 @@ def test_a_mask_whose_true_hides_is_a_note_where_nothing_says_so(tmp_path, comme
     source = "import torch\nfrom torch import nn\n\n\n" + inspect.getsource(Learner).replace("blocked", "mask")
     (tmp_path / "learner.py").write_text(source.replace("mask=None):", f"mask=None):{comment}"), encoding="utf-8")
     notes = said(f"{tmp_path / 'learner.py'}:Learner", "note")
-    assert [each.kind for each in notes] == ["mask-inverted"] * count
-    assert all(each.what.startswith("True hides a key in mask, as in nn.MultiheadAttention") for each in notes)
+    assert [each.kind for each in notes] == ["mask-polarity"] * count
+    assert all(each.what.startswith("True masks a key in mask, as in nn.MultiheadAttention") for each in notes)
     assert all("masked_fill(mask" in each.source for each in notes)
 
 
 def test_a_change_in_place_that_breaks_the_backward_is_told_as_one():
     (fault,) = said(InPlace, "fault")
-    assert fault.kind == "gradient-cut"
-    assert fault.what == "What is changed in place here is still needed for the gradient."
+    assert fault.kind == "inplace-breaks-backward"
+    assert fault.what == "An in-place operation changes a tensor that the backward pass needs."
     assert fault.source.strip() == "weights += 0.0"
 
 
@@ -120,7 +120,9 @@ def test_assert_sound_wants_the_arguments_of_the_constructor_by_name():
 
 
 def test_assert_sound_says_what_the_doctor_says():
-    with pytest.raises(SoundnessError, match=r"(?s)InPlace: faulty.*fault: gradient-cut.*\^\^\^.*Why: .*Fix: "):
+    with pytest.raises(
+        SoundnessError, match=r"(?s)InPlace: faulty.*fault: inplace-breaks-backward.*\^\^\^.*Why: .*Fix: "
+    ):
         assert_sound(InPlace)
 
 
@@ -141,4 +143,4 @@ def test_a_plain_tensor_that_a_module_is_moved_without_is_noted():
         found = found_in(source.replace("self.part = ", "assert not width % num_heads; self.part = "))
         assert found.verdict == "sound"
         said[name] = [(each.kind, each.severity, each.line == line_of(source, "late")) for each in found.findings]
-    assert said == {"kept": [("parameters-unregistered", "note", True)], "brought along": [], "a buffer": []}
+    assert said == {"kept": [("buffer-unregistered", "note", True)], "brought along": [], "a buffer": []}

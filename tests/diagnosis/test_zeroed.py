@@ -40,8 +40,8 @@ def faults(tmp_path, line, argument="", kept=KEPT):
 @pytest.mark.parametrize(
     ("weights", "kinds"),
     [
-        (f"(q @ k.mT / {ROOT} * self.low[:n, :n]).softmax(-1)", ["causal-missing"]),
-        ("(q @ k.mT * d * self.low[:n, :n]).softmax(-1)", ["causal-missing", "scale-wrong"]),
+        (f"(q @ k.mT / {ROOT} * self.low[:n, :n]).softmax(-1)", ["causal-zeroed"]),
+        ("(q @ k.mT * d * self.low[:n, :n]).softmax(-1)", ["causal-zeroed", "scale-wrong"]),
         (f"(q @ k.mT / {ROOT}).masked_fill(self.low[:n, :n] == 0, -torch.inf).softmax(-1)", []),
     ],
 )

@@ -2,7 +2,7 @@
 
 import textwrap
 
-from headwise.diagnosis.diagnosing import diagnosed
+from headwise.diagnosis.target_diagnosis import diagnosed
 from tests.diagnosis.mutants import loaded
 from tests.diagnosis.operators import Host
 
@@ -52,10 +52,10 @@ def loaded_from(source, name="Attend"):
     return loaded(Host(name, "written.py", {}, None), source, "written")
 
 
-def found_in(source, name="Attend"):
-    """The diagnosis of a class of a source."""
+def found_in(source, name="Attend", init=None):
+    """The diagnosis of a class of a source. init: how it is declared to be built; None: nothing is declared."""
     target, namespace, file = loaded_from(source, name)
-    return diagnosed(target, title=name, namespace=namespace, files={file: "written.py"})
+    return diagnosed(target, title=name, namespace=namespace, files={file: "written.py"}, init=init)
 
 
 def blamed_in(source, name="Attend"):

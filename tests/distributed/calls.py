@@ -68,10 +68,11 @@ class Case(NamedTuple):
     heads: tuple[int, int] = (SIZES["Hq"], SIZES["Hk"])
     dtype: torch.dtype = torch.float32
     batch: int = 2
+    widths: tuple[int, int] = (SIZES["D"], SIZES["Dv"])
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """q, k, v and the gradient of the outputs."""
-        (Hq, Hk), D, Dv = self.heads, SIZES["D"], SIZES["Dv"]
+        (Hq, Hk), (D, Dv) = self.heads, self.widths
         sizes = ((Hq, D), (Hk, D), (Hk, Dv), (Hq, Dv))
         made = [_random(self.batch, H, self.length, d, seed=n).to(self.dtype) for n, (H, d) in enumerate(sizes)]
         return made[0], made[1], made[2], made[3]

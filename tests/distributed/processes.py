@@ -1,5 +1,6 @@
 """Ranks as processes with gloo, for what threads cannot show: a rank that dies, or that does not come."""
 
+import atexit
 import datetime
 import multiprocessing
 import os
@@ -28,56 +29,106 @@ class Ended(NamedTuple):
 
 
 def on_processes(
-    ranks: int, task: Callable[..., Any], *args: Any, timeout: float = TIMEOUT, limit: float = LIMIT
+    ranks: int, task: Callable[..., Any], *args: Any, timeout: float = TIMEOUT, limit: float = LIMIT, ends: bool = False
 ) -> list[Ended]:
     """task(rank, *args) on so many processes of one gloo group, how each ended, in the order of ranks.
 
     task: a function of a module. Processes that are not back after `limit` seconds are ended, and TimeoutError raised.
+    ends: whether a rank may end or stay behind; the processes are then the task's alone, else those of earlier tasks.
     """
+    pool = Pool() if ends else _pool
+    try:
+        return pool.run(ranks, task, args, timeout, limit)
+    finally:
+        if ends:
+            pool.end()
+
+
+class Pool:
+    """Processes that run one task after the other, each in a group of its own; torch is warm from the second one on."""
+
+    def __init__(self) -> None:
+        self._workers: list[tuple[Any, Connection]] = []
+
+    def run(self, ranks: int, task: Callable[..., Any], args: Any, timeout: float, limit: float) -> list[Ended]:
+        """How each of so many ranks ended."""
+        while len(self._workers) < ranks:
+            self._workers.append(_started())
+        pipes = [pipe for _, pipe in self._workers[:ranks]]
+        with tempfile.TemporaryDirectory() as folder:
+            for rank, pipe in enumerate(pipes):
+                pipe.send((rank, ranks, f"{folder}/store", timeout, task, args))
+            end = time.monotonic() + limit
+            # read before the process has ended: one that sends more than a pipe holds waits for that
+            late = [rank for rank, pipe in enumerate(pipes) if not pipe.poll(max(0.0, end - time.monotonic()))]
+            if late:
+                self.end()
+                raise TimeoutError(f"ranks {late} of {ranks} did not come back in {limit:.0f} s")
+            ended = [_read(pipe) for pipe in pipes]
+        if any(each.error is not None or each == Ended() for each in ended):
+            # a group in which a rank has failed is no more left in order
+            self.end()
+        return ended
+
+    def end(self) -> None:
+        """End the processes; the next task starts others."""
+        for process, _ in self._workers:
+            process.kill()
+        self._workers.clear()
+
+
+_pool = Pool()
+atexit.register(_pool.end)
+
+
+def _started() -> tuple[Any, Connection]:
     # forked of a process that has imported torch, which takes seconds
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "headwise.distributed"])
-    with tempfile.TemporaryDirectory() as folder:
-        pipes = [context.Pipe(duplex=False) for _ in range(ranks)]
-        started = [
-            context.Process(target=_run, args=(pipes[rank][1], rank, ranks, f"{folder}/store", timeout, task, args))
-            for rank in range(ranks)
-        ]
-        for process, (_, writes) in zip(started, pipes, strict=True):
-            process.start()
-            writes.close()
-        end = time.monotonic() + limit
-        try:
-            # read before the process has ended: one that sends more than a pipe holds waits for that
-            late = [rank for rank, (reads, _) in enumerate(pipes) if not reads.poll(max(0.0, end - time.monotonic()))]
-            if late:
-                raise TimeoutError(f"ranks {late} of {ranks} did not come back in {limit:.0f} s")
-            return [_read(reads) for reads, _ in pipes]
-        finally:
-            for process in started:
-                process.kill()
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process.start()
+    there.close()
+    return process, here
 
 
 def _read(pipe: Connection) -> Ended:
     try:
         return Ended(*pipe.recv())
-    except EOFError:
+    except (EOFError, ConnectionResetError):
         return Ended()
 
 
-def _run(pipe: Connection, rank: int, ranks: int, store: str, timeout: float, task: Callable[..., Any], args: Any):
+def _serve(pipe: Connection) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", rank=rank, world_size=ranks, store=dist.FileStore(store, ranks),
-        timeout=datetime.timedelta(seconds=timeout),
-    )  # fmt: skip
-    dist.barrier()
-    start, result, error = time.monotonic(), None, None
+    while True:
+        rank, ranks, store, timeout, task, args = pipe.recv()
+        torch.manual_seed(0)
+        dist.init_process_group(
+            "gloo", rank=rank, world_size=ranks, store=dist.FileStore(store, ranks),
+            timeout=datetime.timedelta(seconds=timeout),
+        )  # fmt: skip
+        dist.barrier()
+        start, result, error = time.monotonic(), None, None
+        try:
+            result = task(rank, *args)
+        except Exception as came:  # noqa: BLE001  # told to the test
+            error = f"{type(came).__name__}: {came}"
+        seconds, is_whole = time.monotonic() - start, error is None and _left()
+        pipe.send((result, error, seconds))
+        if not is_whole:
+            # without destroy_process_group, which may wait for a rank that has failed
+            os._exit(0)
+
+
+def _left() -> bool:
+    """Whether all ranks have left their group, which a task may have done itself."""
+    if not dist.is_initialized():
+        return True
     try:
-        result = task(rank, *args)
-    except Exception as came:  # noqa: BLE001  # told to the test
-        error = f"{type(came).__name__}: {came}"
-    pipe.send((result, error, time.monotonic() - start))
-    pipe.close()
-    # without destroy_process_group, which may wait for a rank that has failed
-    os._exit(0)
+        # none leaves while another still needs it
+        dist.barrier()
+    except RuntimeError:
+        return False
+    dist.destroy_process_group()
+    return True

@@ -174,7 +174,7 @@ def test_a_watch_says_that_a_step_has_no_map():
     layer = layer_of("plain")
     with torch.no_grad(), hw.watch(layer) as seen:
         layer(tokens()[:, :3], mask=hw.causal(), cache=hw.distributed.cache(layer))
-    assert "its keys are shared out over ranks" in str(seen.unseen[""])
+    assert "its keys are distributed over ranks" in str(seen.unseen[""])
 
 
 def test_a_step_that_one_rank_refuses_is_told_to_the_others_at_once():

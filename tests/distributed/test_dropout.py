@@ -10,8 +10,8 @@ import headwise as hw
 from headwise.distributed import attention, spread
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call
-from headwise.ops.drops import drawn_seed
-from headwise.ops.tile_drops import TileDrops
+from headwise.ops.dropout import drawn_seed
+from headwise.ops.tile_dropout import TileDrops
 from headwise.testing import assert_within_budget
 from tests.distributed.calls import LAYOUTS, LENGTH, RULES, Case, joined, run
 from tests.distributed.ranks import on_ranks

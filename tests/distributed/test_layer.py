@@ -41,7 +41,8 @@ def _made(options: dict[str, Any], dtype: torch.dtype) -> hw.MultiHeadAttention:
 
 def _inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(4)
-    x = torch.randn(2, LENGTH, WIDTH, generator=generator)
+    # of large scores torch's fused kernel gives gradients that are up to 6 times as far off as the definition's
+    x = 0.5 * torch.randn(2, LENGTH, WIDTH, generator=generator)
     return x.to(dtype), torch.randn(2, LENGTH, 1, generator=generator).to(dtype)
 
 

@@ -13,7 +13,7 @@ from headwise.distributed.exchange import counted
 from headwise.distributed.spread import Spread, spread
 from headwise.errors import ArgumentError, StaleMapError
 from headwise.maps import AttentionMap
-from headwise.pages.carrying import Carried, carry
+from headwise.pages.encode_maps import Carried, carry
 from headwise.testing import assert_within_budget
 from tests.distributed.calls import MASKS, RULES, Case
 from tests.distributed.ranks import on_ranks

@@ -1,6 +1,7 @@
 """Maps of layers whose heads are split over ranks: all heads, and the same bits, on every rank."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 import headwise as hw
 from headwise.distributed.spread import spread
+from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
+from headwise.wording import Refusal
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readings import assert_readings, readings
 from tests.distributed.split import CASES, B, Case, D, E, L, inputs, split
@@ -102,9 +105,46 @@ def test_heads_and_rows_may_both_be_shared() -> None:
     assert_readings([each for each, _ in found], dense_of(exact), dense_of(plain), "both")
 
 
+@pytest.mark.needs("matplotlib")
+def test_a_figure_of_shared_maps_is_written_once(tmp_path: Path) -> None:
+    file = tmp_path / "maps.png"
+    layer = CASES["rotary"].build()
+
+    def task(rank: int) -> bytes:
+        part = split(layer, 2)
+        with torch.no_grad(), hw.watch(part) as seen:
+            part(inputs()["x"], mask=hw.causal())
+        hw.look(seen, output=file)
+        drawn = file.read_bytes()
+        with pytest.raises(Refusal, match=r"must be a new file, but .*maps.png exists"):
+            hw.look(seen, output=file)
+        return drawn
+
+    drawn, other = on_ranks(2, task)
+    assert drawn == other
+    assert drawn.startswith(b"\x89PNG")
+
+
+def test_maps_that_different_ranks_share_do_not_go_into_one_file(tmp_path: Path) -> None:
+    model = nn.ModuleList([hw.MultiHeadAttention(E, 4, head_dim=D) for _ in range(2)])
+
+    def task(_: int) -> None:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
+        held = [spread(length, mesh[name]) for length, name in ((L, "cp"), (L - 1, "tp"))]
+        with torch.no_grad(), hw.watch(model) as seen:
+            for layer, here in zip(model, held, strict=True):
+                layer(here.local(inputs()["x"][:, : here.length]), spread=here)
+        told = f"one shares {L} over 2 ranks and another {L - 1} over 2 ranks of another group: write each"
+        with pytest.raises(ArgumentError, match=told):
+            seen.save(tmp_path / "maps.safetensors")
+
+    on_ranks(4, task)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_split_layer_that_nobody_watches_makes_nothing_of_its_axis(monkeypatch: pytest.MonkeyPatch) -> None:
     def task(rank: int) -> Tensor:
         return split(hw.MultiHeadAttention(E, 4, head_dim=D), 2)(inputs()["x"])
 
-    monkeypatch.setattr("headwise.distributed.head_share.HeadShare._axis", None)
+    monkeypatch.setattr("headwise.distributed.head_shard.HeadShare._axis", None)
     assert on_ranks(2, task)[0].shape == (2, L, E)

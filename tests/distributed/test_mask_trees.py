@@ -13,7 +13,7 @@ import headwise as hw
 from headwise.testing import assert_within_budget
 from tests.distributed.calls import joined, run
 from tests.distributed.ranks import on_ranks
-from tests.distributed.test_needs import squares
+from tests.distributed.test_needed_keys import squares
 from tests.masks.trees import OPEN_LEAVES, build
 
 D, Dv = 4, 6

@@ -11,6 +11,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
+from headwise.distributed.reduction import summed
 from tests.distributed.processes import on_processes
 from tests.distributed.ranks import on_ranks
 from tests.distributed.split import CASES, D, E, inputs, split, whole
@@ -81,6 +82,40 @@ def test_the_local_map_of_a_rank_is_that_of_its_heads() -> None:
     with torch.no_grad(), hw.watch(layer) as seen:
         layer(inputs()["x"], mask=hw.causal())
     torch.testing.assert_close(torch.cat(on_ranks(2, _watched, layer), dim=1), seen[""].entropy())
+
+
+def test_what_a_hook_keeps_of_a_projection_is_not_written_over() -> None:
+    def task(_: int, layer: hw.MultiHeadAttention) -> None:
+        part, kept = split(layer, 2), []
+        part.out_proj.register_forward_hook(lambda module, given, out: kept.append((out, out.detach().clone())))
+        part.q_proj.register_full_backward_hook(lambda module, of, given: kept.append((of[0], of[0].clone())))
+        part(inputs()["x"].requires_grad_()).square().sum().backward()
+        assert [torch.equal(now, then) for now, then in kept] == [True, True]
+
+    on_ranks(2, task, CASES["12 heads"].build())
+
+
+def test_a_sum_of_what_nobody_else_has_is_made_where_it_is() -> None:
+    def task(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        for is_fresh in (True, False):
+            t = torch.full((3, 5), rank + 1.0)
+            whole = summed(t, mesh, is_fresh=is_fresh)
+            assert (whole.data_ptr() == t.data_ptr()) == is_fresh
+            assert torch.equal(whole, torch.full((3, 5), 3.0))
+
+    on_ranks(2, task)
+
+
+def test_a_second_derivative_of_a_split_layer_is_that_of_the_whole() -> None:
+    def second(layer: hw.MultiHeadAttention) -> Tensor:
+        x = inputs()["x"].double().requires_grad_()
+        (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), x)[0]
+
+    layer = CASES["12 heads"].build().double()
+    for found in on_ranks(2, lambda rank: second(split(layer, 2))):
+        torch.testing.assert_close(found, second(layer))
 
 
 def test_a_hook_on_a_projection_sees_the_heads_of_its_rank() -> None:

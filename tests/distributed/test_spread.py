@@ -8,9 +8,9 @@ from torch.distributed.device_mesh import init_device_mesh
 import headwise as hw
 from headwise.distributed import LayerSize, Layout, Machine, spread
 from headwise.distributed.costs import MACHINES, cheapest, compare, work_of
-from headwise.distributed.needs import needs, seen_by
+from headwise.distributed.needed_keys import needs, seen_by
 from headwise.errors import ArgumentError, BackendError, ShapeError
-from headwise.masks.narrowed import narrowed, runs
+from headwise.masks.simplification import narrowed, runs
 from headwise.masks.tiles import EMPTY
 from tests.distributed.ranks import on_ranks
 

@@ -28,7 +28,7 @@ def _run(rank: int, name: str, arguments: list[str]) -> str:
 
 def printed_by(name: str, *arguments: str) -> str:
     """What rank 0 prints; the others print nothing."""
-    ended = on_processes(RANKS, _run, name, list(arguments))
+    ended = on_processes(RANKS, _run, name, list(arguments), ends=True)
     assert [each.error for each in ended] == [None] * RANKS
     first, *others = (each.result for each in ended)
     assert others == [""] * (RANKS - 1)

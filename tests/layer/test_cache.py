@@ -11,7 +11,7 @@ from torch import Tensor
 
 import headwise as hw
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
-from headwise.layer.rows import Counter
+from headwise.layer.cache_stores import Counter
 from headwise.testing import assert_within_budget
 from tests.layer.test_layer import CONFIGURATIONS, E, pair
 

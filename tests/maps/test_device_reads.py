@@ -4,6 +4,7 @@ Not here, since what they give is no tensor: repr, save, check(), and the check 
 """
 
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -13,16 +14,18 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils import _pytree as pytree
 
 import headwise as hw
-from headwise.maps import attention_map, lse, rows, scan, statistics, tiling
+from headwise.maps import attention_map, lse, rows, scan, score_tiles, statistics
 from headwise.maps.files import LoadedMaps
 from headwise.masks import host_tiles
 from headwise.masks.host_tiles import host_tiles as tiles_on_host
 from headwise.ops.call import checked
 from headwise.testing import assert_within_budget
-from headwise.watching import flow, rollout
+from headwise.watching import rollout
 from tests.cases import DIFFERENT, MASKS, Shape, rules, tensors
 from tests.maps.oracle import BY_LSE, OF_SCORES, OF_WEIGHTS, Dense, doubled, inputs, made
 
+# headwise.watching.rollout is the function
+ROLLOUT = import_module("headwise.watching.rollout")
 SQUARE = Shape(Lk=5)
 MORE = {
     "statistics": lambda m: m.statistics(pooled=(2, 3), how="max", topk=2),
@@ -39,7 +42,7 @@ READINGS = {name: of_map for table in (OF_WEIGHTS, OF_SCORES) for name, (of_map,
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the CPU are taken for those of a device, which nobody reads."""
-    for module in (host_tiles, rows, tiling, scan, lse, statistics, flow):
+    for module in (host_tiles, rows, score_tiles, scan, lse, statistics, ROLLOUT):
         monkeypatch.setattr(module, "values_are_at_hand", lambda t: False)
 
 
@@ -112,7 +115,7 @@ def test_what_is_not_a_number_stays_where_it_is(monkeypatch: pytest.MonkeyPatch,
     factors = torch.tensor([[0.0, 1.5, 0.0, 0.0, 0.0], [0.0, -2.0, 0.0, 1.0, 0.0]])
     # the row of -1e6 is computed anew, since float32 leaves its lse no digits
     told = attention_map(**given).lse + 1e-3
-    monkeypatch.setattr(flow, "FEW", 1)
+    monkeypatch.setattr(ROLLOUT, "FEW", 1)
     want = numbers_of(given, factors, told)
     request.getfixturevalue("unread")
     for found, wanted in zip(numbers_of(given, factors, told), want, strict=True):

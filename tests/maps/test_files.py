@@ -121,7 +121,7 @@ def test_a_file_is_written_whole_or_not_at_all(path, monkeypatch):
 
 def test_what_cannot_be_written_is_refused(path, monkeypatch):
     m = made(inputs(mask=hw.rule(lambda b, h, i, j: (b + h + i + j) % 2 == 0)))
-    monkeypatch.setattr("headwise.maps.stored.MAX_MASK_BYTES", 419)
+    monkeypatch.setattr("headwise.maps.serialization.MAX_MASK_BYTES", 419)
     with pytest.raises(ArgumentError, match=r"rule\(.*take 420 bytes, more than 419"):
         m.save(path)
     with pytest.raises(ArgumentError, match="'mean' is HeadMean"):

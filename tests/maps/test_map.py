@@ -58,9 +58,9 @@ def test_every_shape_is_legal(name, mask):
 
 @pytest.mark.parametrize("mask", ["no mask", "padding and causal", "an empty row", "dense, a head each", "a rule"])
 def test_tiles_and_strips_join_without_a_seam(mask, monkeypatch):
-    monkeypatch.setattr("headwise.maps.tiling.QUERIES", 4)
-    monkeypatch.setattr("headwise.maps.tiling.KEYS", 8)
-    monkeypatch.setattr("headwise.maps.tiling.ENTRIES", 64)
+    monkeypatch.setattr("headwise.maps.score_tiles.QUERIES", 4)
+    monkeypatch.setattr("headwise.maps.score_tiles.KEYS", 8)
+    monkeypatch.setattr("headwise.maps.score_tiles.ENTRIES", 64)
     monkeypatch.setattr("headwise.maps.strips.ENTRIES", 64)
     monkeypatch.setattr("headwise.maps.strips.BLOCK", 4)
     monkeypatch.setattr("headwise.maps.statistics.RUN", 4)
@@ -250,7 +250,7 @@ def test_a_map_whose_tensor_has_been_changed_says_so(name):
     again = attention_map(**given, mask=allowed, lse=made({**given, "mask": allowed}).lse)
     before = again.entropy()
     given = {**given, "mask": allowed}
-    (given[name] if name != "lse" else m._given).zero_()
+    (given[name] if name != "lse" else m._passed_lse).zero_()
     copied = (m.cpu, m.mean_heads, lambda: pickle.dumps(m))
     for ask in (lambda: m[0], m.dense, m.entropy, lambda: m.lse, lambda: m.logits[0], m.check, *copied):
         with pytest.raises(StaleMapError, match=r"must stay as it was.*version 1, not 0"):

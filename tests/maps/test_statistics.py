@@ -5,7 +5,7 @@ import torch
 
 import headwise as hw
 from headwise.errors import ArgumentError, StaleMapError
-from headwise.maps import attention_map, kept, reductions, statistics
+from headwise.maps import attention_map, reductions, result_cache, statistics
 from headwise.testing import assert_within_budget
 from tests.cases import rules
 from tests.maps.oracle import Dense, doubled, inputs, made
@@ -75,7 +75,7 @@ def test_a_kept_statistic_of_a_tensor_that_has_been_changed_is_refused():
 
 
 def test_no_more_is_kept_than_queries_and_keys_take(passes, monkeypatch):
-    monkeypatch.setattr(kept, "LEAST_BYTES", 0)
+    monkeypatch.setattr(result_cache, "LEAST_BYTES", 0)
     q, k = torch.randn(1, 2, 40, 8), torch.randn(1, 2, 50, 8)
     m = attention_map(q, k)
     room = 4 * (q.numel() + k.numel())

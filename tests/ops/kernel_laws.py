@@ -84,14 +84,14 @@ class StatisticsLaws:
         from headwise.ops.triton_kernels import statistics
 
         # more runs of rows than programs, and a row without keys as kernels give it
-        monkeypatch.setattr("headwise.ops.triton_kernels.known_lse.PARTS", 2)
+        monkeypatch.setattr("headwise.ops.triton_kernels.lse_statistics.PARTS", 2)
         monkeypatch.delattr(statistics, "_row_kernel")
         monkeypatch.delattr(statistics, "_column_kernel")
         shape = UNEVEN._replace(Lq=37)
         for rule in ("no rule", "all of them"):
             given = inputs(shape, **rules(mask, rule, shape))
             lse = Dense(**given).lse
-            for nothing in (float("inf"), 0.0):
+            for nothing in (float("inf"), 0.0) if bool(lse.isneginf().any()) else (0.0,):
                 self.assert_exact(given, lse=lse.masked_fill(lse.isneginf(), nothing))
         again = (summarized(given, self.device, lse).received() for _ in range(2))
         assert torch.equal(*again)

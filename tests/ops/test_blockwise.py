@@ -11,12 +11,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
-from headwise.masks.derived import table
-from headwise.masks.places import Sizes
+from headwise.masks.coordinates import Sizes
+from headwise.masks.derived_tensors import table
 from headwise.ops import blockwise, reference, workspace
 from headwise.ops import strips as strips_file
 from headwise.ops.call import checked
-from headwise.ops.drops import Drops
+from headwise.ops.dropout import Drops
 from headwise.ops.strips import strips
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import DIFFERENT, MASKS, RULES, Shape, rules, tensors

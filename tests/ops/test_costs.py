@@ -12,16 +12,16 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise as hw
-from headwise.ops import blockwise, calibration, causal, costs, repeated
+from headwise.ops import blockwise, calibration, causal_cost, costs, repeated_calls
 from headwise.ops.backends import choose
 from headwise.ops.call import Call, checked
 from headwise.ops.strips import Total
 
 DTYPES = ("float32", "bfloat16", "float16")
 WAYS = [
-    costs.way(backend, "" if backend == "sdpa" else rules, is_differentiated=has_backward, has_few_queries=has_few)
-    for backend, rules, has_backward, has_few in itertools.product(
-        costs.MEASURED, ("", "scores", "dropout"), (False, True), (False, True)
+    costs.way(backend, "" if backend == "sdpa" else rules, is_differentiated=has_backward, lengths=lengths)
+    for backend, rules, has_backward, lengths in itertools.product(
+        costs.MEASURED, ("", "scores", "dropout"), (False, True), ("", costs.FEW_QUERIES, costs.SHORT)
     )
     # a call with dropout is priced with its backward pass
     if has_backward or rules != "dropout" or backend == "sdpa"
@@ -47,7 +47,8 @@ def test_the_table_has_every_rate_of_every_level() -> None:
     for by_dtype in costs.table().values():
         assert set(by_dtype) == set(DTYPES)
         for by_way in by_dtype.values():
-            assert set(by_way) == set(WAYS)
+            # a level that was measured before short sequences had rates of their own reads those of any length
+            assert set(by_way) in (set(WAYS), {way for way in WAYS if not way.endswith(costs.SHORT)})
             for rates in by_way.values():
                 assert len(rates) == len(costs.FEATURES)
                 assert all(math.isfinite(rate) and rate >= 0 for rate in rates)
@@ -77,12 +78,12 @@ def test_work_is_what_each_backend_computes() -> None:
 
 @pytest.mark.parametrize("L", [1, 31, 200, 513, 1100])
 def test_a_causal_call_of_torch_skips_blocks_beyond_the_diagonal(L: int) -> None:
-    rows = next(rows for least, rows in causal.ROWS if least <= L)
+    rows = next(rows for least, rows in causal_cost.ROWS if least <= L)
     seen = torch.zeros(L, L, dtype=torch.bool)
     for start in range(0, L, rows):
-        for column in range(0, L, causal.COLUMNS):
-            seen[start : start + rows, column : column + causal.COLUMNS] = column < min(start + rows, L)
-    assert causal.causal_pairs(L) == int(seen.sum())
+        for column in range(0, L, causal_cost.COLUMNS):
+            seen[start : start + rows, column : column + causal_cost.COLUMNS] = column < min(start + rows, L)
+    assert causal_cost.causal_pairs(L) == int(seen.sum())
     assert costs.work_of("sdpa", call_of(L, L, mask=hw.causal()))[5] * torch.get_num_threads() == 12 * int(seen.sum())
 
 
@@ -114,7 +115,35 @@ def test_strips_that_ask_no_mask_are_priced_as_torchs_kernel_and_by_the_strip(mo
 
 
 def test_few_queries_are_up_to_64() -> None:
-    assert [costs.is_read_once(call_of(Lq, 900)) for Lq in (1, 64, 65)] == [True, True, False]
+    assert [costs.lengths_of(call_of(Lq, 900)) for Lq in (1, 64, 65)] == [costs.FEW_QUERIES, costs.FEW_QUERIES, ""]
+
+
+def test_short_sequences_are_up_to_128_keys_and_read_other_rates_where_a_level_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [costs.lengths_of(call_of(L, L)) for L in (3, 128, 129)] == [costs.SHORT, costs.SHORT, ""]
+    assert costs.lengths_of(call_of(3, 128)) == costs.FEW_QUERIES
+    whole, here = {"sdpa forward": [1.0] * 7}, costs.nearest()
+    for by_way, first in ((whole, 1.0), (whole | {f"sdpa forward {costs.SHORT}": [2.0] * 7}, 2.0)):
+        monkeypatch.setattr(costs, "table", lambda by_way=by_way: {here: {"float32": by_way}})
+        costs.rates.cache_clear()
+        assert costs.rates(torch.float32, f"sdpa forward {costs.SHORT}")[0] == first
+        assert costs.rates(torch.float64, f"sdpa forward {costs.SHORT}")[0] == 2 * first
+    costs.rates.cache_clear()
+
+
+def test_weights_no_more_than_the_inputs_carry_no_margin_with_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
+        seconds = {"reference": 0.85, "sdpa": 1.0}.get(way.split()[0], 9.0)
+        return [seconds, *[0.0] * (len(costs.FEATURES) - 1)]
+
+    monkeypatch.setattr(costs, "rates", rates)
+    monkeypatch.setattr(calibration, "factor", lambda *_: 1.0)
+    for L, has_graph, name in ((12, True, "reference"), (12, False, "sdpa"), (40, True, "sdpa")):
+        call = call_of(L, L, Hk=4)
+        for t in call.tensors:
+            t.requires_grad_(has_graph)
+        assert choose(call, "auto").name == name, (L, has_graph)
 
 
 def test_the_choice_reads_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +180,7 @@ class TestCalibration:
         kept = calibration.factors, costs.nearest, costs.rates
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(costs, "level", lambda: "riscv64 default")
-            patch.setattr(repeated, "_without_mask", {})
+            patch.setattr(repeated_calls, "_without_mask", {})
             for each in kept:
                 each.cache_clear()
             yield

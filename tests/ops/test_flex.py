@@ -47,9 +47,8 @@ def test_a_sink_learns_as_in_the_reference() -> None:
 
 # one structure each; compiled once, they serve every size and value
 COMPILED = {
-    "all rules": ("causal", "all of them", torch.float32),
+    "all rules": ("a rule", "all of them", torch.float32),
     "padding": ("padding and causal", "no rule", torch.bfloat16),
-    "a rule": ("a rule", "no rule", torch.float32),
 }
 LONG = Shape(Lq=150, Lk=264, D=16)
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import headwise as hw
 from headwise.masks import Mask, as_mask
-from headwise.masks.places import Sizes
+from headwise.masks.coordinates import Sizes
 from headwise.ops.strips import Strip, strips
 from tests.cases import MASKS, SHAPES, Shape, dense_mask
 

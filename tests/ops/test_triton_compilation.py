@@ -11,7 +11,7 @@ os.environ["TRITON_CACHE_DIR"] = {folder!r}
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from headwise.ops.triton_kernels import additive, known_lse, statistics
+from headwise.ops.triton_kernels import additive, lse_statistics, statistics
 
 TYPES = dict.fromkeys(("q", "k", "v", "gradient", "out_to"), "*bf16")
 TYPES |= dict.fromkeys(("tiles", "places", "counts"), "*i32")
@@ -33,12 +33,12 @@ def compile_kernel(kernel, **constants):
     print(kernel.__name__, "cubin" in compiled.asm)
 
 
-rules = dict(ADDITIVE=False, HAS_BIAS=True, HAS_CAP=False, HAS_SINK=True, BLOCK=64, WIDTH=64, WIDEN=False)
+rules = dict(ADDITIVE=False, HAS_BIAS=True, HAS_CAP=False, HAS_SINK=True, BLOCK=16, WIDTH=16, WIDEN=False)
 compile_kernel(statistics._row_kernel, HELD="q", **rules)
 compile_kernel(statistics._column_kernel, HELD="k", **rules)
-compile_kernel(known_lse._kernel, HELD="q", **rules)
+compile_kernel(lse_statistics._kernel, HELD="q", **rules)
 for kernel in (additive._forward_kernel, additive._row_kernel, additive._column_kernel):
-    compile_kernel(kernel, BLOCK=32, WIDTH=64, V_WIDTH=64, WIDEN=False)
+    compile_kernel(kernel, BLOCK=16, WIDTH=16, V_WIDTH=16, WIDEN=False)
 """
 
 

@@ -4,7 +4,7 @@ import torch
 
 import headwise as hw
 from headwise.pages.page import Page
-from headwise.pages.subjects import page_of_maps
+from headwise.pages.page_sources import page_of_maps
 
 
 def a_map(*, B=1, H=3, Lq=5, Lk=7, D=11, mask=None, seed=0, spread=3.0):

@@ -52,7 +52,7 @@ def test_a_head_in_the_overview_opens_its_map(page):
 
 
 def test_a_link_opens_its_row(page):
-    page.tab.get_by_label("it looks at animal with weight 0.677 in layer 3, head 1").click()
+    page.tab.get_by_label("it attends to animal with weight 0.677 in layer 3, head 1").click()
     assert state(page) == {"view": "row", "layer": "3", "head": "1", "token": "10"}
     assert page.text("ol.top li:first-child").split() == ["2", "animal", "0.677"]
 
@@ -101,7 +101,7 @@ def test_a_token_is_chosen_among_the_lines(page):
     box = page.tab.locator("#lines").bounding_box()
     page.tab.mouse.click(box["x"] + 20, box["y"] + 34 + 26 * 10 + 13)
     assert state(page)["token"] == "10"
-    assert page.text(".told").startswith("it looks most at: ")
+    assert page.text(".told").startswith("it attends most to: ")
 
 
 def test_the_map_is_zoomed_moved_and_read(page):

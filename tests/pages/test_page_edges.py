@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import headwise as hw
-from headwise.pages.carrying import bytes_needed, fitting_block
+from headwise.pages.encode_maps import bytes_needed, fitting_block
 from headwise.wording import Refusal
 from tests.pages.made import a_map, a_page, with_nan
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import headwise as hw
-from headwise.pages.codes import decoded
+from headwise.pages.weight_codes import decoded
 from tests.pages.made import a_map, a_page, with_nan
 
 MASKS = {
@@ -110,7 +110,7 @@ def test_statistics_are_those_of_the_map(open_page):
 
 def test_nan_is_shown_as_nan_and_never_as_zero(open_page):
     page = open_page(a_page(with_nan(row=2)), place="#view=row&head=0&token=2")
-    assert "the model itself gave numbers that are none" in page.text(".facts")
+    assert "the model itself computed NaN" in page.text(".facts")
     kinds = page.asked("[...document.querySelectorAll('.text .piece')].map((each) => each.dataset.weight)")
     assert kinds == ["nan"] * 3 + ["masked"] * 3
     assert "Rows that hold NaN: 1." in page.text("#shown")
@@ -119,7 +119,7 @@ def test_nan_is_shown_as_nan_and_never_as_zero(open_page):
 def test_an_empty_row_is_shown_as_one(open_page):
     page = open_page(a_page(a_map(Lq=5, Lk=3, mask=hw.causal())), place="#view=row&token=1")
     assert "row that may attend to nothing" in page.text(".facts")
-    assert "It looks at nothing." in page.text("#view")
+    assert "It attends to nothing." in page.text("#view")
     assert "Rows that may attend to nothing: 6." in page.text("#shown")
 
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import headwise as hw
-from headwise.pages import packing
-from headwise.pages.carrying import carry
-from headwise.pages.codes import EMPTY, LAST, MASKED, NAN, ZERO, decoded
+from headwise.pages import page_data
+from headwise.pages.encode_maps import carry
+from headwise.pages.weight_codes import EMPTY, LAST, MASKED, NAN, ZERO, decoded
 from tests.pages.browsing import opened
 from tests.pages.made import a_page
 
@@ -85,7 +85,7 @@ def read(browser, tmp_path_factory):
 def test_every_number_of_the_page_is_that_of_the_map(read, drawn, is_exact, data):
     sample = data.draw(st.integers(0, min(made.shape[0] for made in drawn) - 1))
     page = a_page({f"layer {n}": made for n, made in enumerate(drawn)})
-    with patch.object(packing, "EXACT_BYTES", 10**6 if is_exact else -1):
+    with patch.object(page_data, "EXACT_BYTES", 10**6 if is_exact else -1):
         layers = read(page.of_samples([sample]))
     for made, layer in zip(drawn, layers, strict=True):
         assert_read(layer, made, sample, is_exact=is_exact)

@@ -7,7 +7,7 @@ import torch
 
 import headwise as hw
 from headwise.errors import ArgumentError
-from headwise.pages import packing
+from headwise.pages import page_data
 from headwise.wording import Refusal
 from tests.pages.made import a_map, a_page
 
@@ -100,8 +100,8 @@ def test_of_one_sample_there_is_nothing_to_choose(open_page):
 def test_all_samples_count_towards_the_size_and_those_that_do_not_fit_are_named(open_page):
     made = a_map(B=9, H=4, Lq=200, Lk=200)
     whole, less = a_page({"x": made}), a_page({"x": made}).of_sample(4)
-    assert packing.packed(whole, 12.0, lambda *_: None).samples == tuple(range(9))
-    packed = packing.packed(less, 1.0, lambda *_: None)
+    assert page_data.packed(whole, 12.0, lambda *_: None).samples == tuple(range(9))
+    packed = page_data.packed(less, 1.0, lambda *_: None)
     assert packed.samples == (3, 4, 5)
     assert len(less.html(max_mb=1.0).encode()) <= 1e6
     page = open_page(less, max_mb=1.0, place="#view=map")

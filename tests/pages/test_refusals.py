@@ -59,7 +59,7 @@ def test_a_text_over_the_limit_of_a_roberta_whose_first_positions_are_the_paddin
 
 
 def test_a_text_whose_weights_would_not_fit(bert_folder, monkeypatch):
-    monkeypatch.setattr("headwise.pages.reading.MOST_MEBIBYTES", 0)
+    monkeypatch.setattr("headwise.pages.text_tokens.MOST_MEBIBYTES", 0)
     assert_refused("at most 0 MiB, but 5 tokens in 6 heads take 0 MiB: shorten the text to about 0", model=bert_folder)
 
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headwise.pages import look
-from headwise.pages.heat import SHADES, Heat, pooled
+from headwise.pages.heat_map import SHADES, Heat, pooled
 from headwise.pages.links import Link, WordLinks
 from headwise.pages.terminal import show
 from headwise.pages.words import Token, Word
@@ -138,7 +138,7 @@ def test_every_word_has_a_row_unless_one_is_asked_for(bert_folder):
     assert [word for word in SENTENCE.split() if re.search(rf"^ ?{word} ", all_words, flags=re.MULTILINE)] == (
         SENTENCE.split()
     )
-    assert one.count("looks most at") == 1
+    assert one.count("attends most to") == 1
 
 
 @pytest.mark.needs("minilm")

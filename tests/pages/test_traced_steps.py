@@ -5,7 +5,8 @@ import math
 import pytest
 
 from headwise.pages.traced_steps import KINDS, LONGEST, traced_steps
-from headwise.tracing.steps import Problem, Symbol
+from headwise.tracing import Symbol
+from headwise.tracing.steps import Problem
 from headwise.wording import LANGUAGES
 from tests.tracing.made import PLAIN, SYMBOLS, plain, trace
 
@@ -119,7 +120,7 @@ def test_the_title_says_sizes_failures_and_what_is_left_out():
     assert "with B = 1, H = 2." in shown(step(3, 12, 20))["title"]["en"]
     assert "both are of one length here" in shown(step(3, 12, 20), made=plain(problems=(problem,)))["title"]["en"]
     told = shown(step(3, 12, 20), turns=15)["title"]
-    assert told["en"].endswith("a loop that turned 15 times the first 12 turns are shown, and 3 are left out.")
+    assert told["en"].endswith("A loop ran 15 times: its first 12 turns are shown, and 3 are left out.")
     assert "15 次，这里显示前 12 次，省略 3 次" in told["zh"]
     told = shown(step(3, 12, 20), error="RuntimeError: no", more=7)["title"]
     assert told["en"].endswith("After the last step it fails: RuntimeError: no 7 more steps are left out.")

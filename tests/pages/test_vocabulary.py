@@ -75,8 +75,8 @@ def test_a_page_shows_texts_and_joins_words_on_request(open_page):
     ]
     page.view("heads")
     page.tab.check("#joined")
-    assert page.text(".told").startswith("the looks most at")
+    assert page.text(".told").startswith("the attends most to")
     page.tab.keyboard.press("ArrowDown")
-    assert page.text(".told").startswith("tired looks most at")
+    assert page.text(".told").startswith("tired attends most to")
     page.tab.keyboard.press("ArrowDown")
-    assert page.text(".told").startswith("你 looks most at")
+    assert page.text(".told").startswith("你 attends most to")

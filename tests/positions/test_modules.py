@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.positions import Alibi, RelativeBias, Rotary, YarnScaling
-from headwise.positions.fixed import FixedNumbers, kept_dtype
+from headwise.positions.constants import FixedNumbers, kept_dtype
 from tests.positions.rotations import assert_same, heads
 
 H, L, D = 3, 5, 12

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import headwise as hw
-from headwise.recording import record
+from headwise.recording.recorder import record
 
 
 def names(done):

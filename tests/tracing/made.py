@@ -1,6 +1,7 @@
 """Traces made by hand, in a short notation: a source, and what each piece of it does."""
 
-from headwise.tracing.steps import Axis, Place, Problem, Shape, Step, Symbol, Trace
+from headwise.dataflow import Axis, Shape
+from headwise.tracing.steps import Place, Problem, Step, Symbol, Trace
 
 B, L, S = Symbol("B", "batch", 5), Symbol("L", "queries", 7), Symbol("S", "keys", 11)
 H, d = Symbol("H", "heads", 13, "num_heads"), Symbol("d", "head_width", 17, "head_dim")

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headwise.recording.calls import Named, Plan
+from headwise.calls import Named, Plan
 from headwise.tracing.steps import Step
 
 FOLDER = Path(__file__).parent / "patients"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.tracing.tracing import probed
+from headwise.tracing.probe_runs import probed
 from tests.tracing.reading import golden, listing, loaded, plan_of
 
 FILES = ("adversarial", "adversarial_more", "adversarial_writing", "adversarial_meeting")

@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 import torch
 
-from headwise.recording.calls import Named, Plan
-from headwise.tracing.tracing import probed
+from headwise.calls import Named, Plan
+from headwise.tracing.probe_runs import probed
 
 FREE = {"B": "batch", "L": "queries", "H": "heads", "d": "head_width"}
 SYMBOLS = tuple(Named(name, meaning) for name, meaning in FREE.items())

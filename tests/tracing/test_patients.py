@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwise.tracing.traced import trace
-from headwise.tracing.tracing import probed
+from headwise.tracing.entry_point import trace
+from headwise.tracing.probe_runs import probed
 from tests.tracing.reading import FOLDER, golden, listing, loaded, patients, plan_of, without_columns
 from tests.tracing.renamed import renamed
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from headwise.tracing.page import block
+from headwise.tracing.html import block
 from headwise.tracing.steps import Comment, Place, Problem
 from headwise.tracing.terminal import as_text, show
 from headwise.wording.screen import columns

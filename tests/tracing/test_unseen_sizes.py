@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
+from headwise.calls import evaluated
 from headwise.recording import record
-from headwise.recording.calls.plan import evaluated
 from tests.tracing.reading import golden, loaded, patients, plan_of
 
 FILES = ("adversarial", "adversarial_more", "adversarial_writing")

@@ -172,7 +172,7 @@ def test_a_call_that_cannot_be_read_runs_and_is_listed(monkeypatch):
 
     model, q, k = Call(), rand(B, Hq, Lq, D), rand(B, Hq, Lk, D)
     wanted = model(q, k, k)
-    monkeypatch.setattr("headwise.watching.listening.of_sdpa", unforeseen)
+    monkeypatch.setattr("headwise.watching.function_mode.of_sdpa", unforeseen)
     with watch(model) as seen:
         assert torch.equal(model(q, k, k), wanted)
     assert (list(seen), dict(seen.unseen)) == ([], {"": "its call takes a form that a map has not: a form of 7 axes"})

@@ -34,21 +34,19 @@ def test_both_tables_have_the_same_keys_in_the_same_order():
     assert list(ENGLISH) == list(CHINESE)
 
 
-@pytest.mark.parametrize("key", ENGLISH)
-def test_both_sentences_of_a_key_ask_for_the_same_values(key):
-    assert placeholders(ENGLISH[key]) == placeholders(CHINESE[key])
+def test_both_sentences_of_a_key_ask_for_the_same_values():
+    assert [key for key in ENGLISH if placeholders(ENGLISH[key]) != placeholders(CHINESE[key])] == []
 
 
 def test_every_key_is_used_in_the_source_and_every_key_used_exists():
     assert keys_in_source() == set(ENGLISH)
 
 
-@pytest.mark.parametrize("key", ENGLISH)
-def test_chinese_is_chinese_and_english_is_not(key):
+def test_chinese_is_chinese_and_english_is_not():
     # a title and an error of others hold nothing but values
-    if re.sub(r"\{[^}]*\}", "", ENGLISH[key]).strip():
-        assert re.search("[\u4e00-\u9fff]", CHINESE[key])
-    assert not re.search("[\u3000-\u9fff\uff00-\uffef]", ENGLISH[key])
+    worded = [key for key in ENGLISH if re.sub(r"\{[^}]*\}", "", ENGLISH[key]).strip()]
+    assert [key for key in worded if not re.search("[\u4e00-\u9fff]", CHINESE[key])] == []
+    assert [key for key in ENGLISH if re.search("[\u3000-\u9fff\uff00-\uffef]", ENGLISH[key])] == []
 
 
 @pytest.mark.parametrize("key", [key for key in ENGLISH if key.startswith("refuse.")])

@@ -3,7 +3,7 @@
 import click
 
 from headwise import __version__
-from headwise.cli.worded import WordedGroup, WordedOption, lang_option
+from headwise.cli.localization import WordedGroup, WordedOption, lang_option
 
 __all__ = ["main"]
 

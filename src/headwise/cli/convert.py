@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from headwise.cli.progress import told
-from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.progress import progress_bar
 from headwise.compat.conversion.arguments import check_convention, check_file, check_output, read_config
 from headwise.wording import refusal, said_in, say
 from headwise.wording.screen import visible
@@ -62,9 +62,9 @@ def convert(
     if out is not None:
         check_output(out, force=force)
     configuration = read_config(config, weights)
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         from headwise.compat.conversion import convert as converted
-        from headwise.compat.conversion.converting import written
+        from headwise.compat.conversion.converter import written
         from headwise.compat.conversion.files import one_block, read_weights, write_weights
         from headwise.compat.conversion.source import UntoldError
 
@@ -72,15 +72,15 @@ def convert(
         chosen = one_block(read_weights(weights), source, layer, block)
         tell("step.proving", {})
         try:
-            done = converted(chosen, convention=source, num_heads=heads, config=configuration)
+            conversion = converted(chosen, convention=source, num_heads=heads, config=configuration)
         except UntoldError as error:
             values = {name: said_in(value, lang) for name, value in error.values.items()}
             raise refusal(error.key, **values) from error
-        wanted, origins = (done.layer.state_dict(), ()) if target == OURS else written(done.layer, target)
+        wanted, origins = (conversion.layer.state_dict(), ()) if target == OURS else written(conversion.layer, target)
         if out is not None:
             tell("step.writing", {"file": out})
             write_weights(wanted, out, force=force)
-    report = done.report.said(lang, written=origins, target=target)
+    report = conversion.report.said(lang, written=origins, target=target)
     click.echo("\n".join(map(visible, report.split("\n"))))
     click.echo()
     if out is None:
@@ -90,10 +90,10 @@ def convert(
 
 
 def _list(lang: str) -> None:
-    from headwise.compat.conversion.known import conventions
+    from headwise.compat.conversion.registry import conventions
 
     click.echo(say("convert.list", lang=lang))
-    width = max(len(each.name) for each in conventions())
-    for each in conventions():
-        others = f" ({', '.join(each.aliases)})" if each.aliases else ""
-        click.echo(f"  {each.name:{width}}  {each.about.said(lang)}{others}")
+    width = max(len(convention.name) for convention in conventions())
+    for convention in conventions():
+        others = f" ({', '.join(convention.aliases)})" if convention.aliases else ""
+        click.echo(f"  {convention.name:{width}}  {convention.about.said(lang)}{others}")

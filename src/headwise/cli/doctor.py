@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from headwise.cli.progress import told
+from headwise.atomic_write import check_place, write_whole
+from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.progress import progress_bar
 from headwise.cli.trace import as_object as json_object
 from headwise.cli.trace import positive
-from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.errors import AttentionError
 from headwise.wording import Refusal, say
 from headwise.wording.screen import visible
-from headwise.written import check_place, write_whole
 
 __all__ = ["doctor"]
 
@@ -51,7 +51,7 @@ def doctor(
     fix: bool,
     force: bool,
 ) -> None:
-    """Examine what a person names."""
+    """Examine user code."""
     lang = language(ctx)
     try:
         status = _doctor(target, init, call, lang, seconds=seconds, as_json=as_json, fix=fix, force=force)
@@ -67,65 +67,63 @@ def _doctor(
     target: str, init: str | None, call: str | None, lang: str, *, seconds: int, as_json: bool, fix: bool, force: bool
 ) -> int:
     """The exit status of an examination that was said, and written where that was asked for."""
-    from headwise.recording.targets import check_name, parse, read
+    from headwise.targets import check_name, parse, read
 
     named = parse(target)
     check_name(named, read(named))
-    said = {"init": json_object("--init", init), "call": json_object("--call", call)}
-    request = {"target": target, **said, "lang": lang, "fix": fix}
+    options = {"init": json_object("--init", init), "call": json_object("--call", call)}
+    request = {"target": target, **options, "lang": lang, "fix": fix}
     copy = _copy_of(target) if fix else None
     if copy is not None:
         check_place(copy, force=force)
-    from headwise.recording.child import in_child
+    from headwise.targets import in_child
 
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         tell("step.examining", {"target": target})
         answer = in_child(ENTRY, request, seconds=seconds)
     if "refused" in answer:
-        raise Told(str(answer["refused"]))
-    found = answer["diagnosis"]
+        raise ChildRefusal(str(answer["refused"]))
+    diagnosis = answer["diagnosis"]
     if as_json:
-        click.echo(json.dumps({name: each for name, each in found.items() if name != "reason" or each}, indent=1))
+        click.echo(json.dumps({key: v for key, v in diagnosis.items() if key != "reason" or v}, indent=1))
     else:
-        _show(found, lang)
+        _show(diagnosis, lang)
     if copy is not None:
-        _fix(target, copy, found, answer["texts"], lang=lang, force=force, quiet=as_json)
-    return STATUS[str(found["verdict"])]
+        _fix(target, copy, diagnosis, answer["texts"], lang=lang, force=force, quiet=as_json)
+    return STATUS[str(diagnosis["verdict"])]
 
 
 def _copy_of(target: str) -> Path:
     """Where the mended copy of a target goes: beside it, or here where the target is an installed module."""
-    from headwise.recording.targets import parse
+    from headwise.targets import parse
 
-    found = parse(target)
-    if found.kind == "module":
-        return Path(f"{found.path.rpartition('.')[2]}.fixed.py")
-    return Path(found.path).with_suffix(".fixed.py")
+    parsed = parse(target)
+    if parsed.kind == "module":
+        return Path(f"{parsed.path.rpartition('.')[2]}.fixed.py")
+    return Path(parsed.path).with_suffix(".fixed.py")
 
 
-def _show(found: dict[str, Any], lang: str) -> None:
-    from headwise.diagnosis.diagnosis import Diagnosis
-    from headwise.diagnosis.report import report
+def _show(diagnosis: dict[str, Any], lang: str) -> None:
+    from headwise.diagnosis import Diagnosis, report
 
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     widest = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo(report(Diagnosis.from_dict(found, lang=lang), widest=widest))
+    click.echo(report(Diagnosis.from_dict(diagnosis, lang=lang), widest=widest))
 
 
 def _fix(
-    target: str, copy: Path, found: dict[str, Any], texts: dict[str, str], *, lang: str, force: bool, quiet: bool
+    target: str, copy: Path, diagnosis: dict[str, Any], texts: dict[str, str], *, lang: str, force: bool, quiet: bool
 ) -> None:
-    from headwise.diagnosis.diagnosis import Diagnosis
-    from headwise.diagnosis.patches.fixing import difference, fixed
-    from headwise.recording.targets import bytes_like, parse, python_of
+    from headwise.diagnosis import Diagnosis, difference, fixed
+    from headwise.targets import bytes_like, parse, python_of
 
-    findings = Diagnosis.from_dict(found).findings
+    findings = Diagnosis.from_dict(diagnosis).findings
     after = {name: fixed(text, [each for each in findings if each.file == name]) for name, text in texts.items()}
     changed = [name for name, text in texts.items() if after[name] != text]
     if not changed:
-        if found["verdict"] != "sound":
+        if diagnosis["verdict"] != "sound":
             click.echo(visible(say("doctor.no_fix", lang=lang)), err=quiet)
         return
     if not quiet:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from headwise.cli.progress import told
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.progress import progress_bar
 from headwise.cli.trace import SECONDS, as_object, positive
-from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.pages.code_target import code_target
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
 from headwise.pages.requests import check_maps
@@ -79,9 +79,9 @@ def look(
 ) -> None:
     """Look at one text, at code, or at maps."""
     lang = language(ctx)
-    given = [name for name, value in (("TEXT", text), ("--file", file), ("--maps", maps)) if value is not None]
-    if len(given) != 1:
-        raise refusal("refuse.one_source", given=", ".join(given) if given else "-")
+    sources = [name for name, value in (("TEXT", text), ("--file", file), ("--maps", maps)) if value is not None]
+    if len(sources) != 1:
+        raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
     if not 0 < max_mb < float("inf"):
         raise refusal("refuse.max_mb", got=f"{max_mb:g}")
     of_code = [("--init", init), ("--call", call), ("--json", as_json or None), ("--seconds", seconds)]
@@ -94,13 +94,14 @@ def look(
             "seconds": seconds or SECONDS, "lang": lang,
         }  # fmt: skip
         wanted = output if output is not None else _free_name() if opened else None
-        _show_code(target, request, None if wanted is None else Place(wanted, max_mb, force), lang, as_json=as_json)
+        page = None if wanted is None else OutputFile(wanted, max_mb, force)
+        _show_code(target, request, page, lang, as_json=as_json)
         if wanted is not None and opened:
             click.launch(wanted.resolve().as_uri())
         return
     if unread := [name for name, value in of_code if value is not None]:
         raise refusal("refuse.no_code", given=", ".join(unread))
-    place = Place(output if output is not None else _free_name(), max_mb, force)
+    place = OutputFile(output if output is not None else _free_name(), max_mb, force)
     if maps is not None:
         others = [("--pair", pair), ("--model", model), ("--cut", cut or None)]
         if unread := [name for name, value in others if value is not None]:
@@ -117,7 +118,7 @@ def look(
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputFile:
     """The file that is written, the most million bytes it may have, and whether it may replace another."""
 
     file: Path
@@ -126,16 +127,16 @@ class Place:
 
 
 def _show_text(
-    asked: Mapping[str, object], layer: tuple[int, ...], head: tuple[int, ...], place: Place, lang: str
+    asked: Mapping[str, object], layer: tuple[int, ...], head: tuple[int, ...], place: OutputFile, lang: str
 ) -> None:
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         from headwise.pages.files import write
-        from headwise.pages.text_look import Asked, looked
+        from headwise.pages.text_look import TextRequest, looked
 
         check_output(place.file, force=place.force)
-        seen = looked(Asked(layers=layer, heads=head, **asked), tell)  # type: ignore[arg-type]  # by their names
+        result = looked(TextRequest(layers=layer, heads=head, **asked), tell)  # type: ignore[arg-type]  # by their names
         tell("step.writing", {"file": place.file})
-        seen = write(seen, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+        result = write(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     from rich.console import Console
 
     from headwise.pages.terminal import show
@@ -143,43 +144,47 @@ def _show_text(
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    show(seen, Console())
+    show(result, Console())
 
 
-def _show_code(target: str, request: Mapping[str, object], place: Place | None, lang: str, *, as_json: bool) -> None:
-    """Run what a person wrote, print its heads, and write the page where one is asked for."""
-    from headwise.recording.targets import check_name, parse, read
+def _show_code(
+    target: str, request: Mapping[str, object], place: OutputFile | None, lang: str, *, as_json: bool
+) -> None:
+    """Run user code, print its heads, and write the page where one is asked for."""
+    from headwise.targets import check_name, parse, read
 
     # what is known without torch is refused before it is imported
     named = parse(target)
     check_name(named, read(named))
     if place is not None:
         check_output(place.file, force=place.force)
-    with told(lang) as tell:
-        from headwise.pages.code import look_at_code, show_code
+    with progress_bar(lang) as tell:
         from headwise.pages.files import write_code
+        from headwise.pages.user_code import look_at_code, show_code
 
         tell("step.tracing", {"target": target})
-        seen = look_at_code(target, **request)  # type: ignore[arg-type]  # by their names
+        result = look_at_code(target, **request)  # type: ignore[arg-type]  # by their names
         if place is not None:
-            write_code(seen, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+            write_code(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     if as_json:
-        click.echo(json.dumps(seen.to_dict(), indent=1))
+        click.echo(json.dumps(result.to_dict(), indent=1))
     else:
         from rich.console import Console
 
-        show_code(seen, Console())
+        show_code(result, Console())
     if place is not None:
         click.echo(visible(say("look.wrote", lang=lang, file=place.file)), err=as_json)
 
 
-def _show_maps(maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ...]], place: Place, lang: str) -> None:
+def _show_maps(
+    maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ...]], place: OutputFile, lang: str
+) -> None:
     check_output(place.file, force=place.force, of_maps=True)
     check_maps(maps, chosen["layer"], lang)
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         from headwise.maps import load_maps
         from headwise.pages.files import write_page
-        from headwise.pages.subjects import page_of_maps
+        from headwise.pages.page_sources import page_of_maps
 
         tell("step.reading", {"file": maps})
         loaded = load_maps(maps)
@@ -188,8 +193,8 @@ def _show_maps(maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ..
             page = page.of_samples(chosen["sample"])
         tell("step.writing", {"file": place.file})
         write_page(page, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
-    for name, made in loaded.items():
-        click.echo(visible(f"{name}  {tuple(made.shape)}"))
+    for name, loaded_map in loaded.items():
+        click.echo(visible(f"{name}  {tuple(loaded_map.shape)}"))
     click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from headwise.cli.progress import told
-from headwise.cli.worded import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.progress import progress_bar
 from headwise.pages.files import check_output
 from headwise.pages.requests import check_maps
 from headwise.wording import refusal, say
@@ -58,10 +58,10 @@ def plot(
         raise refusal("refuse.view", views=", ".join(VIEWS), got=view)
     check_output(output, force=force, of_maps=True)
     check_maps(maps, [] if layer is None else [layer], lang)
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         from headwise.maps import load_maps
         from headwise.pages.files import save_figure
-        from headwise.pages.subjects import page_of_maps
+        from headwise.pages.page_sources import page_of_maps
 
         tell("step.reading", {"file": maps})
         where = ([] if each is None else [each] for each in (layer, head))
@@ -71,8 +71,8 @@ def plot(
             view = "overview" if (layer, head, token) == (None, None, None) else "map" if token is None else "row"
         if view in ("overview", "statistics"):
             unread = [("--layer", layer), ("--head", head), ("--token", token)]
-            if given := [name for name, value in unread if value is not None]:
-                raise refusal("refuse.view_of_all", view=view, given=", ".join(given))
+            if options := [name for name, value in unread if value is not None]:
+                raise refusal("refuse.view_of_all", view=view, given=", ".join(options))
             figure = page.plot_all(view=view, scale=scale if scale is not None else "log", progress=tell)
         else:
             chosen = scale if scale is not None else "linear"

@@ -13,7 +13,7 @@ OBJECTS = 100_000
 
 
 def prepare_process() -> None:
-    """Collect garbage seldom and not at the end, and leave out what torch says where numpy is not installed.
+    """Collect garbage seldom and not at the end, and leave out the warning of torch where numpy is not installed.
 
     Modules make hundreds of thousands of objects that live as long as the process; with Python's own threshold of 700
     they are walked through again and again while they are loaded, and once more as the process ends. No command needs

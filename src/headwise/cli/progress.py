@@ -1,7 +1,7 @@
-"""What a command is doing, on stderr while it takes time; see `headwise.wording.bar`."""
+"""What a command is doing, on stderr while it takes time; see `headwise.wording.progress_bar`."""
 
 from __future__ import annotations
 
-from headwise.wording.bar import told
+from headwise.wording.progress_bar import progress_bar
 
-__all__ = ["told"]
+__all__ = ["progress_bar"]

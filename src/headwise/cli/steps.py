@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from headwise.cli.progress import told
+from headwise.atomic_write import check_place
+from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.progress import progress_bar
 from headwise.cli.trace import SECONDS, as_object, positive
-from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
-from headwise.written import check_place
 
 __all__ = ["steps"]
 
-ENTRY = "headwise.tracing.worked_child:answer"
+ENTRY = "headwise.tracing.worked_example_child:answer"
 # where the page goes when nobody says
 NAME = "steps"
 
@@ -49,22 +49,22 @@ def steps(
     opened: bool,
     force: bool,
 ) -> None:
-    """Show the steps of what a person names."""
+    """Show the steps of user code."""
     lang = language(ctx)
     request = {"target": target, "init": as_object("--init", init), "call": as_object("--call", call), "lang": lang}
-    for option, given in (("--init", init), ("--call", call)):
-        if target is None and given is not None:
+    for option, value in (("--init", init), ("--call", call)):
+        if target is None and value is not None:
             raise refusal("refuse.steps_target", option=option)
     file = output if output is not None else _free_name()
     if file.suffix.lower() != ".html":
         raise refusal("refuse.page_suffix", file=file)
     check_place(file, force=force)
     if target is not None:
-        from headwise.recording.targets import check_name, parse, read
+        from headwise.targets import check_name, parse, read
 
         named = parse(target)
         check_name(named, read(named))
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         if target is None:
             from headwise.pages.steps import worked_example
 
@@ -84,12 +84,12 @@ def steps(
 def _steps_of(target: str, request: Mapping[str, Any], seconds: int) -> dict[str, Any]:
     """What the child process answers, as the page draws it."""
     from headwise.pages.traced_steps import traced_steps
-    from headwise.recording.child import in_child
-    from headwise.tracing.steps import Trace
+    from headwise.targets import in_child
+    from headwise.tracing import Trace
 
     answer = in_child(ENTRY, dict(request), seconds=seconds)
     if "refused" in answer:
-        raise Told(str(answer["refused"]))
+        raise ChildRefusal(str(answer["refused"]))
     if not answer["worked"]["steps"] and answer["worked"]["error"] is not None:
         raise refusal("refuse.steps_failed", target=target, error=answer["worked"]["error"])
     if not answer["worked"]["steps"]:

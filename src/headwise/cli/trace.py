@@ -10,15 +10,13 @@ from typing import Any
 
 import click
 
-from headwise.cli.progress import told
-from headwise.cli.worded import Told, WordedArgument, WordedCommand, WordedOption, lang_option, language
-from headwise.recording.targets import Definition, check_name, parse, read
-from headwise.tracing.plain import SCHEMA
-from headwise.tracing.renaming import asked
-from headwise.tracing.steps import Trace
+from headwise.atomic_write import check_place, write_whole
+from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.progress import progress_bar
+from headwise.targets import Definition, check_name, parse, read
+from headwise.tracing import SCHEMA, Trace, asked
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
-from headwise.written import check_place, write_whole
 
 __all__ = ["as_object", "positive", "trace"]
 
@@ -69,7 +67,7 @@ def trace(
     seconds: int,
     force: bool,
 ) -> None:
-    """Trace what a person names."""
+    """Trace user code."""
     lang = language(ctx)
     request = {
         "target": target, "init": as_object("--init", init), "call": as_object("--call", call),
@@ -81,73 +79,73 @@ def trace(
             check_place(file, force=force)
     if not every:
         named = parse(target)
-        held = read(named)
+        source = read(named)
         if not named.name:
-            _list(target, named.path, held.definitions, lang, as_json=as_json)
+            _list(target, named.path, source.definitions, lang, as_json=as_json)
             return
-        check_name(named, held)
+        check_name(named, source)
     traces, refused = _traces(request, seconds, lang)
     if names is not None:
         traces = [each.renamed(asked(each, names)) for each in traces]
-    made = _files(traces, copy, html)
-    for file, text in made:
+    files = _files(traces, copy, html)
+    for file, text in files:
         write_whole(file, lambda unfinished, text=text: _fill(unfinished, text), force=force)  # type: ignore[misc]
     if as_json:
         click.echo(json.dumps(_plain(target, traces, refused) if every else traces[0].to_dict(), indent=1))
     else:
         _show(traces, refused, real=real)
-    for file, _ in made:
+    for file, _ in files:
         click.echo(visible(say("look.wrote", lang=lang, file=file)), err=as_json)
     if any(problem.setting != "cross" or cross for each in traces for problem in each.problems):
         ctx.exit(1)
 
 
 def as_object(option: str, text: str | None) -> dict[str, Any] | None:
-    """What a person gave as JSON; None: nothing."""
+    """The JSON object of an option; None: the option is absent."""
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise refusal("refuse.option_json", option=option, reason=error) from error
-    if not isinstance(found, dict):
-        raise refusal("refuse.option_json", option=option, reason=type(found).__name__)
-    return found
+    if not isinstance(value, dict):
+        raise refusal("refuse.option_json", option=option, reason=type(value).__name__)
+    return value
 
 
 def _copy_of(target: str) -> Path:
     """Where the annotated copy of a target goes: beside it, or here where the target is an installed module."""
-    found = parse(target)
-    if found.kind == "module":
-        return Path(f"{found.path.rpartition('.')[2]}.traced.py")
-    return Path(found.path).with_suffix(".traced.py")
+    parsed = parse(target)
+    if parsed.kind == "module":
+        return Path(f"{parsed.path.rpartition('.')[2]}.traced.py")
+    return Path(parsed.path).with_suffix(".traced.py")
 
 
-def _list(target: str, path: str, held: Sequence[Definition], lang: str, *, as_json: bool) -> None:
+def _list(target: str, path: str, definitions: Sequence[Definition], lang: str, *, as_json: bool) -> None:
     """Print what a file holds, where no name in it was given."""
     if as_json:
-        listed = [{"name": each.name, "kind": each.kind, "file": each.file, "line": each.line} for each in held]
+        listed = [{"name": d.name, "kind": d.kind, "file": d.file, "line": d.line} for d in definitions]
         click.echo(json.dumps({"schema": SCHEMA, "target": target, "definitions": listed}, indent=1))
         return
-    click.echo(visible(say("trace.holds" if held else "trace.holds_none", lang=lang, target=path)))
-    for each in held:
-        place = say("trace.held", lang=lang, kind=say(KINDS[each.kind], lang=lang), line=each.line)
-        click.echo(visible(f"  {path}:{each.name}  {place}"))
+    click.echo(visible(say("trace.holds" if definitions else "trace.holds_none", lang=lang, target=path)))
+    for definition in definitions:
+        place = say("trace.held", lang=lang, kind=say(KINDS[definition.kind], lang=lang), line=definition.line)
+        click.echo(visible(f"  {path}:{definition.name}  {place}"))
 
 
 def _traces(request: Mapping[str, Any], seconds: int, lang: str) -> tuple[list[Trace], dict[str, str]]:
     """What the child process answers: traces, and why others could not be made."""
-    from headwise.recording.child import in_child
+    from headwise.targets import in_child
 
-    with told(lang) as tell:
+    with progress_bar(lang) as tell:
         tell("step.tracing", {"target": request["target"]})
         answer = in_child(ENTRY, dict(request), seconds=seconds)
     if "refused" in answer:
-        raise Told(str(answer["refused"]))
+        raise ChildRefusal(str(answer["refused"]))
     traces = [Trace.from_dict(each) for each in answer["traces"]]
     refused = {str(name): str(why) for name, why in answer.get("refused_each", {}).items()}
     if not traces:
-        raise Told("\n".join(f"{name}: {why}" for name, why in refused.items()))
+        raise ChildRefusal("\n".join(f"{name}: {why}" for name, why in refused.items()))
     return traces, refused
 
 
@@ -158,16 +156,16 @@ def _plain(target: str, traces: Sequence[Trace], refused: Mapping[str, str]) -> 
 def _show(traces: Sequence[Trace], refused: Mapping[str, str], *, real: bool) -> None:
     from rich.console import Console
 
-    from headwise.tracing.terminal import show
+    from headwise.tracing import show
 
     if not (sys.stdout.encoding or "").lower().startswith("utf"):
         # a terminal that cannot write a sign shows ? in its place
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     console = Console(highlight=False)
-    for at, each in enumerate(traces):
-        if at:
+    for index, trace in enumerate(traces):
+        if index:
             console.print()
-        show(each, console, real=real)
+        show(trace, console, real=real)
     for name, why in refused.items():
         click.echo(visible(f"{name}: {why}"), err=True)
 
@@ -176,11 +174,11 @@ def _files(traces: Sequence[Trace], copy: Path | None, html: Path | None) -> lis
     """The files that are asked for, and what goes into each."""
     out = []
     if copy is not None:
-        from headwise.tracing.annotated import annotated
+        from headwise.tracing import annotated
 
         out.append((copy, annotated(traces)))
     if html is not None:
-        from headwise.tracing.page import page
+        from headwise.tracing import page
 
         out.append((html, page(traces)))
     return out

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.flags import as_flags, with_four_axes
 from headwise.compat.inputs import chance, check_sequence, check_tensors, count
 from headwise.compat.last_map import LastMap
-from headwise.compat.uniform import with_even_rows
+from headwise.compat.mask_flags import as_flags, with_four_axes
+from headwise.compat.uniform_rows import with_even_rows
 from headwise.errors import ArgumentError, MaskError, ShapeError
 from headwise.maps import attention_map
 from headwise.ops import attention as mixed
@@ -128,7 +128,7 @@ def clones(module: nn.Module, N: int) -> nn.ModuleList:
 
 
 def subsequent_mask(size: int) -> Tensor:
-    """The mask that hides later tokens, bool (1, size, size), True = may attend.
+    """The mask of later tokens, bool (1, size, size), True = may attend.
 
     >>> subsequent_mask(2)
     tensor([[[ True, False],

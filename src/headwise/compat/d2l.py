@@ -18,7 +18,7 @@ from headwise.compat.signatures import taken
 from headwise.compat.valid_lens import counts, rows
 from headwise.errors import ArgumentError, ShapeError
 from headwise.maps import attention_map
-from headwise.maps.making import additive_map
+from headwise.maps.constructors import additive_map
 from headwise.ops import additive_attention, attention
 
 __all__ = [
@@ -83,15 +83,15 @@ class AdditiveAttention(nn.Module):
     @overload
     def __init__(self, key_size: int, query_size: int, num_hiddens: int, dropout: float) -> None: ...
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__()
         sizes = ("num_hiddens", "dropout")
-        found = taken("AdditiveAttention", given, named, (sizes, ("key_size", "query_size", *sizes)))
-        hidden = found["num_hiddens"]
-        self.W_k = _linear(found.get("key_size"), hidden)
-        self.W_q = _linear(found.get("query_size"), hidden)
-        self.w_v = _linear(hidden if "key_size" in found else None, 1)
-        self.dropout = nn.Dropout(chance(found["dropout"]))
+        arguments = taken("AdditiveAttention", args, named, (sizes, ("key_size", "query_size", *sizes)))
+        hidden = arguments["num_hiddens"]
+        self.W_k = _linear(arguments.get("key_size"), hidden)
+        self.W_q = _linear(arguments.get("query_size"), hidden)
+        self.w_v = _linear(hidden if "key_size" in arguments else None, 1)
+        self.dropout = nn.Dropout(chance(arguments["dropout"]))
         self._last = LastMap()
 
     @property
@@ -139,22 +139,22 @@ class MultiHeadAttention(nn.Module):
         bias: bool = ...,
     ) -> None: ...  # fmt: skip
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__()
         sizes = ("num_hiddens", "num_heads", "dropout", "bias")
-        found = taken("MultiHeadAttention", given, named, (sizes, (*SIZES, *sizes)))
-        hidden, bias = found["num_hiddens"], found.get("bias", False)
-        self.num_heads: int = found["num_heads"]
+        arguments = taken("MultiHeadAttention", args, named, (sizes, (*SIZES, *sizes)))
+        hidden, bias = arguments["num_hiddens"], arguments.get("bias", False)
+        self.num_heads: int = arguments["num_heads"]
         if hidden % self.num_heads:
             raise ArgumentError(
                 f"num_heads={self.num_heads} must divide num_hiddens={hidden} so that heads are equally wide: "
                 "change one of them"
             )
-        self.attention = DotProductAttention(found["dropout"])
-        self.W_q = _linear(found.get("query_size"), hidden, bias)
-        self.W_k = _linear(found.get("key_size"), hidden, bias)
-        self.W_v = _linear(found.get("value_size"), hidden, bias)
-        self.W_o = _linear(hidden if "key_size" in found else None, hidden, bias)
+        self.attention = DotProductAttention(arguments["dropout"])
+        self.W_q = _linear(arguments.get("query_size"), hidden, bias)
+        self.W_k = _linear(arguments.get("key_size"), hidden, bias)
+        self.W_v = _linear(arguments.get("value_size"), hidden, bias)
+        self.W_o = _linear(hidden if "key_size" in arguments else None, hidden, bias)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Tensor | None) -> Tensor:
         """queries (B, Lq, query_size), keys (B, Lk, key_size), values (B, Lk, value_size) -> (B, Lq, num_hiddens).
@@ -230,10 +230,10 @@ def transpose_output(X: Tensor, num_heads: int) -> Tensor:
 
 
 def _check_inputs(queries: Tensor, keys: Tensor, values: Tensor, *widths: int | None) -> None:
-    given = {"queries": queries, "keys": keys, "values": values}
-    check_tensors(**given)
+    inputs = {"queries": queries, "keys": keys, "values": values}
+    check_tensors(**inputs)
     batch = f"B={queries.shape[0]}" if queries.ndim else "B"
-    for (name, x), width in zip(given.items(), (*widths, None, None, None), strict=False):
+    for (name, x), width in zip(inputs.items(), (*widths, None, None, None), strict=False):
         check_sequence(name, x, width, letters=f"{batch}, L")
         if x.shape[0] != queries.shape[0]:
             raise ShapeError(f"{name} must be ({batch}, L, width), but came as {tuple(x.shape)}")

@@ -25,16 +25,16 @@ def chance(dropout: Any) -> float:
     return dropout
 
 
-def check_tensors(**given: Any) -> None:
+def check_tensors(**inputs: Any) -> None:
     """Raise ArgumentError unless all that was given, by its name, are tensors."""
-    for name, x in given.items():
+    for name, x in inputs.items():
         if not isinstance(x, Tensor):
             raise ArgumentError(f"{name} must be a tensor, but {type(x).__name__} came: make one by torch.as_tensor")
 
 
-def check_given(**given: Any) -> None:
+def check_given(**inputs: Any) -> None:
     """The same for what may be None."""
-    check_tensors(**{name: x for name, x in given.items() if x is not None})
+    check_tensors(**{name: x for name, x in inputs.items() if x is not None})
 
 
 def check_sequence(name: str, x: Any, width: int | None = None, *, letters: str = "B, L", called: str = "") -> None:

@@ -12,25 +12,25 @@ __all__ = ["taken"]
 
 
 def taken(
-    name: str, given: tuple[Any, ...], named: dict[str, Any], signatures: tuple[tuple[str, ...], ...]
+    name: str, args: tuple[Any, ...], named: dict[str, Any], signatures: tuple[tuple[str, ...], ...]
 ) -> dict[str, Any]:
     """The arguments by name, under the one signature that they fit; all but `bias` must be there."""
     for names in signatures:
         kind = Parameter.POSITIONAL_OR_KEYWORD
-        fitting = [Parameter(each, kind, default=False if each == "bias" else Parameter.empty) for each in names]
+        fitting = [Parameter(p, kind, default=False if p == "bias" else Parameter.empty) for p in names]
         try:
-            found = Signature(fitting).bind(*given, **named).arguments
+            arguments = Signature(fitting).bind(*args, **named).arguments
         except TypeError:
             continue
-        for each, size in found.items():
-            if each not in ("dropout", "bias"):
-                count(each, size)
-        if not isinstance(found.get("bias", False), bool):
-            raise ArgumentError(f"bias must be True or False; got bias={found['bias']!r}")
-        return found
+        for parameter, size in arguments.items():
+            if parameter not in ("dropout", "bias"):
+                count(parameter, size)
+        if not isinstance(arguments.get("bias", False), bool):
+            raise ArgumentError(f"bias must be True or False; got bias={arguments['bias']!r}")
+        return arguments
     listed = " or ".join(f"({', '.join(names)})" for names in signatures)
     by_name = f" and {', '.join(named)} by name" if named else ""
     raise ArgumentError(
-        f"{name} takes {listed}, bias being optional, but {len(given)} arguments{by_name} came, which fit neither: "
+        f"{name} takes {listed}, bias being optional, but {len(args)} arguments{by_name} came, which fit neither: "
         "name the sizes"
     )

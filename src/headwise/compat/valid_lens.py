@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.compat.uniform import with_even_rows
+from headwise.compat.uniform_rows import with_even_rows
 from headwise.errors import MaskError, ShapeError
 from headwise.masks import Mask, lengths
 

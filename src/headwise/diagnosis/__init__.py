@@ -1,24 +1,29 @@
-"""Diagnosis: whether anyone's attention is right; if not, which fault, where, the fix, and the proof.
+"""Diagnosis: whether attention code is right; if not, which fault, where, the fix, and the proof.
 
 Its names are loaded when they are first used: the command line's parent process prints a diagnosis without torch.
 """
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from headwise.lazy_names import lazy_names
+
+# each public name, and the file that it comes from
+_HOME = {
+    "Diagnosis": "result", "apart": "module_copies", "difference": "patches.fixed_source", "doctor": "entry_point",
+    "fixed": "patches.fixed_source", "holds_numbers": "module_copies", "plain_torch": "torch_state",
+    "report": "display",
+}  # fmt: skip
+
+__all__ = list(_HOME)
+
 if TYPE_CHECKING:
-    from headwise.diagnosis.diagnosed import doctor as doctor
-    from headwise.diagnosis.diagnosis import Diagnosis as Diagnosis
-
-_HOME = {"Diagnosis": "diagnosis", "doctor": "diagnosed"}
-
-__all__ = ["Diagnosis", "doctor"]
-
-
-def __getattr__(name: str) -> object:
-    """The name asked for, imported at its first use."""
-    if name not in _HOME:
-        raise AttributeError(f"headwise.diagnosis has no name {name!r}: it has {', '.join(__all__)}")
-    found = getattr(_import_module(f"headwise.diagnosis.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
+    from headwise.diagnosis.display import report as report
+    from headwise.diagnosis.entry_point import doctor as doctor
+    from headwise.diagnosis.module_copies import apart as apart
+    from headwise.diagnosis.module_copies import holds_numbers as holds_numbers
+    from headwise.diagnosis.patches.fixed_source import difference as difference
+    from headwise.diagnosis.patches.fixed_source import fixed as fixed
+    from headwise.diagnosis.result import Diagnosis as Diagnosis
+    from headwise.diagnosis.torch_state import plain_torch as plain_torch
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwise.diagnosis.diagnosing import diagnosed
-from headwise.diagnosis.diagnosis import Diagnosis
-from headwise.diagnosis.holding import Held, failures_of
-from headwise.diagnosis.patches.mending import LONG, SHORT, Again, mended
-from headwise.diagnosis.patches.sources import Edit, applied
-from headwise.diagnosis.patches.uncovering import uncovered
-from headwise.diagnosis.plans.saying import check_said
+from headwise.diagnosis.check_runner import Held, failures_of
+from headwise.diagnosis.patches.failing_calls import uncovered
+from headwise.diagnosis.patches.trials import LONG, SHORT, Again, mended
+from headwise.diagnosis.plans.user_arguments import check_said
+from headwise.diagnosis.result import Diagnosis
+from headwise.diagnosis.target_diagnosis import diagnosed
 from headwise.errors import InputError
-from headwise.recording.targets import Loaded, Source, Target, load, parse, read
+from headwise.source import Edit, applied
+from headwise.targets import Loaded, Source, Target, load, parse, read
 from headwise.wording import Refusal
 
 __all__ = ["answer"]

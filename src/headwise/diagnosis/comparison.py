@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.calls import Plan
+from headwise.dataflow import LAYERS, Attention, Run, Seen, attentions
+from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.following.anatomy import Attention, attentions
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import LAYERS, Seen
 from headwise.diagnosis.observation import changed, observed
-from headwise.diagnosis.proving import distance, near
-from headwise.diagnosis.tried import Missed, Tried
+from headwise.diagnosis.proof import distance, near
+from headwise.diagnosis.suspects import Suspect
 from headwise.ops.reference import attention as definition
-from headwise.recording.calls import Plan
-from headwise.recording.identity import tensors
+from headwise.recording import tensors
 
 __all__ = ["COMPARISON", "compare", "uncompared"]
 
@@ -75,7 +74,11 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
         design = None if seen is None else design_of(seen)
         name = _step(attention) if attention.fused else "" if design is None else str(design)
         if not name:
-            return Missed("doctor.missed.no_design" if seen or attention.fused else "doctor.missed.no_scores", line)
+            is_compared = seen is not None or attention.fused
+            if is_compared:
+                step = attention.softmax or next(reversed(attention.path), attention.context)
+                exam.suspects.append(Suspect("differs-from-every-formula", step.operation.span, proved=False))
+            return Missed("doctor.missed.no_design" if is_compared else "doctor.missed.no_scores", line)
         # hidden keys may leave nothing but NaN
         if plan is exam.free and not _is_read(done, attention.context, rerun):
             return Missed("doctor.missed.context_unread", line)
@@ -126,10 +129,14 @@ def _defined(
     allowed, bias = None, None
     if is_causal:
         allowed = torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool).tril()
-    elif mask is not None:
+    if mask is not None:
         while mask.ndim < 4:
             mask = mask.unsqueeze(0)
-        allowed, bias = (mask, None) if mask.dtype == torch.bool else (None, mask.double())
+        if mask.dtype == torch.bool:
+            # where both are said, both are applied
+            allowed = mask if allowed is None else mask & allowed
+        else:
+            bias = mask.double()
     return definition(q.double(), k.double(), v.double(), mask=allowed, attn_bias=bias, scale=scale)
 
 

@@ -12,7 +12,6 @@ from headwise.diagnosis.formulas import (
     is_capped,
     is_decayed,
     is_definition,
-    is_mixed,
     is_normalised_late,
     is_relu,
     is_scaled_otherwise,
@@ -23,6 +22,7 @@ from headwise.diagnosis.formulas import (
     is_sunk,
     is_unshared,
 )
+from headwise.diagnosis.head_mixtures import is_mixed
 from headwise.diagnosis.observation import Observation
 
 __all__ = ["DEFINITION", "DESIGNS", "OWN", "TORCH_LAYER", "TORCH_STEP", "Design", "design_of"]

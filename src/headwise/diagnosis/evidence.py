@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
-from headwise.diagnosis.tried import Missed
 
 __all__ = ["is_call_guessed", "rests_on_guess", "weigh"]
 
@@ -17,14 +17,6 @@ PARTS = {
     "sizes": ("heads", "doctor.missed.sizes_guessed"),
     "cache": ("cache", "doctor.missed.cache_guessed"),
     "rotation": ("rotation", "doctor.missed.unmended"),
-}
-# by the words or the kind that tell it: what may be meant so, where a run that should put it right shows nothing
-UNMENDED = {
-    "value_changed": ("heads", "doctor.missed.unmended"),
-    "sample-leak": ("samples", "doctor.missed.unmended"),
-    "batch-length-confused": ("samples", "doctor.missed.unmended"),
-    "mask-after-softmax": ("mask", "doctor.missed.unmended"),
-    "scale-after-softmax": ("scale", "doctor.missed.unmended"),
 }
 
 
@@ -37,8 +29,8 @@ def rests_on_guess(suspect: Suspect) -> bool:
 
 def _is_unmended(suspect: Suspect) -> bool:
     """Whether a run that should put it right was made, and does not show that it does."""
-    is_tried = suspect.is_mendable or suspect.kind in ("sample-leak", "batch-length-confused")
-    return suspect.proved is False and is_tried and (suspect.words or suspect.kind) in UNMENDED
+    is_tried = suspect.is_mendable or suspect.fault.needs_proof == "samples"
+    return suspect.proved is False and is_tried and bool(suspect.fault.needs_proof)
 
 
 def weigh(exams: Sequence[Examination]) -> None:
@@ -53,7 +45,8 @@ def weigh(exams: Sequence[Examination]) -> None:
     for exam in exams:
         for suspect in [each for each in exam.suspects if rests_on_guess(each) and (each.guess or not is_spoiled)]:
             exam.suspects.remove(suspect)
-            part, reason = PARTS[suspect.guess] if suspect.guess else UNMENDED[suspect.words or suspect.kind]
+            unproved = (suspect.fault.needs_proof, "doctor.missed.unmended")
+            part, reason = PARTS[suspect.guess] if suspect.guess else unproved
             line = "?" if suspect.span is None else suspect.span.line
             exam.examined[part] = Missed(reason, {"line": line, "met": suspect.said.get("met", "")})
     if any(is_call_guessed(exam) for exam in exams):
@@ -63,7 +56,7 @@ def weigh(exams: Sequence[Examination]) -> None:
 
 def _is_of_axes(suspect: Suspect) -> bool:
     """Whether a fault may come of the order of axes: not a name that is nowhere."""
-    return suspect.severity == "fault" and suspect.kind not in ("undefined-name", "wrong-attribute")
+    return suspect.severity == "fault" and suspect.fault.family != "names"
 
 
 def is_call_guessed(exam: Examination) -> bool:

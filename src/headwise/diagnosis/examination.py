@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from headwise.diagnosis.following.replacing import Site
-from headwise.diagnosis.following.running import Manner, Run, run
-from headwise.diagnosis.holding import Held
-from headwise.diagnosis.plans.opening import OpenPlan, TurnedPlan, is_shut
-from headwise.diagnosis.plans.sizing import small
+from headwise.calls import Plan
+from headwise.dataflow import Manner, Run, run
+from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.plans.mask_variants import OpenPlan, TurnedPlan, is_shut
+from headwise.diagnosis.plans.small_sizes import small
 from headwise.diagnosis.suspects import Change, Suspect, both, together
-from headwise.recording.calls import Plan
+from headwise.recording import Site
 
 __all__ = ["Examination"]
 
@@ -54,7 +54,7 @@ class Examination:
 
     def found(self, suspect: Suspect) -> None:
         """Take note of something that is wrong, and put it right from here on."""
-        self.tried.add((suspect.kind, suspect.span))
+        self.tried.add((suspect.general, suspect.span))
         self.suspects.append(suspect)
         self.stand_ins = together(self.stand_ins, suspect)
         if suspect.change is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwise.diagnosis.checks.sharing import key_axis
-from headwise.diagnosis.following.anatomy import made_from
-from headwise.diagnosis.following.contractions import is_constant
+from headwise.dataflow import is_constant
+from headwise.diagnosis.checks.weight_sums import key_axis
+from headwise.diagnosis.head_mixtures import follow_evenly, is_learned_after, is_one_softmax
 from headwise.diagnosis.observation import SHARES, Observation, softmaxes_of
-from headwise.diagnosis.responses import (
+from headwise.diagnosis.relative_terms import is_shifted
+from headwise.diagnosis.sensitivity import (
     LEAST,
     Slopes,
     centred,
@@ -20,7 +21,6 @@ from headwise.diagnosis.responses import (
     is_normalised,
     least_of,
     logs_of,
-    moves_evenly,
     slopes_of,
     softmax_of,
     sums_to_one,
@@ -28,7 +28,7 @@ from headwise.diagnosis.responses import (
 )  # fmt: skip
 
 __all__ = [
-    "has_further_terms", "is_additive", "is_biased", "is_capped", "is_decayed", "is_definition", "is_mixed",
+    "has_further_terms", "is_additive", "is_biased", "is_capped", "is_decayed", "is_definition",
     "is_normalised_late", "is_relu", "is_scaled_otherwise", "is_shared_among_queries", "is_shared_relu",
     "is_sharpened", "is_sigmoid", "is_sunk", "is_unshared",
 ]  # fmt: skip
@@ -77,17 +77,10 @@ def _is_judged(seen: Observation, slopes: Tensor) -> bool:
     scale, scores = seen.scale, seen.attention.scores
     if scale is None or scores is None:
         return False
-    if scale.normed or _is_learned_after(seen, scores.at):
+    if scale.normed or is_learned_after(seen, scores.at):
         return True
     wanted = scale.total / math.prod(_before(seen))
     return not scale.bent and is_close(seen, slopes, torch.full_like(slopes, wanted))
-
-
-def _is_learned_after(seen: Observation, at: int) -> bool:
-    """Whether parameters take part in what is done on the way to the weights after an operation."""
-    own = [each for each in seen.attention.path if each.at > at]
-    made = [*own, *made_from(seen.run, own)]
-    return any(isinstance(tensor, nn.Parameter) for each in made for tensor in each.tensors)
 
 
 def is_sharpened(seen: Observation) -> bool:
@@ -162,9 +155,9 @@ def is_capped(seen: Observation) -> bool:
 
 def has_further_terms(seen: Observation) -> bool:
     """Whether scores are added to others that follow the inputs, as of distances, before a softmax."""
-    if not is_normalised(seen) or _is_plain(seen) is not None:
+    if not is_normalised(seen) or _is_plain(seen) is not None or is_shifted(seen):
         return False
-    return softmax_of(seen) is not None or (_is_one_softmax(seen) and _follow_evenly(seen))
+    return softmax_of(seen) is not None or (is_one_softmax(seen) and follow_evenly(seen))
 
 
 def is_normalised_late(seen: Observation) -> bool:
@@ -199,50 +192,6 @@ def is_shared_among_queries(seen: Observation) -> bool:
     # a small number may be added to the shares
     is_near = bool(((step - slopes * scores).abs() <= 1e-4 * max(1.0, float(step.abs().max()))).all())
     return is_among and bool((slopes > 0).all()) and is_near
-
-
-def is_mixed(seen: Observation) -> bool:
-    """Whether weights are sums of softmaxes over keys, of logits that follow the scores evenly."""
-    if _is_one_softmax(seen) or not _follow_evenly(seen):
-        return False
-    softmaxes = softmaxes_of(seen.attention)
-    if len(softmaxes) > 1 or is_normalised(seen) or _is_learned_after(seen, softmaxes[0].at):
-        return True
-    # other keys may have the rest; but one softmax times a number that nothing learns is no mixture
-    return bool(torch.isin(seen.plain, seen.softmaxes[0][SHARES.index(1.0)]).all())
-
-
-def _follow_evenly(seen: Observation) -> bool:
-    """Whether weights are made linearly of softmaxes over keys, of logits that follow the scores evenly."""
-    softmaxes = softmaxes_of(seen.attention)
-    if not softmaxes or not is_close(seen, seen.doubled, 2 * seen.plain) or not is_close(seen, seen.fixed, seen.plain):
-        return False
-    if not len(seen.softmaxes) == len(seen.shifted) == len(softmaxes):
-        return False
-    for entry, values, shifted in zip(softmaxes, seen.softmaxes, seen.shifted, strict=True):
-        marks = entry.made[0]
-        axis = key_axis(marks, seen.attention) if marks is not None and marks.kind == "pair" else None
-        if axis is None or any(not each.numel() for each in (*values, *shifted)):
-            return False
-        low, plain, high = (each.movedim(axis, -1) for each in values)
-        sums = plain.sum(dim=-1)
-        # nothing of it follows the scores where low and high are alike
-        if not is_close(seen, sums, torch.ones_like(sums)) or is_close(seen, low, high):
-            return False
-        # what bends at 0, as a ReLU of scores, moves evenly where they are multiplied, and not where they are added to
-        below, above = (each.movedim(axis, -1) for each in shifted)
-        if not moves_evenly(seen, low, plain, high) or not moves_evenly(seen, below, plain, above):
-            return False
-    return True
-
-
-def _is_one_softmax(seen: Observation) -> bool:
-    """Whether the weights are, in some order, what one softmax gave: nothing was added to it, nor its heads mixed."""
-    if len(seen.softmaxes) != 1:
-        return False
-    given = seen.softmaxes[0][SHARES.index(1.0)]
-    first, second = (each.nan_to_num().flatten().sort().values for each in (given, seen.plain))
-    return is_close(seen, first, second)
 
 
 def is_sigmoid(seen: Observation) -> bool:

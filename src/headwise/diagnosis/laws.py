@@ -8,14 +8,18 @@ from typing import Any
 
 from torch import nn
 
-from headwise.diagnosis.checks.direction import wants_causal
-from headwise.diagnosis.checks.discarding import discarded
-from headwise.diagnosis.checks.dividing import dividing_suspects
-from headwise.diagnosis.checks.dropping import dropping_suspects
-from headwise.diagnosis.checks.edges import edge_suspects, half_suspects
+from headwise.calls import Plan
+from headwise.dataflow import Run, attentions
+from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
+from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.checks.dropout import dropping_suspects
+from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
+from headwise.diagnosis.checks.head_divisibility import dividing_suspects
+from headwise.diagnosis.checks.head_split import missing_projection
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
-from headwise.diagnosis.checks.keeping import changed_arguments, left_over
-from headwise.diagnosis.checks.leaking import sample_leaks, tells_samples
+from headwise.diagnosis.checks.key_permutation import permuting_suspects
+from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
+from headwise.diagnosis.checks.notes import unusual_notes
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
@@ -25,29 +29,21 @@ from headwise.diagnosis.checks.parameters import (
     unused_suspects,
     without_gradient,
 )
-from headwise.diagnosis.checks.permuting import permuting_suspects
-from headwise.diagnosis.checks.rotating import rotating_suspects
-from headwise.diagnosis.checks.saving import saving_suspects
-from headwise.diagnosis.checks.splitting import missing_projection
-from headwise.diagnosis.checks.stepping import step_suspects
-from headwise.diagnosis.checks.unusual import unusual_notes
+from headwise.diagnosis.checks.rotary import rotating_suspects
+from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
+from headwise.diagnosis.checks.state_dict import saving_suspects
+from headwise.diagnosis.checks.training_step import step_suspects
+from headwise.diagnosis.checks.unused_projections import discarded
+from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.following.anatomy import attentions
-from headwise.diagnosis.following.replacing import Site
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.plans.opening import looks_back
+from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.diagnosis.suspects import Suspect
-from headwise.diagnosis.tried import Missed, Tried
-from headwise.recording.calls import Plan
+from headwise.recording import Site
 
 __all__ = ["law_suspects"]
 
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
-# with these a step of training cannot be told from what is wrong already
-STOPS = frozenset({
-    "gradient-cut", "parameters-unregistered", "dropout-in-eval", "dropout-before-softmax", "left_over",
-})  # fmt: skip
 
 
 def law_suspects(exam: Examination) -> list[Suspect]:
@@ -77,6 +73,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         exam.examined["samples"] = tells_samples(done) or Missed("doctor.missed.samples_unknown")
         out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
+        out += held.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
+        out += held.all("mask", default_suspects, exam.plan, rerun)
         out += held.all(
             "empty rows", edge_suspects, exam.plan, rerun, replace(exam, stand_ins={}, inherited={}, change=None).rerun
         )
@@ -89,27 +87,28 @@ def _of_calls(
     exam: Examination, done: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds, held = {each.kind for each in before}, exam.held
+    kinds, held = {each.general for each in before}, exam.held
     failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else done
     out = held.all("arguments kept", lambda: changed_arguments(done) or changed_arguments(masked))
     tried: dict[str, Tried] = {"arguments kept": True}
     found, tried["second call"] = held("second call", failed, left_over, done, free)
-    if not kinds & {"unknown", "dropout-in-eval"} and not out:
+    if all(each.fault.family != "dropout" for each in before) and not out:
         out += found
     found, tried["state_dict"] = held("state_dict", failed, saving_suspects, exam.free, done, rerun)
     # what was registered to put it right is no part of another instance
-    is_registered = any(each.kind == "parameters-unregistered" for each in (*before, *exam.suspects))
-    if not is_registered and not any(each.words == "left_over" for each in out):
+    is_registered = any(each.general == "parameters-unregistered" for each in (*before, *exam.suspects))
+    if not is_registered and not any(each.kind == "stateful-forward" for each in out):
         out += found
     found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
     if isinstance(tried["order of keys"], str) and (kinds or exam.suspects):
         # the output may differ by what is wrong, and not by positions
         tried["order of keys"] = Missed("doctor.missed.faults_first")
     out += [] if kinds else found
-    kinds |= {each.words or each.kind for each in out}
-    tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if kinds & STOPS else 'no_parameters'}")
-    if not kinds & STOPS and isinstance(done.target, nn.Module):
+    kinds |= {each.general for each in out}
+    is_stopped = any(each.fault.stops_training for each in (*before, *out))
+    tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
+    if not is_stopped and isinstance(done.target, nn.Module):
         found, tried["step of training"] = held("step of training", failed, step_suspects, exam.free, exam, rerun)
         out += found
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")

@@ -10,14 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.checks.sharing import weights_of
-from headwise.diagnosis.following.anatomy import Attention, attentions, is_scores, operand_marks
-from headwise.diagnosis.following.factors import Scale, scales
-from headwise.diagnosis.following.marks import Marks
-from headwise.diagnosis.following.relations import plain_scores
-from headwise.diagnosis.following.replacing import Site, site_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
+from headwise.dataflow import Attention, Marks, Run, Seen, attentions, is_scores, operand_marks
+from headwise.diagnosis.checks.weight_sums import weights_of
+from headwise.diagnosis.scale_factors import Scale, scales
+from headwise.diagnosis.score_path import plain_scores
+from headwise.recording import Site, site_of
 
 __all__ = ["SHARES", "Observation", "changed", "observed", "softmaxes_of"]
 
@@ -64,6 +61,15 @@ class Observation:
         return tuple(
             zip(*[[_made(one) for one in softmaxes_of(plain_scores(each[at]))] for each in found], strict=False)
         )
+
+    @cached_property
+    def emptied(self) -> Tensor | None:
+        """The weights where each softmax gives 0, laid out as `scores`; None: such a run fails."""
+        run = self.rerun(changed(self.run, _times(softmaxes_of(self.attention), 0.0)))
+        at = next(n for n, each in enumerate(attentions(self.run)) if each.context.at == self.attention.context.at)
+        found = [] if run.record.failure is not None else attentions(run)
+        weights = weights_of(plain_scores(found[at])) if at < len(found) else None
+        return None if weights is None or weights.shape != self.scores.shape else weights.detach().double()
 
     @property
     def plain(self) -> Tensor:

@@ -8,8 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.diagnosis.following.replacing import Recalled, Site
-from headwise.recording import Operation, Span
+from headwise.diagnosis.faults import FAULTS
+from headwise.diagnosis.faults.fault import Fault
+from headwise.recording import Operation, Recalled, Site
+from headwise.source import Span
 
 __all__ = ["Change", "Hiding", "Scaled", "Suspect", "Undropping", "both", "together"]
 
@@ -64,27 +66,41 @@ class Undropping:
 
 @dataclass(frozen=True)
 class Suspect:
-    """One thing that is wrong, or odd. span: where. stand_ins: what would put it right, by site; {}: not known.
+    """One thing that is wrong, or odd. kind: of the table of faults. span: where. stand_ins: what would put it right,
+    by site; {}: not known. severity: "" becomes that of its kind.
 
     said: values for its sentences, and what a patch needs to know, by names that begin with "_".
-    is_local: its stand-ins are right for the shapes of its own plan only. words: which sentences tell it, "": those of
-    its kind. change: what would put it right in the target itself, before it is called. home: where what the operation
-    takes was made wrong, None: the operation is wrong. guess: what of the call that shows it is nobody's word but
-    ours, "layout", "axes" (too few), "sizes", "cache" or "rotation"; "": it shows however the code is called.
+    is_local: its stand-ins are right for the shapes of its own plan only. change: what would put it right in the
+    target itself, before it is called. home: where what the operation takes was made wrong, None: the operation is
+    wrong. guess: what of the call that shows it is nobody's word but ours, "layout", "axes" (too few), "sizes",
+    "cache" or "rotation"; "": it shows however the code is called.
     """
 
     kind: str
     span: Span | None
     stand_ins: Mapping[Site, Callable[..., Any]] = field(default_factory=dict)
-    severity: str = "fault"
+    severity: str = ""
     said: Mapping[str, object] = field(default_factory=dict)
     evidence: str = ""
     proved: bool | None = None
     is_local: bool = False
-    words: str = ""
     change: Change | None = None
     home: Span | None = None
     guess: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.severity:
+            object.__setattr__(self, "severity", self.fault.severity)
+
+    @property
+    def fault(self) -> Fault:
+        """The row of its kind."""
+        return FAULTS[self.kind]
+
+    @property
+    def general(self) -> str:
+        """The kind of which its own is a case, or its own."""
+        return self.fault.general or self.kind
 
     @property
     def is_mendable(self) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headwise.diagnosis.attention_owners import is_of_torch, steps_of_torch
 from headwise.diagnosis.comparison import uncompared
-from headwise.diagnosis.diagnosis import Finding
+from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.evidence import is_call_guessed
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.owners import is_of_torch, steps_of_torch
-from headwise.diagnosis.plans.saying import as_json
-from headwise.diagnosis.tried import Missed
+from headwise.diagnosis.plans.user_arguments import as_json
+from headwise.diagnosis.result import Finding
 from headwise.wording import say
 
 __all__ = ["verdict_of"]

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headwise.distributed.lost import lost
+from headwise.distributed.rank_failure import lost
 from headwise.distributed.spread import Spread
 from headwise.errors import DistributedError
 from headwise.masks import Mask
@@ -38,18 +38,18 @@ def agreed(spread: Spread, way: str, device: torch.device, check: Callable[[], C
     """
     if spread.ranks == 1 or spread.group is None or torch.compiler.is_compiling():
         return check()
-    known = _agreed.setdefault(spread, set())
+    shapes = _agreed.setdefault(spread, set())
     try:
         call = check()
     except Exception:
-        if not known:
+        if not shapes:
             _of_all([1, *[0] * len(SIZES + OTHERS)], spread, device)
         raise
     rules = (call.scale, call.softcap, call.dropout, call.attn_bias is None, call.sink is None, call.mask is None)
     shape = (way, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call), rules)
-    if shape not in known:
+    if shape not in shapes:
         compare(_of_all([0, *header(call, spread, way)], spread, device), SIZES, OTHERS)
-        known.add(shape)
+        shapes.add(shape)
     return call
 
 
@@ -67,17 +67,17 @@ def header(call: Call, spread: Spread, way: str) -> list[int]:
 
 def digest(value: Any) -> int:
     """A number of 63 bits by which ranks compare a mask, tensors or numbers; a function by its name only."""
-    found = hashlib.blake2b(digest_size=8)
-    _add(found, value)
-    return int.from_bytes(found.digest(), "little") >> 1
+    hasher = hashlib.blake2b(digest_size=8)
+    _add(hasher, value)
+    return int.from_bytes(hasher.digest(), "little") >> 1
 
 
 def _add(into: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         into.update(f"{value.dtype} {tuple(value.shape)}".encode())
         # a copy: one number may have any stride, even where it is contiguous
-        held = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
-        into.update(held.view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        flat = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
+        into.update(flat.view(torch.uint8).numpy().tobytes() if value.numel() else b"")
     elif isinstance(value, Mask):
         into.update(type(value).__name__.encode())
         for field in fields(value):

@@ -15,7 +15,7 @@ from headwise.distributed.spread import Spread
 from headwise.distributed.ways import WayChoice, check_name, choose, report
 from headwise.errors import BackendError, ShapeError
 from headwise.masks import Mask, as_mask
-from headwise.masks.places import Sizes
+from headwise.masks.coordinates import Sizes
 from headwise.ops.active_spread import suspended
 from headwise.ops.call import Call, Rules, autocasts, cast_by_autocast, check_bias, checked, transformed
 from headwise.ops.spread_attention import spread_attention
@@ -150,10 +150,10 @@ def checked_call(
             f"dropout={call.dropout} is drawn alike on any number of ranks on the CPU only, but q is on {q.device}: "
             "use dropout=0 there"
         )
-    found = replace(call, mask=mask, attn_bias=attn_bias)
-    if not torch.compiler.is_compiling() and transformed(found):
+    placed_call = replace(call, mask=mask, attn_bias=attn_bias)
+    if not torch.compiler.is_compiling() and transformed(placed_call):
         raise BackendError(
             "a call that is spread over ranks has no rule for torch.func transforms and forward-mode derivatives: "
             "use torch.autograd, or hw.attention in one process"
         )
-    return found
+    return placed_call

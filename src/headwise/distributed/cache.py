@@ -12,17 +12,17 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from headwise.distributed.agreement import compare, digest, exchanged
-from headwise.distributed.lost import lost
-from headwise.distributed.partial import forward, packed, unpacked
+from headwise.distributed.partial_attention import forward, packed, unpacked
+from headwise.distributed.rank_failure import lost
 from headwise.distributed.spread import group_of
 from headwise.errors import ArgumentError, CacheError, DistributedError
 from headwise.layer import MultiHeadAttention
 from headwise.layer.cache import KVCache, Stretch
-from headwise.layer.owner import Owner
-from headwise.layer.rows import GrowingStore, Rows
+from headwise.layer.cache_stores import GrowingStore, Rows
+from headwise.layer.owner import LayerOwner
 from headwise.layer.scores import Additive
 from headwise.masks import Mask, keys
-from headwise.masks.picked import Picked, picked
+from headwise.masks.selection import Picked, picked
 from headwise.ops.call import Call, cast_by_autocast, checked
 from headwise.ops.spread_attention import shared_keys_attention
 
@@ -67,7 +67,7 @@ class Members:
         self.rank = 0 if group is None else dist.get_rank(group)
         self.ranks = 1 if group is None else dist.get_world_size(group)
         # the shapes of steps that all have been asked about
-        self.known: set[Hashable] = set()
+        self.agreed_shapes: set[Hashable] = set()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Members:
         return self
@@ -87,17 +87,17 @@ class SharedRows(GrowingStore):
     def put(self, new: Rows, cursor: Tensor | int, *, whole: bool) -> Rows:
         used = int(cursor)
         total = used + new["k"].shape[2]
-        held = len(self.tokens(used))
-        fresh = (self.tokens(total)[held:] - used).to(new["k"].device)
-        own = {name: new[name].index_select(2, fresh) for name in ("k", "v")}
-        of_all = {name: entries for name, entries in new.items() if name not in own}
-        return {**self._put(own, held, held + len(fresh)), **self._put(of_all, used, total)}
+        count = len(self.tokens(used))
+        fresh = (self.tokens(total)[count:] - used).to(new["k"].device)
+        local = {name: new[name].index_select(2, fresh) for name in ("k", "v")}
+        of_all = {name: entries for name, entries in new.items() if name not in local}
+        return {**self._put(local, count, count + len(fresh)), **self._put(of_all, used, total)}
 
 
 class SpreadCache(KVCache):
     """The share of one rank of the keys and values that self-attention has seen; made by `hw.distributed.cache`."""
 
-    def __init__(self, owner: Owner, held_by: Members) -> None:
+    def __init__(self, owner: LayerOwner, held_by: Members) -> None:
         super().__init__(owner, SharedRows(held_by), 0)
 
     @property
@@ -111,9 +111,9 @@ class SpreadCache(KVCache):
     def _members(self) -> Members:
         return self._shared.members
 
-    def extend(self, k: Tensor, v: Tensor, *rest: Any, **said: Any) -> Stretch:
+    def extend(self, k: Tensor, v: Tensor, *rest: Any, **options: Any) -> Stretch:
         try:
-            return super().extend(k, v, *rest, **said)
+            return super().extend(k, v, *rest, **options)
         except Exception:
             self._tell_refusal(k)
             raise
@@ -148,7 +148,7 @@ class SpreadCache(KVCache):
 
     def _tell_refusal(self, like: Tensor) -> None:
         """Tell the other ranks, which are about to compare what they were given, that this one refuses its step."""
-        if self._members.ranks > 1 and not self._members.known:
+        if self._members.ranks > 1 and not self._members.agreed_shapes:
             self._exchanged([1, *[0] * len(SIZES + OTHERS)], like)
 
     def _of_all(self, mine: Tensor) -> list[Tensor]:
@@ -172,14 +172,14 @@ class SpreadCache(KVCache):
         rules = (call.scale, call.softcap, call.attn_bias is None, call.sink is None, call.mask is None)
         (B, Hq, L, D), (_, Hk, _, Dv) = call.q.shape, call.v.shape
         shape = (B, Hq, Hk, L, D, Dv, call.q.dtype, rules)
-        if self._members.ranks == 1 or shape in self._members.known:
+        if self._members.ranks == 1 or shape in self._members.agreed_shapes:
             return
-        given = (
+        arguments = (
             call.q.dtype, call.mask.mask if isinstance(call.mask, Picked) else None, call.attn_bias is None,
             call.scale, call.softcap, call.sink is None,
         )  # fmt: skip
-        compare(self._exchanged([0, B, Hq, Hk, D, Dv, L, self.seen, *map(digest, given)], call.q), SIZES, OTHERS)
-        self._members.known.add(shape)
+        compare(self._exchanged([0, B, Hq, Hk, D, Dv, L, self.seen, *map(digest, arguments)], call.q), SIZES, OTHERS)
+        self._members.agreed_shapes.add(shape)
 
     def _exchanged(self, mine: list[int], like: Tensor) -> list[list[int]]:
         held_by = self._members
@@ -197,5 +197,5 @@ class SpreadCache(KVCache):
         return Stretch(k, rows["v"], mask, tokens if j is None else j[:, tokens], tokens)
 
     def __repr__(self) -> str:
-        held = len(self._shared.tokens(self.seen))
-        return f"SpreadCache(rank {self._members.rank} of {self._members.ranks}, seen={self.seen}, held={held})"
+        count = len(self._shared.tokens(self.seen))
+        return f"SpreadCache(rank {self._members.rank} of {self._members.ranks}, seen={self.seen}, held={count})"

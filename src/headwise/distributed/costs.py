@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from headwise.distributed.layouts import Layout, balanced, contiguous, zigzag
-from headwise.distributed.needs import BLOCK, block_of, on_host, open_tiles
+from headwise.distributed.needed_keys import BLOCK, block_of, on_host, open_tiles
 from headwise.masks import Mask
-from headwise.masks.derived import derived, has_function
-from headwise.masks.picked import Picked
+from headwise.masks.derived_tensors import derived, has_function
+from headwise.masks.selection import Picked
 from headwise.masks.tiles import EMPTY
 
 # of the two products of a score, forward, and the five of backward
@@ -83,35 +83,35 @@ class Estimate:
         return float(self.pairs.max()) / mean if mean else 1.0
 
 
-def estimate(layout: Layout, work: Tensor, seen: Tensor, *, machine: Machine, layer: LayerSize) -> Estimate:
-    """The estimate of a layout, for the `work` of each token (L,) and the tiles that are `seen` (tiles, tiles)."""
-    length, block, tiles = layout.length, block_of(layout.length), seen.shape[0]
-    pairs = _pairs(layout, work.double(), seen)
+def estimate(layout: Layout, work: Tensor, tiles_open: Tensor, *, machine: Machine, layer: LayerSize) -> Estimate:
+    """The estimate of a layout, for the `work` of each token (L,) and the tiles that are not empty (tiles, tiles)."""
+    length, block, tiles = layout.length, block_of(layout.length), tiles_open.shape[0]
+    pairs = _pairs(layout, work.double(), tiles_open)
     # how many tokens of each tile each rank holds
     places = layout.owner * tiles + torch.arange(length) // block
-    held = places.bincount(minlength=layout.ranks * tiles).view(layout.ranks, tiles)
-    wanted = ((held > 0).float() @ seen.float()) > 0
-    received = (wanted * (held.sum(0) - held)).sum(1)
+    counts = places.bincount(minlength=layout.ranks * tiles).view(layout.ranks, tiles)
+    wanted = ((counts > 0).float() @ tiles_open.float()) > 0
+    received = (wanted * (counts.sum(0) - counts)).sum(1)
     return Estimate(layout, pairs, received, seconds_of(pairs, received, machine=machine, layer=layer))
 
 
-def _pairs(layout: Layout, work: Tensor, seen: Tensor) -> Tensor:
+def _pairs(layout: Layout, work: Tensor, tiles_open: Tensor) -> Tensor:
     """What each rank computes: the work of its tokens, and what short runs in one tile cost each other."""
     pairs = torch.zeros(layout.ranks, dtype=torch.double).index_add_(0, layout.owner, work)
     runs = int((layout.owner.diff() != 0).sum()) + 1
     if runs * BLOCK <= layout.length or runs <= layout.ranks:
         # long runs are attended to one by one, each in tiles of its own
         return pairs
-    block, tiles = block_of(layout.length), seen.shape[0]
-    per_rank = -(-max(len(held) for held in layout.tokens) // block)
-    own, where = layout.owner * per_rank + layout.slot // block, torch.arange(layout.length) // block
-    held = (own * tiles + where).bincount(minlength=layout.ranks * per_rank * tiles).view(-1, tiles).float()
+    block, tiles = block_of(layout.length), tiles_open.shape[0]
+    per_rank = -(-max(len(tokens) for tokens in layout.tokens) // block)
+    tile_of, where = layout.owner * per_rank + layout.slot // block, torch.arange(layout.length) // block
+    counts = (tile_of * tiles + where).bincount(minlength=layout.ranks * per_rank * tiles).view(-1, tiles).float()
     width = where.bincount(minlength=tiles).float()
     # the rows of a tile of the rank share the columns that any of them needs
-    together = held.sum(1) * (((held > 0).float() @ seen.float() > 0).float() @ width)
-    apart = held @ (seen.float() @ width)
+    together = counts.sum(1) * (((counts > 0).float() @ tiles_open.float() > 0).float() @ width)
+    apart = counts @ (tiles_open.float() @ width)
     factor = torch.where(apart > 0, together / apart, 1.0).double()
-    of_tile = torch.zeros(layout.ranks * per_rank, dtype=torch.double).index_add_(0, own, work)
+    of_tile = torch.zeros(layout.ranks * per_rank, dtype=torch.double).index_add_(0, tile_of, work)
     return (of_tile * factor).view(layout.ranks, per_rank).sum(1)
 
 
@@ -133,9 +133,9 @@ def work_of(mask: Mask | None, length: int, device: torch.device) -> tuple[Tenso
     if mask is None:
         return torch.full((length,), float(length)), torch.ones(count, count, dtype=torch.bool)
     host = on_host(mask)
-    seen, _ = open_tiles(host, length)
+    tiles_open, _ = open_tiles(host, length)
 
-    def made() -> Tensor:
+    def work() -> Tensor:
         if has_function(mask):
             rows = torch.arange(count) * block + (widths.long() - 1) // 2
             kinds = Picked(mask, rows, torch.arange(length), length, length).to(device).tiles(
@@ -146,7 +146,7 @@ def work_of(mask: Mask | None, length: int, device: torch.device) -> tuple[Tenso
         of_tile = ((kinds != EMPTY).double() @ widths).flatten(0, 1).mean(0)
         return of_tile.repeat_interleave(block)[:length]
 
-    return derived(mask, ("work", length), made), seen
+    return derived(mask, ("work", length), work), tiles_open
 
 
 def candidates(work: Tensor, ranks: int) -> Iterator[Layout]:
@@ -167,11 +167,11 @@ def compare(
     mask: Mask | None, length: int, ranks: int, *, machine: Machine, layer: LayerSize, device: torch.device
 ) -> list[Estimate]:
     """The estimates of all candidates, in their order."""
-    work, seen = work_of(mask, length, device)
-    return [estimate(layout, work, seen, machine=machine, layer=layer) for layout in candidates(work, ranks)]
+    work, tiles_open = work_of(mask, length, device)
+    return [estimate(layout, work, tiles_open, machine=machine, layer=layer) for layout in candidates(work, ranks)]
 
 
-def cheapest(found: list[Estimate]) -> Estimate:
+def cheapest(estimates: list[Estimate]) -> Estimate:
     """Of the estimates that are nearly the least, the one that receives least."""
-    least = min(each.seconds for each in found)
-    return min((each for each in found if each.seconds <= NEARLY * least), key=lambda each: float(each.received.max()))
+    least = min(e.seconds for e in estimates)
+    return min((e for e in estimates if e.seconds <= NEARLY * least), key=lambda e: float(e.received.max()))

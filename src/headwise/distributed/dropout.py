@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor
 
-from headwise.distributed.lost import lost
+from headwise.distributed.rank_failure import lost
 from headwise.distributed.spread import Spread
 from headwise.ops import attention, blockwise
 from headwise.ops.call import Call
-from headwise.ops.drops import drawn_seed
-from headwise.ops.tile_drops import TileDrops
+from headwise.ops.dropout import drawn_seed
+from headwise.ops.tile_dropout import TileDrops
 
 # under these names a call keeps its seed, and which of the layer's heads its first one is
 SEED, FIRST_HEAD = "seed of drops", "first head of drops"
@@ -23,10 +23,10 @@ def seeded(call: Call, spread: Spread, first_head: int = 0, seed: Tensor | None 
     """
     if not call.dropout:
         return call
-    own = drawn_seed(call.generator, call.q.device) if seed is None else seed
+    rank_seed = drawn_seed(call.generator, call.q.device) if seed is None else seed
     if spread.group is not None and spread.ranks > 1:
-        own = shared_seed(own, spread.group, f"attention with dropout of {spread.length} tokens")
-    call.prepared.update({SEED: int(own), FIRST_HEAD: first_head})
+        rank_seed = shared_seed(rank_seed, spread.group, f"attention with dropout of {spread.length} tokens")
+    call.prepared.update({SEED: int(rank_seed), FIRST_HEAD: first_head})
     return call
 
 

@@ -14,7 +14,7 @@ import torch.distributed._functional_collectives  # registers the gradient of th
 from torch import Tensor
 
 from headwise.distributed.index import Place, add, is_whole, put, size_of, take
-from headwise.distributed.lost import lost
+from headwise.distributed.rank_failure import lost
 from headwise.errors import ArgumentError
 
 
@@ -96,18 +96,18 @@ def exchange(route: Route, *tensors: Tensor) -> tuple[Tensor, ...]:
     if torch.compiler.is_compiling() and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         # torch 2.13 inlines a Function without gradients with its arguments shifted by one
         return _received(route, counting(), tensors)
-    found: tuple[Tensor, ...] = Exchange.apply(route, counting(), *tensors)  # type: ignore[no-untyped-call]
-    return found
+    received: tuple[Tensor, ...] = Exchange.apply(route, counting(), *tensors)  # type: ignore[no-untyped-call]
+    return received
 
 
 def _received(route: Route, traffic: Traffic | None, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The cuts of what all ranks send, without gradients."""
     ends = route.ends
-    sends = [[take(t, parcel.sends[to]) for to in range(ends.ranks)] for t, parcel in _each(tensors, route)]
-    sizes = [_sizes(t.shape, parcel.places) for t, parcel in _each(tensors, route)]
+    sends = [[take(t, parcel.sends[to]) for to in range(ends.ranks)] for t, parcel in _with_parcels(tensors, route)]
+    sizes = [_sizes(t.shape, parcel.places) for t, parcel in _with_parcels(tensors, route)]
     came = moved(ends, sends, sizes, traffic)
     whole = []
-    for (t, parcel), parts in zip(_each(tensors, route), came, strict=True):
+    for (t, parcel), parts in zip(_with_parcels(tensors, route), came, strict=True):
         into = t.new_empty(t.shape[0], parcel.heads, parcel.columns, t.shape[3])
         for place, part in zip(parcel.places, parts, strict=True):
             put(into, place, part)
@@ -136,10 +136,10 @@ class Exchange(torch.autograd.Function):
         sends = [[take(totals[n], at) for at in route.parcels[n].places] for n in numbers]
         sizes = [_sizes(ctx.shapes[n], route.parcels[n].sends) for n in numbers]
         came = moved(ends, sends, sizes, ctx.traffic)
-        found: list[Tensor | None] = [None] * len(wanted)
+        sums: list[Tensor | None] = [None] * len(wanted)
         for number, parts in zip(numbers, came, strict=True):
-            found[number] = _added(parts, route.parcels[number].sends, ends.rank, ctx.shapes[number]).to(ctx.dtype)
-        return None, None, *found
+            sums[number] = _added(parts, route.parcels[number].sends, ends.rank, ctx.shapes[number]).to(ctx.dtype)
+        return None, None, *sums
 
 
 def _total(route: Route, number: int, gradients: Sequence[Tensor], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -155,17 +155,17 @@ def _total(route: Route, number: int, gradients: Sequence[Tensor], shape: Sequen
 
 
 def _added(parts: Sequence[Tensor], places: Sequence[Place], rank: int, shape: Sequence[int]) -> Tensor:
-    """The sum of what all ranks send for places of one tensor of this shape; not written over what is handed in."""
+    """The sum of what all ranks send for places of one tensor of this shape; not written over its inputs."""
     # with a graph, empty parts too: its backward pass must be the exchange of all ranks
     has_graph = torch.is_grad_enabled()
-    own, others = parts[rank], [r for r, part in enumerate(parts) if r != rank and (part.numel() or has_graph)]
+    local, others = parts[rank], [r for r, part in enumerate(parts) if r != rank and (part.numel() or has_graph)]
     if is_whole(places[rank], shape[1], shape[2]):
         if not others:
-            return own
-        mine = own.clone(memory_format=torch.contiguous_format)
+            return local
+        mine = local.clone(memory_format=torch.contiguous_format)
     else:
-        mine = own.new_zeros(tuple(shape))
-        add(mine, places[rank], own)
+        mine = local.new_zeros(tuple(shape))
+        add(mine, places[rank], local)
     for r in others:
         add(mine, places[r], parts[r])
     return mine
@@ -242,7 +242,7 @@ def counting() -> Traffic | None:
     return None if torch.compiler.is_compiling() else _counter.get()
 
 
-def _each(tensors: Sequence[Tensor], route: Route) -> Iterator[tuple[Tensor, Parcel]]:
+def _with_parcels(tensors: Sequence[Tensor], route: Route) -> Iterator[tuple[Tensor, Parcel]]:
     return zip(tensors, route.parcels, strict=True)
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from headwise.distributed import gathered
 from headwise.distributed.dropout import attend, drops_at
 from headwise.distributed.exchange import Ends, Parcel, Route, exchange
+from headwise.distributed.gathered import Job, Piece, pieces_of
 from headwise.distributed.index import Index, compact, size_of
-from headwise.distributed.kept import planned
-from headwise.distributed.needs import needs
+from headwise.distributed.needed_keys import needs
+from headwise.distributed.plan_cache import planned
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
-from headwise.masks.narrowed import narrowed, places_of_runs
-from headwise.masks.picked import Picked
+from headwise.masks.selection import Picked
+from headwise.masks.simplification import narrowed, places_of_runs
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
 
@@ -26,7 +29,7 @@ ROWS = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RowPart:
     """Rows of this rank that attend in one call: which of the gathered columns they need, and the mask between them.
 
     tokens: the same columns (Lk,) of the whole sequence.
@@ -39,22 +42,35 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """The exchange for one mask, and the calls after it. received: the columns that each rank has from others."""
+class GatherPlan:
+    """The exchange for one mask, and the calls after it. received: the columns that each rank has from others.
+
+    pieces: where the columns of this rank stand until they are attended to; None: in one tensor, on some rank.
+    """
 
     route: Route
-    parts: tuple[Part, ...]
+    parts: tuple[RowPart, ...]
     received: tuple[int, ...]
+    pieces: tuple[Piece, ...] | None
 
 
 def run(call: Call, spread: Spread) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv): one exchange, then one call for each run of rows."""
-    made = plan(call, spread)
-    found = exchange(made.route, call.k, call.v)
+    planned = plan(call, spread)
+    if planned.pieces is None or gathered.why_not(call, spread.length):
+        return _joined(planned, spread, call)
+    job = Job(planned.route, planned.pieces, planned.parts, spread.tokens.shape[0], partial(_joined, planned, spread))
+    return gathered.run(call, job)
+
+
+def _joined(planned: GatherPlan, spread: Spread, call: Call) -> Tensor:
+    """The outputs by any rules, of keys and values that are joined in one tensor."""
+    received = exchange(planned.route, call.k, call.v)
+    rows = call.q.split([size_of(part.rows) for part in planned.parts], dim=2)
     outs = []
-    for number, part in enumerate(made.parts):
+    for number, part in enumerate(planned.parts):
         bias = None if call.attn_bias is None else bias_at(call.attn_bias, spread.tokens[part.rows], part.tokens)
-        q, k, v = call.q[:, :, part.rows], found[2 * number], found[2 * number + 1]
+        q, k, v = rows[number], received[2 * number], received[2 * number + 1]
         block = replace(call, q=q, k=k, v=v, mask=part.mask, attn_bias=bias, prepared={})
         outs.append(attend(block, drops_at(call, spread.tokens[part.rows], part.tokens)))
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
@@ -66,7 +82,7 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
     return max(plan(call, spread).received) * B * Hk * (D + call.v.shape[3]) * call.k.element_size(), 1
 
 
-def plan(call: Call, spread: Spread) -> Plan:
+def plan(call: Call, spread: Spread) -> GatherPlan:
     """What is gathered for a call, and in which parts it is attended to."""
     sizes = (*call.sizes[:2], call.k.shape[1])
     return planned(_planned, call.mask, spread, *sizes)
@@ -88,17 +104,17 @@ def exact_bias_at(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return part.double() if bias.requires_grad else part
 
 
-def add_bias(into: Tensor, rows: Tensor, columns: Tensor, found: Tensor) -> None:
+def add_bias(into: Tensor, rows: Tensor, columns: Tensor, gradient: Tensor) -> None:
     """Add the gradient of a block of a bias; an axis of size 1 serves all rows or columns."""
     if into.shape[-2] == 1:
-        into[..., columns if into.shape[-1] > 1 else slice(None)] += found
+        into[..., columns if into.shape[-1] > 1 else slice(None)] += gradient
     elif into.shape[-1] == 1:
-        into[..., rows, :] += found
+        into[..., rows, :] += gradient
     else:
-        into[..., rows[:, None], columns] += found
+        into[..., rows[:, None], columns] += gradient
 
 
-def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int) -> Plan:
+def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int) -> GatherPlan:
     rank, ranks = spread.rank, range(spread.ranks)
     need = needs(mask, spread.layout, batch=B, heads=Hq)
     columns = need.columns[rank]
@@ -114,26 +130,29 @@ def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int) -> Pla
     )
     ends = Ends(rank, spread.ranks, spread.group, f"gather of {spread.length} tokens", max(received) == 0)
     cuts = tuple((tensor, (heads, part.columns)) for part in parts for tensor in (0, 1))
-    return Plan(Route((parcel, parcel), cuts, ends), parts, received)
+    pieces = pieces_of(need.columns, spread.layout)
+    return GatherPlan(Route((parcel, parcel), cuts, ends), parts, received, None if pieces is None else pieces[rank])
 
 
-def parts_of(mask: Mask | None, rows: Tensor, columns: Tensor, length: int, sizes: tuple[int, int]) -> tuple[Part, ...]:
+def parts_of(
+    mask: Mask | None, rows: Tensor, columns: Tensor, length: int, sizes: tuple[int, int]
+) -> tuple[RowPart, ...]:
     """The calls of some rows and columns (n,), both ascending: a run of rows in each, where these are few.
 
     The mask of a run is then one that kernels know, wherever the whole mask has such a part. sizes: B and Hq.
     """
     if mask is None or not rows.shape[0]:
-        return (Part(slice(0, rows.shape[0]), slice(0, columns.shape[0]), columns, None),)
+        return (RowPart(slice(0, rows.shape[0]), slice(0, columns.shape[0]), columns, None),)
     cut = places_of_runs(rows)
     if len(cut) > max(MOST_RUNS, rows.shape[0] // SHORT_RUN):
         cut = [slice(0, rows.shape[0])]
     return tuple(_part(mask, rows, run, columns, length, sizes) for run in cut)
 
 
-def _part(mask: Mask, rows: Tensor, run: slice, columns: Tensor, length: int, sizes: tuple[int, int]) -> Part:
+def _part(mask: Mask, rows: Tensor, run: slice, columns: Tensor, length: int, sizes: tuple[int, int]) -> RowPart:
     """One run of rows with the columns that it needs, column by column."""
     asked = Picked(mask, rows[run], columns, length, length)
     kinds = asked.tiles(size_of(run), columns.shape[0], block=(ROWS, 1), batch=sizes[0], heads=sizes[1])
-    seen = (kinds != EMPTY).flatten(0, 2).any(0).nonzero()[:, 0]
-    tokens = columns[seen]
-    return Part(run, compact(seen), tokens, narrowed(mask, rows[run], tokens, sizes=(length, length)))
+    allowed = (kinds != EMPTY).flatten(0, 2).any(0).nonzero()[:, 0]
+    tokens = columns[allowed]
+    return RowPart(run, compact(allowed), tokens, narrowed(mask, rows[run], tokens, sizes=(length, length)))

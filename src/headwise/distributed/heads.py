@@ -14,16 +14,15 @@ from torch import Tensor
 from headwise.distributed.dropout import attend, drops_at
 from headwise.distributed.exchange import Cut, Ends, Parcel, Route, exchange
 from headwise.distributed.index import Index, compact, size_of
-from headwise.distributed.kept import planned
+from headwise.distributed.plan_cache import planned
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
-from headwise.masks.derived import has_function
-from headwise.masks.picked import picked
+from headwise.masks.head_subset import some_heads
 from headwise.ops.call import Call
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class HeadsPlan:
     """The exchanges there and back, this rank's query heads, and the mask for them."""
 
     there: Route
@@ -40,16 +39,16 @@ def why_not(call: Call, spread: Spread) -> str:
 
 def run(call: Call, spread: Spread) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv): an exchange, one call of its heads, and an exchange back."""
-    made = plan(call, spread)
-    q, k, v = exchange(made.there, call.q, call.k, call.v)
+    planned = plan(call, spread)
+    q, k, v = exchange(planned.there, call.q, call.k, call.v)
     bias = call.attn_bias
     if bias is not None and bias.ndim == 4 and bias.shape[1] > 1:
-        bias = bias[:, made.heads]
-    sink = None if call.sink is None else call.sink[made.heads]
-    some = replace(call, q=q, k=k, v=v, mask=made.mask, attn_bias=bias, sink=sink, prepared={})
+        bias = bias[:, planned.heads]
+    sink = None if call.sink is None else call.sink[planned.heads]
+    some = replace(call, q=q, k=k, v=v, mask=planned.mask, attn_bias=bias, sink=sink, prepared={})
     everything = torch.arange(spread.length)
-    out = attend(some, drops_at(call, everything, everything, made.heads.start))
-    return exchange(made.back, out)[0]
+    out = attend(some, drops_at(call, everything, everything, planned.heads.start))
+    return exchange(planned.back, out)[0]
 
 
 def sent(call: Call, spread: Spread) -> tuple[int, int]:
@@ -63,7 +62,7 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
     return most * B * call.q.element_size(), 2
 
 
-def plan(call: Call, spread: Spread) -> Plan:
+def plan(call: Call, spread: Spread) -> HeadsPlan:
     """Which heads go where, for a call."""
     sizes = (call.q.shape[1], call.k.shape[1])
     return planned(_planned, call.mask, spread, *sizes)
@@ -84,7 +83,7 @@ def shared(heads: slice, groups: int) -> slice:
     return slice(heads.start // groups, (heads.stop - 1) // groups + 1)
 
 
-def _planned(mask: Mask | None, spread: Spread, Hq: int, Hk: int) -> Plan:
+def _planned(mask: Mask | None, spread: Spread, Hq: int, Hk: int) -> HeadsPlan:
     tokens, rank, length = spread.layout.tokens, spread.rank, spread.length
     queries = shares(Hq, spread.ranks)
     keys = tuple(shared(heads, Hq // Hk) for heads in queries)
@@ -104,18 +103,10 @@ def _planned(mask: Mask | None, spread: Spread, Hq: int, Hk: int) -> Plan:
         cuts,
         Ends(rank, spread.ranks, spread.group, f"heads of {length} tokens", spread.ranks == 1),
     )
-    own = slice(0, size_of(mine))
-    sends, places = tuple((own, index) for index in at), tuple((heads, local) for heads in queries)
+    heads_here = slice(0, size_of(mine))
+    sends, places = tuple((heads_here, index) for index in at), tuple((heads, local) for heads in queries)
     back = replace(there, parcels=(Parcel(sends, places, Hq, size_of(local)),), cuts=((0, (slice(0, Hq), local)),))
-    return Plan(there, back, mine, _of_heads(mask, mine, Hq, length))
-
-
-def _of_heads(mask: Mask | None, heads: slice, Hq: int, length: int) -> Mask | None:
-    """The mask for some heads; the same object where heads agree."""
-    if mask is None or (mask.heads == 1 and not has_function(mask)):
-        return mask
-    everything = torch.arange(length)
-    return picked(mask, everything, everything, sizes=(length, length), heads=(heads.start, heads.stop, Hq))
+    return HeadsPlan(there, back, mine, some_heads(mask, (mine.start, mine.stop, Hq)))
 
 
 def _repeated(queries: slice, keys: slice, groups: int) -> Index:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from headwise.masks.simplification import runs
+
 # neighbours from start to stop, or int64 (n,), each once
 Index = slice | Tensor
 # heads and columns; one of them at most is a tensor
@@ -23,6 +25,21 @@ def compact(index: Tensor) -> Index:
 def size_of(index: Index) -> int:
     """How many entries an index names."""
     return index.stop - index.start if isinstance(index, slice) else index.shape[0]
+
+
+def runs_of(index: Index) -> tuple[slice, ...]:
+    """The runs of neighbours that an ascending index names.
+
+    >>> runs_of(torch.tensor([2, 3, 7]))
+    (slice(2, 4, None), slice(7, 8, None))
+    """
+    if isinstance(index, slice):
+        return (index,) if index.stop > index.start else ()
+    # kept with the index, which plans hold and nobody writes to
+    known: tuple[slice, ...] | None = getattr(index, "_runs", None)
+    if known is None:
+        known = index._runs = tuple(runs(index))  # type: ignore[attr-defined]
+    return known
 
 
 def is_whole(at: Place, heads: int, columns: int) -> bool:
@@ -60,5 +77,5 @@ def add(into: Tensor, at: Place, values: Tensor) -> None:
 
 
 def _tensor(index: Index, of: Tensor) -> Tensor:
-    found = torch.arange(index.start, index.stop) if isinstance(index, slice) else index
-    return found.to(of.device)
+    numbers = torch.arange(index.start, index.stop) if isinstance(index, slice) else index
+    return numbers.to(of.device)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from headwise.errors import ArgumentError
-from headwise.masks.narrowed import runs
+from headwise.masks.simplification import runs
 from headwise.shapes import check_count
 
 
@@ -68,9 +69,9 @@ class Layout:
 
     def listed(self, rank: int, most: int = 6) -> str:
         """The tokens of a rank as runs: "0-127 896-1023"; none: "none"."""
-        found = runs(self.tokens[rank])
-        shown = [str(r.start) if r.stop - r.start == 1 else f"{r.start}-{r.stop - 1}" for r in found[:most]]
-        return " ".join([*shown, *(["..."] if len(found) > most else [])]) or "none"
+        stretches = runs(self.tokens[rank])
+        shown = [str(r.start) if r.stop - r.start == 1 else f"{r.start}-{r.stop - 1}" for r in stretches[:most]]
+        return " ".join([*shown, *(["..."] if len(stretches) > most else [])]) or "none"
 
     def _by_token(self, values: Tensor) -> Tensor:
         return torch.empty(self.length, dtype=torch.long).scatter_(0, torch.cat(self.tokens), values)
@@ -78,6 +79,30 @@ class Layout:
     def __repr__(self) -> str:
         listed = " | ".join(self.listed(rank) for rank in range(min(self.ranks, 8)))
         return f"Layout({self.name}: {listed}{' | ...' if self.ranks > 8 else ''})"
+
+
+@dataclass(frozen=True, eq=False)
+class RankShare:
+    """What one rank holds of what a layout shares out over a group; group: None where one rank holds all."""
+
+    layout: Layout
+    rank: int
+    group: dist.ProcessGroup | None
+
+    @property
+    def length(self) -> int:
+        """How many entries there are in all, such as the tokens of the whole sequence."""
+        return self.layout.length
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks share them."""
+        return self.layout.ranks
+
+    @property
+    def own(self) -> Tensor:
+        """Those of this rank, int64 ascending (L of this rank,)."""
+        return self.layout.tokens[self.rank]
 
 
 def contiguous(length: int, ranks: int) -> Layout:
@@ -127,13 +152,13 @@ def balanced(work: Tensor, ranks: int, *, pieces: int = 2) -> Layout:
     before = torch.cat([work.new_zeros(1), work.cumsum(0)]).double()
     of_piece = before[bounds].diff()
     by_chance = torch.randperm(len(of_piece), generator=torch.Generator().manual_seed(0)) % ranks
-    found = [_improved(start, of_piece, ranks) for start in (_differenced(of_piece, ranks), by_chance)]
-    owner, _ = min(found, key=lambda each: each[1])
+    candidates = [_improved(start, of_piece, ranks) for start in (_differenced(of_piece, ranks), by_chance)]
+    owner, _ = min(candidates, key=lambda candidate: candidate[1])
     return _dealt("balanced", length, owner.tolist(), ranks)
 
 
 def _differenced(work: Tensor, ranks: int) -> Tensor:
-    """The rank of each piece: pieces of like work are shared out one to each rank, and the shares joined crosswise."""
+    """The rank of each piece: pieces of like work are dealt one to each rank, and the deals joined crosswise."""
     # shares of all ranks, (loads, pieces of each); those that differ most are joined first
     shares = [(work[at], at[:, None]) for at in work.argsort(descending=True, stable=True).split(ranks)]
     while len(shares) > 1:
@@ -152,20 +177,20 @@ def _improved(owner: Tensor, work: Tensor, ranks: int) -> tuple[Tensor, float]:
     loads = torch.zeros(ranks, dtype=work.dtype).index_add_(0, owner, work)
     for _ in range(4 * ranks):
         slowest = int(loads.argmax())
-        own, others = (owner == slowest).nonzero()[:, 0], (owner != slowest).nonzero()[:, 0]
+        slow_pieces, others = (owner == slowest).nonzero()[:, 0], (owner != slowest).nonzero()[:, 0]
         if not len(others):
             break
         # what the slowest rank gives away, and so what the other one gains
-        given = work[own][:, None] - work[others][None, :]
-        after = torch.maximum(loads[slowest] - given, loads[owner[others]][None, :] + given)
+        difference = work[slow_pieces][:, None] - work[others][None, :]
+        after = torch.maximum(loads[slowest] - difference, loads[owner[others]][None, :] + difference)
         best = int(after.argmin())
-        mine, theirs = own[best // len(others)], others[best % len(others)]
+        sent, received = slow_pieces[best // len(others)], others[best % len(others)]
         if after.flatten()[best] >= loads[slowest] * (1 - 1e-9):
             break
-        other = int(owner[theirs])
-        owner[mine], owner[theirs] = other, slowest
-        loads[slowest] -= work[mine] - work[theirs]
-        loads[other] += work[mine] - work[theirs]
+        receiver = int(owner[received])
+        owner[sent], owner[received] = receiver, slowest
+        loads[slowest] -= work[sent] - work[received]
+        loads[receiver] += work[sent] - work[received]
     return owner, float(loads.max())
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from headwise.distributed.exchange import Ends, Parcel, Route, exchange
 from headwise.distributed.index import compact, put, size_of
-from headwise.distributed.kept import planned
-from headwise.distributed.needs import needs
+from headwise.distributed.needed_keys import needs
+from headwise.distributed.plan_cache import planned
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
 
@@ -19,12 +19,12 @@ def gathered_keys(k: Tensor, mask: Mask | None, spread: Spread, *, heads: int) -
     """
     B, Hk, _, D = k.shape
     route = planned(_planned, mask, spread, B, heads, Hk)
-    (found,) = exchange(route, k)
+    (received,) = exchange(route, k)
     columns = compact(needs(mask, spread.layout, batch=B, heads=heads).columns[spread.rank])
     if size_of(columns) == spread.length:
-        return found
+        return received
     whole = k.new_zeros(B, Hk, spread.length, D)
-    put(whole, (slice(0, Hk), columns), found)
+    put(whole, (slice(0, Hk), columns), received)
     return whole
 
 

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from headwise.distributed.dropout import drops_at
 from headwise.distributed.exchange import Ends, Traffic, counting, moved
-from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
+from headwise.distributed.gather import RowPart, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Place, add, take
-from headwise.distributed.kept import planned
-from headwise.distributed.partial import (
+from headwise.distributed.partial_attention import (
     TENSORS,
     Partial,
     backward,
@@ -28,18 +27,19 @@ from headwise.distributed.partial import (
     saved_call,
     unpacked,
 )
+from headwise.distributed.plan_cache import planned
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
-from headwise.masks.derived import versions
+from headwise.masks.derived_tensors import versions
 from headwise.ops.call import Call
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class QueriesPlan:
     """Of each rank, the tokens of its queries, and the calls of these and this rank's keys."""
 
     rows: tuple[Tensor, ...]
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[RowPart, ...], ...]
     ends: Ends
 
     def sizes(self, call: Call, width: int) -> list[tuple[int, ...]]:
@@ -58,21 +58,21 @@ def run(call: Call, spread: Spread) -> Tensor:
 def sent(call: Call, spread: Spread) -> tuple[int, int]:
     """The bytes that the busiest rank receives forward, and in how many steps."""
     (B, Hq, _, D), Dv, wide = call.q.shape, call.v.shape[3], max(4, call.q.element_size())
-    each = (D * call.q.element_size(), (Dv + 2) * wide * (spread.ranks - 1))
+    bytes_per_token = (D * call.q.element_size(), (Dv + 2) * wide * (spread.ranks - 1))
     mine = [tokens.shape[0] for tokens in spread.layout.tokens]
-    return max((spread.length - n) * each[0] + n * each[1] for n in mine) * B * Hq, 2
+    return max((spread.length - n) * bytes_per_token[0] + n * bytes_per_token[1] for n in mine) * B * Hq, 2
 
 
-def plan(call: Call, spread: Spread) -> Plan:
+def plan(call: Call, spread: Spread) -> QueriesPlan:
     """Which rows attend to this rank's keys, for a call."""
     sizes = call.sizes[:2]
     return planned(_planned, call.mask, spread, *sizes)
 
 
-def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> Plan:
+def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> QueriesPlan:
     rows = spread.layout.tokens
     parts = tuple(parts_of(mask, tokens, spread.tokens, spread.length, (B, Hq)) for tokens in rows)
-    return Plan(
+    return QueriesPlan(
         rows,
         parts,
         Ends(spread.rank, spread.ranks, spread.group, f"queries of {spread.length} tokens", spread.ranks == 1),
@@ -84,12 +84,12 @@ class Passed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, made: Plan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
+        ctx: Any, planned: QueriesPlan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
     ) -> Tensor:
-        ctx.made, ctx.rules, ctx.traffic, ctx.versions = made, rules, traffic, versions(rules["mask"])
-        call, ends = Call(**dict(zip((*TENSORS, "sink"), tensors, strict=True)), **rules), made.ends  # type: ignore[arg-type]  # the first three are tensors
-        (queries,) = moved(ends, [[call.q] * ends.ranks], [made.sizes(call, call.q.shape[3])], traffic)
-        results = [packed(_attended(call, made, r, q)) for r, q in enumerate(queries)]
+        ctx.plan, ctx.rules, ctx.traffic, ctx.versions = planned, rules, traffic, versions(rules["mask"])
+        call, ends = Call(**dict(zip((*TENSORS, "sink"), tensors, strict=True)), **rules), planned.ends  # type: ignore[arg-type]  # the first three are tensors
+        (queries,) = moved(ends, [[call.q] * ends.ranks], [planned.sizes(call, call.q.shape[3])], traffic)
+        results = [packed(_attended(call, planned, r, q)) for r, q in enumerate(queries)]
         size = (*call.q.shape[:3], call.v.shape[3] + 2)
         (came,) = moved(ends, [results], [[size] * ends.ranks], traffic)
         whole = reduce(Partial.joined, map(unpacked, came)).with_sink(call.sink)
@@ -102,52 +102,52 @@ class Passed(torch.autograd.Function):
         call, (out, lse, *queries) = saved_call(ctx, names, "queries")
         whole = Partial(out, lse)
         with torch.autocast(call.q.device.type, enabled=False):
-            found = _gradients(call, ctx.made, queries, (gradients[0], whole), ctx.traffic)
+            sums = _gradients(call, ctx.plan, queries, (gradients[0], whole), ctx.traffic)
             if call.sink is not None:
-                found["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
-        return in_order(ctx, names, call, found)
+                sums["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
+        return in_order(ctx, names, call, sums)
 
 
 def _gradients(
-    call: Call, made: Plan, queries: list[Tensor], given: tuple[Tensor, Partial], traffic: Traffic | None
+    call: Call, planned: QueriesPlan, queries: list[Tensor], of_outputs: tuple[Tensor, Partial], traffic: Traffic | None
 ) -> dict[str, Tensor]:
-    """Those of q, k, v and the bias, in float32 at least. given: the gradient of the outputs, and the outputs."""
-    gradient, whole = given
-    ends, wide, Dv = made.ends, whole.out.dtype, call.v.shape[3]
+    """Those of q, k, v and the bias, in float32 at least. of_outputs: the gradient of the outputs, and the outputs."""
+    gradient, whole = of_outputs
+    ends, wide, Dv = planned.ends, whole.out.dtype, call.v.shape[3]
     sent = torch.cat([gradient.to(wide), packed(whole)], -1)
-    (came,) = moved(ends, [[sent] * ends.ranks], [made.sizes(call, 2 * Dv + 2)], traffic)
+    (came,) = moved(ends, [[sent] * ends.ranks], [planned.sizes(call, 2 * Dv + 2)], traffic)
     tensors = {name: t for name in TENSORS[1:] if (t := getattr(call, name)) is not None}
     total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
     of_queries = []
-    for r, (q, theirs) in enumerate(zip(queries, came, strict=True)):
+    for r, (q, gradient_rows) in enumerate(zip(queries, came, strict=True)):
         of_q = q.new_zeros(q.shape, dtype=wide)
-        for part in made.parts[r]:
-            rows = theirs[:, :, part.rows]
-            drops = drops_at(call, made.rows[r][part.rows], part.tokens)
-            found = backward(_block(call, made, r, q, part), rows[..., :Dv], unpacked(rows[..., Dv:]), drops)
-            of_q[:, :, part.rows] += found["q"]
+        for part in planned.parts[r]:
+            rows = gradient_rows[:, :, part.rows]
+            drops = drops_at(call, planned.rows[r][part.rows], part.tokens)
+            block = backward(_block(call, planned, r, q, part), rows[..., :Dv], unpacked(rows[..., Dv:]), drops)
+            of_q[:, :, part.rows] += block["q"]
             at: Place = (slice(0, call.k.shape[1]), part.columns)
-            add(total["k"], at, found["k"])
-            add(total["v"], at, found["v"])
+            add(total["k"], at, block["k"])
+            add(total["v"], at, block["v"])
             if "attn_bias" in total:
-                add_bias(total["attn_bias"], made.rows[r][part.rows], part.tokens, found["attn_bias"])
+                add_bias(total["attn_bias"], planned.rows[r][part.rows], part.tokens, block["attn_bias"])
         of_queries.append(of_q)
     (home,) = moved(ends, [of_queries], [[tuple(call.q.shape)] * ends.ranks], traffic)
     return {"q": reduce(torch.add, home), **total}
 
 
-def _attended(call: Call, made: Plan, rank: int, q: Tensor) -> Partial:
+def _attended(call: Call, planned: QueriesPlan, rank: int, q: Tensor) -> Partial:
     """What the queries of a rank get of this rank's keys."""
-    found = [
-        forward(_block(call, made, rank, q, part), drops_at(call, made.rows[rank][part.rows], part.tokens))
-        for part in made.parts[rank]
+    parts = [
+        forward(_block(call, planned, rank, q, part), drops_at(call, planned.rows[rank][part.rows], part.tokens))
+        for part in planned.parts[rank]
     ]
-    return Partial(torch.cat([part.out for part in found], 2), torch.cat([part.lse for part in found], 2))
+    return Partial(torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2))
 
 
-def _block(call: Call, made: Plan, rank: int, q: Tensor, part: Part) -> Call:
+def _block(call: Call, planned: QueriesPlan, rank: int, q: Tensor, part: RowPart) -> Call:
     at: Place = (slice(0, call.k.shape[1]), part.columns)
-    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, made.rows[rank][part.rows], part.tokens)
+    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, planned.rows[rank][part.rows], part.tokens)
     return replace(
         call, q=q[:, :, part.rows], k=take(call.k, at), v=take(call.v, at), mask=part.mask, attn_bias=bias, prepared={}
     )

@@ -13,34 +13,19 @@ import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
 
 from headwise.distributed.exchange import counting
-from headwise.distributed.layouts import Layout
-from headwise.distributed.lost import lost
+from headwise.distributed.layouts import RankShare
+from headwise.distributed.rank_failure import lost
 from headwise.errors import ArgumentError, DistributedError
 
 
 @dataclass(frozen=True, eq=False)
-class RankAxis:
+class RankAxis(RankShare):
     """The entries of an axis that this rank computes, by a layout, and those of the other ranks of a group.
 
-    group: None where one rank computes all. call: what it is for, which an error names.
+    call: what it is for, which an error names.
     """
 
-    layout: Layout
-    rank: int
-    group: dist.ProcessGroup | None
     call: str
-
-    @property
-    def length(self) -> int:
-        return self.layout.length
-
-    @property
-    def ranks(self) -> int:
-        return self.layout.ranks
-
-    @property
-    def own(self) -> Tensor:
-        return self.layout.tokens[self.rank]
 
     @property
     def is_first(self) -> bool:
@@ -72,19 +57,19 @@ class RankAxis:
             return t
         owner = self.layout.owner if index is None else self.layout.owner[index.cpu()]
         counts = owner.bincount(minlength=self.ranks).tolist()
-        own, rest = t.movedim(dim, 0), t.shape[:dim] + t.shape[dim + 1 :]
-        if own.shape[0] != counts[self.rank]:
+        local, rest = t.movedim(dim, 0), t.shape[:dim] + t.shape[dim + 1 :]
+        if local.shape[0] != counts[self.rank]:
             raise ArgumentError(
                 f"rank {self.rank} must give its {counts[self.rank]} of {len(owner)} entries along dim={dim}, but came "
                 f"with {tuple(t.shape)}"
             )
         if len(owner) == 0 or math.prod(rest) == 0:
-            return own.new_empty((len(owner), *rest)).movedim(0, dim)
+            return local.new_empty((len(owner), *rest)).movedim(0, dim)
         if max(counts) == len(owner):
-            return self._sent_by(int(owner[0]), own, (len(owner), *rest)).movedim(0, dim)
+            return self._sent_by(int(owner[0]), local, (len(owner), *rest)).movedim(0, dim)
         # all ranks must send as much: those that have less fill up
         most = max(counts)
-        padded = torch.cat([own, own.new_zeros(most - own.shape[0], *rest)]).contiguous()
+        padded = torch.cat([local, local.new_zeros(most - local.shape[0], *rest)]).contiguous()
         whole = self._gathered(padded)
         slot = torch.empty_like(owner)
         for rank, count in enumerate(counts):
@@ -97,9 +82,9 @@ class RankAxis:
             return t
         numbers = _as_numbers(t).flatten()
         # each rank reduces one piece, in the order of ranks, so that all have the same bits
-        each = -(-len(numbers) // self.ranks)
-        padded = torch.cat([numbers, numbers.new_zeros(each * self.ranks - len(numbers))])
-        came = self._dealt(padded).view(self.ranks, each)
+        size = -(-len(numbers) // self.ranks)
+        padded = torch.cat([numbers, numbers.new_zeros(size * self.ranks - len(numbers))])
+        came = self._dealt(padded).view(self.ranks, size)
         mine = came.sum(0, dtype=came.dtype) if how == "sum" else came.amax(0)
         return self._gathered(mine)[: len(numbers)].view(t.shape).to(t.dtype)
 
@@ -107,8 +92,8 @@ class RankAxis:
         """The tensors of all ranks, one below the other."""
         self._count(t.numel() * t.element_size() * (self.ranks - 1), self.ranks - 1)
         numbers = _as_numbers(t)
-        found = self._run(lambda name: torch.ops._c10d_functional.all_gather_into_tensor(numbers, self.ranks, name))
-        return found.to(t.dtype)
+        gathered = self._run(lambda name: torch.ops._c10d_functional.all_gather_into_tensor(numbers, self.ranks, name))
+        return gathered.to(t.dtype)
 
     def _dealt(self, t: Tensor) -> Tensor:
         """Of t (n,), the piece for this rank from each rank."""
@@ -132,10 +117,10 @@ class RankAxis:
         if self.group is None:
             raise ArgumentError(f"{self.call} over {self.ranks} ranks needs their process group: give spread() one")
         try:
-            found: Tensor = torch.ops._c10d_functional.wait_tensor(collective(self.group.group_name))
+            result: Tensor = torch.ops._c10d_functional.wait_tensor(collective(self.group.group_name))
         except RuntimeError as error:
             raise lost(error, self.group, self.call) from error
-        return found
+        return result
 
     def _device(self) -> torch.device:
         is_nccl = self.group is not None and dist.get_backend(self.group) == "nccl"

@@ -17,14 +17,22 @@ from torch import Tensor
 from headwise.distributed import gather
 from headwise.distributed.dropout import drops_at
 from headwise.distributed.exchange import Ends, Traffic, arrived, counting, started
-from headwise.distributed.gather import Part, add_bias, exact_bias_at, parts_of
+from headwise.distributed.gather import RowPart, add_bias, exact_bias_at, parts_of
 from headwise.distributed.index import Index, Place, add, compact, size_of, take
-from headwise.distributed.kept import planned
-from headwise.distributed.needs import needs
-from headwise.distributed.partial import Partial, backward, forward, gradient_of_sink, in_order, nothing, saved_call
+from headwise.distributed.needed_keys import needs
+from headwise.distributed.partial_attention import (
+    Partial,
+    backward,
+    forward,
+    gradient_of_sink,
+    in_order,
+    nothing,
+    saved_call,
+)
+from headwise.distributed.plan_cache import planned
 from headwise.distributed.spread import Spread
 from headwise.masks import Mask
-from headwise.masks.derived import versions
+from headwise.masks.derived_tensors import versions
 from headwise.ops.call import Call
 
 # the tensors of a call that a gradient may flow to, in the order in which Ring takes them
@@ -32,7 +40,7 @@ TENSORS = ("q", "k", "v", "attn_bias", "sink")
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class RingStep:
     """One step: which of its own columns a rank sends to rank `to`, and which come from rank `origin`.
 
     parts: the calls of what comes. is_idle: no rank sends any.
@@ -42,15 +50,15 @@ class Step:
     sends: Index
     origin: int
     comes: Index
-    parts: tuple[Part, ...]
+    parts: tuple[RowPart, ...]
     is_idle: bool
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RingPlan:
     """The steps of a rank, of which the first takes its own keys. rows: the tokens of its queries."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RingStep, ...]
     rows: Tensor
     ends: Ends
 
@@ -68,13 +76,13 @@ def sent(call: Call, spread: Spread) -> tuple[int, int]:
     return gather.sent(call, spread)[0], spread.ranks - 1
 
 
-def plan(call: Call, spread: Spread) -> Plan:
+def plan(call: Call, spread: Spread) -> RingPlan:
     """What comes in which step, for a call."""
     sizes = call.sizes[:2]
     return planned(_planned, call.mask, spread, *sizes)
 
 
-def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> Plan:
+def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> RingPlan:
     tokens, rank, ranks = spread.layout.tokens, spread.rank, spread.ranks
     need = needs(mask, spread.layout, batch=B, heads=Hq)
     steps = []
@@ -83,9 +91,9 @@ def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> Plan:
         comes = need[rank][origin]
         parts = parts_of(mask, spread.tokens, tokens[origin][comes], spread.length, (B, Hq))
         is_idle = number == 0 or not any(need[r][(r - number) % ranks].shape[0] for r in range(ranks))
-        steps.append(Step(to, compact(need[to][rank]), origin, compact(comes), parts, is_idle))
+        steps.append(RingStep(to, compact(need[to][rank]), origin, compact(comes), parts, is_idle))
     ends = Ends(rank, ranks, spread.group, f"ring of {spread.length} tokens")
-    return Plan(tuple(steps), spread.tokens, ends)
+    return RingPlan(tuple(steps), spread.tokens, ends)
 
 
 class Ring(torch.autograd.Function):
@@ -93,19 +101,19 @@ class Ring(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, made: Plan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
+        ctx: Any, planned: RingPlan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
     ) -> Tensor:
-        ctx.made, ctx.rules, ctx.traffic, ctx.versions = made, rules, traffic, versions(rules["mask"])
+        ctx.plan, ctx.rules, ctx.traffic, ctx.versions = planned, rules, traffic, versions(rules["mask"])
         call = Call(**dict(zip(TENSORS, tensors, strict=True)), **rules)  # type: ignore[arg-type]  # q, k and v are tensors
-        found = [nothing(_rows(call, part)) for part in made.steps[0].parts]
-        for step, k, v in _keys(call, made, traffic):
-            found = [
+        parts = [nothing(_rows(call, part)) for part in planned.steps[0].parts]
+        for step, k, v in _keys(call, planned, traffic):
+            parts = [
                 so_far.joined(
-                    forward(_block(call, made, part, k, v), drops_at(call, made.rows[part.rows], part.tokens))
+                    forward(_block(call, planned, part, k, v), drops_at(call, planned.rows[part.rows], part.tokens))
                 )
-                for so_far, part in zip(found, step.parts, strict=True)
+                for so_far, part in zip(parts, step.parts, strict=True)
             ]
-        whole = Partial(torch.cat([p.out for p in found], 2), torch.cat([p.lse for p in found], 2))
+        whole = Partial(torch.cat([p.out for p in parts], 2), torch.cat([p.lse for p in parts], 2))
         whole = whole.with_sink(call.sink)
         ctx.save_for_backward(*tensors, *whole)
         return whole.out.to(call.q.dtype)
@@ -115,72 +123,74 @@ class Ring(torch.autograd.Function):
         call, saved = saved_call(ctx, TENSORS, "ring")
         whole = Partial(*saved)
         with torch.autocast(call.q.device.type, enabled=False):
-            found = _gradients(call, ctx.made, gradients[0], whole, ctx.traffic)
+            sums = _gradients(call, ctx.plan, gradients[0], whole, ctx.traffic)
             if call.sink is not None:
-                found["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
-        return in_order(ctx, TENSORS, call, found)
+                sums["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
+        return in_order(ctx, TENSORS, call, sums)
 
 
-def _keys(call: Call, made: Plan, traffic: Traffic | None) -> Iterator[tuple[Step, Tensor, Tensor]]:
+def _keys(call: Call, planned: RingPlan, traffic: Traffic | None) -> Iterator[tuple[RingStep, Tensor, Tensor]]:
     """Each step with the keys and values that it brings; the next ones are under way meanwhile."""
     coming = call.k.new_empty(0)
-    for number, step in enumerate(made.steps):
+    for number, step in enumerate(planned.steps):
         if number == 0:
             k, v = (take(t, (slice(0, t.shape[1]), step.comes)) for t in (call.k, call.v))
         else:
-            k, v = _opened(coming, made, step, call, step.comes)
-        if number + 1 < len(made.steps):
-            after = made.steps[number + 1]
+            k, v = _opened(coming, planned, step, call, step.comes)
+        if number + 1 < len(planned.steps):
+            after = planned.steps[number + 1]
             sends = [take(t, (slice(0, t.shape[1]), after.sends)) for t in (call.k, call.v)]
-            coming = _sent(sends, (after.to, after.origin), _numbers(call, after.comes), made, after, traffic)
+            coming = _sent(sends, (after.to, after.origin), _numbers(call, after.comes), planned, after, traffic)
         yield step, k, v
 
 
-def _gradients(call: Call, made: Plan, gradient: Tensor, whole: Partial, traffic: Traffic | None) -> dict[str, Tensor]:
+def _gradients(
+    call: Call, planned: RingPlan, gradient: Tensor, whole: Partial, traffic: Traffic | None
+) -> dict[str, Tensor]:
     """Those of q, k, v and the bias, in float32 at least, those of keys and values gathered from all ranks."""
     wide = whole.out.dtype
     tensors = {name: t for name in TENSORS[:4] if (t := getattr(call, name)) is not None}
     total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
-    for step, k, v in _keys(call, made, traffic):
+    for step, k, v in _keys(call, planned, traffic):
         of_k, of_v = (t.new_zeros(t.shape, dtype=wide) for t in (k, v))
         for part in step.parts:
             rows = part.rows
-            seen = Partial(whole.out[:, :, rows], whole.lse[:, :, rows])
-            drops = drops_at(call, made.rows[rows], part.tokens)
-            found = backward(_block(call, made, part, k, v), gradient[:, :, rows], seen, drops)
-            total["q"][:, :, rows] += found["q"]
+            outputs = Partial(whole.out[:, :, rows], whole.lse[:, :, rows])
+            drops = drops_at(call, planned.rows[rows], part.tokens)
+            block = backward(_block(call, planned, part, k, v), gradient[:, :, rows], outputs, drops)
+            total["q"][:, :, rows] += block["q"]
             at = (slice(0, k.shape[1]), part.columns)
-            add(of_k, at, found["k"])
-            add(of_v, at, found["v"])
+            add(of_k, at, block["k"])
+            add(of_v, at, block["v"])
             if "attn_bias" in total:
-                add_bias(total["attn_bias"], made.rows[rows], part.tokens, found["attn_bias"])
+                add_bias(total["attn_bias"], planned.rows[rows], part.tokens, block["attn_bias"])
         home = (slice(0, k.shape[1]), step.sends)
-        if step is made.steps[0]:
+        if step is planned.steps[0]:
             came = [of_k, of_v]
         else:
             # the way back: what this rank has sent comes home from where it went
-            back = _sent([of_k, of_v], (step.origin, step.to), _numbers(call, step.sends), made, step, traffic)
-            came = _opened(back, made, step, call, step.sends)
+            back = _sent([of_k, of_v], (step.origin, step.to), _numbers(call, step.sends), planned, step, traffic)
+            came = _opened(back, planned, step, call, step.sends)
         for name, part_of in zip(("k", "v"), came, strict=True):
             add(total[name], home, part_of)
     return total
 
 
 def _sent(
-    parts: list[Tensor], ends: tuple[int, int], count: int, made: Plan, step: Step, traffic: Traffic | None
+    parts: list[Tensor], ends: tuple[int, int], count: int, planned: RingPlan, step: RingStep, traffic: Traffic | None
 ) -> Tensor:
     """What comes from the second of two ranks, `count` numbers, under way, while the first is sent these tensors."""
     flat = torch.cat([part.reshape(-1) for part in parts])
     if step.is_idle:
         return flat
-    outs, ins = [0] * len(made.steps), [0] * len(made.steps)
+    outs, ins = [0] * len(planned.steps), [0] * len(planned.steps)
     ins[ends[0]], outs[ends[1]] = flat.numel(), count
-    return started(flat, outs, ins, made.ends, traffic)
+    return started(flat, outs, ins, planned.ends, traffic)
 
 
-def _opened(coming: Tensor, made: Plan, step: Step, call: Call, columns: Index) -> list[Tensor]:
+def _opened(coming: Tensor, planned: RingPlan, step: RingStep, call: Call, columns: Index) -> list[Tensor]:
     """The keys' and the values' part (B, Hk, columns, ...) of what has been sent."""
-    flat = coming if step.is_idle else arrived(coming, made.ends)
+    flat = coming if step.is_idle else arrived(coming, planned.ends)
     shapes = [(*t.shape[:2], size_of(columns), t.shape[3]) for t in (call.k, call.v)]
     pieces = flat.split([math.prod(shape) for shape in shapes])
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
@@ -191,12 +201,12 @@ def _numbers(call: Call, columns: Index) -> int:
     return B * Hk * (D + call.v.shape[3]) * size_of(columns)
 
 
-def _rows(call: Call, part: Part) -> Call:
+def _rows(call: Call, part: RowPart) -> Call:
     return replace(call, q=call.q[:, :, part.rows], mask=None, attn_bias=None, prepared={})
 
 
-def _block(call: Call, made: Plan, part: Part, k: Tensor, v: Tensor) -> Call:
+def _block(call: Call, planned: RingPlan, part: RowPart, k: Tensor, v: Tensor) -> Call:
     """The call of some rows and those columns of a step that they need."""
     at: Place = (slice(0, k.shape[1]), part.columns)
-    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, made.rows[part.rows], part.tokens)
+    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, planned.rows[part.rows], part.tokens)
     return replace(_rows(call, part), k=take(k, at), v=take(v, at), mask=part.mask, attn_bias=bias)

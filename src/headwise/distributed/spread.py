@@ -24,10 +24,10 @@ from headwise.distributed.costs import (
     pieces_of,
     work_of,
 )
-from headwise.distributed.layouts import Layout, balanced, contiguous, striped, zigzag
-from headwise.distributed.needs import Needs, needs
+from headwise.distributed.layouts import Layout, RankShare, balanced, contiguous, striped, zigzag
+from headwise.distributed.needed_keys import NeededKeys, needs
 from headwise.distributed.rank_axis import RankAxis
-from headwise.distributed.whole import joined
+from headwise.distributed.whole_sequence import joined
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
 from headwise.ops.active_spread import activate, deactivate
@@ -42,35 +42,22 @@ MOST_SHOWN = 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Spread:
+class Spread(RankShare):
     """A sequence of `length` tokens over ranks; made by `spread`.
 
     layout: which tokens each rank holds. group: the ranks, None: this process alone. mask: of the whole sequence, for
     which the layout was chosen; None: all tokens attend to all. estimates: what the layouts that were compared cost.
     """
 
-    layout: Layout
-    rank: int
-    group: dist.ProcessGroup | None
     mask: Mask | None
     estimates: tuple[Estimate, ...]
     layer: LayerSize
     _entered: list[Token[Any]] = field(default_factory=list)
 
     @property
-    def length(self) -> int:
-        """How many tokens the whole sequence has."""
-        return self.layout.length
-
-    @property
-    def ranks(self) -> int:
-        """How many ranks share it."""
-        return self.layout.ranks
-
-    @property
     def tokens(self) -> Tensor:
         """The tokens of this rank, int64 ascending (L of this rank,)."""
-        return self.layout.tokens[self.rank]
+        return self.own
 
     @property
     def positions(self) -> Tensor:
@@ -103,7 +90,7 @@ class Spread:
             )
         return joined(t, self.layout, self.rank, self.group, dim % t.ndim, is_summed=loss == "parts")
 
-    def needs(self, mask: Mask | None = None, *, batch: int | None = None, heads: int | None = None) -> Needs:
+    def needs(self, mask: Mask | None = None, *, batch: int | None = None, heads: int | None = None) -> NeededKeys:
         """Which tokens each rank needs of each other under a mask of the whole sequence; None: under no mask."""
         return needs(mask, self.layout, batch=batch, heads=heads)
 
@@ -156,9 +143,9 @@ class Spread:
         for rank in range(min(self.ranks, MOST_SHOWN)):
             work, size = float(taken.pairs[rank]) / mean, received[rank] * self.layer.token_bytes
             name = f"{rank} (this)" if rank == self.rank else str(rank)
-            held = self.layout.tokens[rank]
+            tokens = self.layout.tokens[rank]
             rows.append(
-                (name, str(len(held)), f"{work:.2f}", str(received[rank]), size_of(size), self.layout.listed(rank))
+                (name, str(len(tokens)), f"{work:.2f}", str(received[rank]), size_of(size), self.layout.listed(rank))
             )
         lines += aligned(rows)
         if self.ranks > MOST_SHOWN:
@@ -201,9 +188,9 @@ def spread(
     if machine is None:
         backend = "gloo" if members is None else dist.get_backend(members)
         machine = MACHINES[MACHINE_OF.get(backend, "cpu")]
-    size, known = LayerSize() if layer is None else layer, as_mask(mask)
-    found = _estimates(known, length, ranks, layout, machine, size, device)
-    return Spread(cheapest(found).layout, rank, members, known, tuple(found), size)
+    size, checked_mask = LayerSize() if layer is None else layer, as_mask(mask)
+    estimates = _estimates(checked_mask, length, ranks, layout, machine, size, device)
+    return Spread(cheapest(estimates).layout, rank, members, checked_mask, tuple(estimates), size)
 
 
 def _estimates(
@@ -218,7 +205,7 @@ def _estimates(
     """Of the layout that was asked for, or of all that "auto" compares."""
     if layout == "auto":
         return compare(mask, length, ranks, machine=machine, layer=layer, device=device)
-    work, seen = work_of(mask, length, device)
+    work, tiles_open = work_of(mask, length, device)
     if isinstance(layout, Layout):
         if (layout.length, layout.ranks) != (length, ranks):
             raise ArgumentError(
@@ -228,13 +215,13 @@ def _estimates(
         taken = [layout]
     elif layout == "balanced":
         taken = [balanced(work, ranks, pieces=pieces) for pieces in pieces_of(length, ranks)]
-        return [cheapest([estimate(each, work, seen, machine=machine, layer=layer) for each in taken])]
+        return [cheapest([estimate(candidate, work, tiles_open, machine=machine, layer=layer) for candidate in taken])]
     elif layout in LAYOUTS:
         taken = [LAYOUTS[layout](length, ranks)]
     else:
         listed = ", ".join(f'"{name}"' for name in LAYOUTS)
         raise ArgumentError(f'layout must be "auto", "balanced", {listed} or a Layout; got {layout!r}')
-    return [estimate(each, work, seen, machine=machine, layer=layer) for each in taken]
+    return [estimate(candidate, work, tiles_open, machine=machine, layer=layer) for candidate in taken]
 
 
 def group_of(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, torch.device]:
@@ -256,11 +243,11 @@ def group_of(group: DeviceMesh | dist.ProcessGroup | None) -> tuple[dist.Process
 def _compared(estimates: tuple[Estimate, ...], taken: Estimate) -> list[tuple[str, ...]]:
     """Rows of a table: what each layout costs."""
     rows: list[tuple[str, ...]] = [("layout", "runs a rank", "slowest / mean", "most received", "modelled", "")]
-    for each in estimates:
-        runs = max(each.layout.listed(rank, each.layout.length).count(" ") + 1 for rank in range(each.layout.ranks))
+    for e in estimates:
+        runs = max(e.layout.listed(rank, e.layout.length).count(" ") + 1 for rank in range(e.layout.ranks))
         rows.append(
-            (each.layout.name, str(runs), f"{each.imbalance:.2f}", str(int(each.received.max())),
-             f"{each.seconds:.3g} s", "taken" if each is taken else ""),
+            (e.layout.name, str(runs), f"{e.imbalance:.2f}", str(int(e.received.max())),
+             f"{e.seconds:.3g} s", "taken" if e is taken else ""),
         )  # fmt: skip
     return rows
 

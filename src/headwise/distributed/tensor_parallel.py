@@ -9,13 +9,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from headwise.distributed.head_share import HeadShare, head_share
+from headwise.distributed.head_shard import PROJECTIONS, HeadShare, head_share
 from headwise.errors import ArgumentError
 from headwise.layer import MultiHeadAttention
 
 __all__ = ["Heads", "plan"]
-
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class Heads(ParallelStyle):
@@ -113,7 +111,7 @@ def _check_plain(layer: MultiHeadAttention) -> None:
         raise ArgumentError(
             f"a layer is split once, but this one is split over {layer._share.mesh.size()} ranks already"
         )
-    for name in _PROJECTIONS:
+    for name in PROJECTIONS:
         projection = getattr(layer, name)
         if type(projection) is not nn.Linear:
             raise ArgumentError(

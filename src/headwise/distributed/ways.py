@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.distributed import gather, heads, queries, ring
-from headwise.distributed.kept import planned
+from headwise.distributed.plan_cache import planned
 from headwise.distributed.spread import Spread
 from headwise.errors import ArgumentError, BackendError
 from headwise.masks import Mask

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, CacheError, MaskError, ShapeError
-from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
-from headwise.layer.rows import Counter, GrowingStore, RingStore, Rows, StaticStore, Store
+from headwise.layer.cache_stores import Counter, GrowingStore, RingStore, Rows, StaticStore, Store
+from headwise.layer.owner import LayerOwner, Owners, claimed, owners_of_copy
 from headwise.masks import Mask, keys, prefix, window
-from headwise.masks.places import Sizes
+from headwise.masks.coordinates import Sizes
 from headwise.ops import attention
 from headwise.ops.call import check_bias
 from headwise.shapes import check_count, pick_samples
 
 
 class Stretch(NamedTuple):
-    """What the queries of one step look at."""
+    """What the queries of one step attend to."""
 
     k: Tensor
     v: Tensor
@@ -52,7 +52,7 @@ class KVCache:
     KVCache(growing, seen=3)
     """
 
-    def __init__(self, owner: Owner, store: Store, cursor: Counter | int, *, batch: int | None = None) -> None:
+    def __init__(self, owner: LayerOwner, store: Store, cursor: Counter | int, *, batch: int | None = None) -> None:
         self._owners: Owners = (owner,)
         self._store = store
         self._cursor = cursor
@@ -66,7 +66,7 @@ class KVCache:
 
     @property
     def _at(self) -> Tensor | int:
-        """The same without a look at the device."""
+        """The same without a read of the device."""
         return self._cursor if isinstance(self._cursor, int) else self._cursor.tensor
 
     def reorder(self, index: Tensor) -> None:
@@ -77,15 +77,15 @@ class KVCache:
     def crop(self, length: int) -> None:
         """Forget all tokens but the first `length`, as speculative decoding needs it."""
         check_count("length", length, 0, error=CacheError)
-        seen = self.seen
-        if not 0 <= length <= seen:
-            raise CacheError(f"crop(length) must lie in 0..{seen}, the tokens seen; got {length}")
+        count = self.seen
+        if not 0 <= length <= count:
+            raise CacheError(f"crop(length) must lie in 0..{count}, the tokens seen; got {length}")
         if length == 0:
             return self.reset()
         store = self._store
-        if isinstance(store, RingStore) and seen > store.sinks + store.window and length < seen:
+        if isinstance(store, RingStore) and count > store.sinks + store.window and length < count:
             raise CacheError(
-                f"a window of {store.window} keys has dropped tokens after seeing {seen}, so crop({length}) cannot "
+                f"a window of {store.window} keys has dropped tokens after seeing {count}, so crop({length}) cannot "
                 "bring them back: use attn.cache() without window"
             )
         self._move(length)
@@ -100,22 +100,22 @@ class KVCache:
             self._store.rows.clear()
             self._batch = None
 
-    def check_layer(self, layer: Owner) -> None:
+    def check_layer(self, layer: LayerOwner) -> None:
         """Raise CacheError where the layer of this identity is not the one that this cache belongs to."""
         owners = claimed("cache", self._owners, layer)
         if owners is not self._owners:
             self._owners = owners
 
     def next_positions(self, steps: int, device: torch.device) -> Tensor:
-        """Where the next tokens sit unless told otherwise, (steps,) or (B, steps): one after the last."""
-        known, ahead = self._store.rows.get("position"), torch.arange(steps, device=device)
-        if known is None:
+        """The positions of the next tokens by default, (steps,) or (B, steps): one after the last."""
+        positions, ahead = self._store.rows.get("position"), torch.arange(steps, device=device)
+        if positions is None:
             return self._at + ahead
         last = torch.as_tensor(self._at, device=device).reshape(1) - 1
-        return known.index_select(1, last) + 1 + ahead
+        return positions.index_select(1, last) + 1 + ahead
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
-        """The outputs of the queries of a step, given what `extend` has let them look at."""
+        """The outputs of the queries of a step, over what `extend` has let them attend to."""
         return attention(q, k, v, **rules)
 
     def extend(
@@ -129,7 +129,7 @@ class KVCache:
         placed: bool,
         heads: int,
     ) -> Stretch:
-        """Append k (B, Hk, L, D) and v (B, Hk, L, Dv) at `positions`; what their queries may look at.
+        """Append k (B, Hk, L, D) and v (B, Hk, L, Dv) at `positions`; what their queries may attend to.
 
         bias: attn_bias over all tokens so far. placed: whether the caller gave the positions. heads: Hq. What is
         refused is refused before anything is appended.
@@ -150,7 +150,7 @@ class KVCache:
     def _checked(
         self, k: Tensor, v: Tensor, mask: Mask | None, bias: Tensor | None, *, placed: bool, heads: int
     ) -> bool:
-        """Refuse what cannot be appended, before anything is written; else whether all slots are looked at."""
+        """Refuse what cannot be appended, before anything is written; else whether queries attend to all slots."""
         store = self._store
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError("a cache keeps no graph, but gradients are on: call inside torch.no_grad()")
@@ -160,10 +160,10 @@ class KVCache:
             raise ShapeError(
                 f"the cache is for B={self._batch} samples, but B={k.shape[0]} came: make another, or reorder(index)"
             )
-        known = store.rows.get("k")
-        if known is not None and known.dtype is not k.dtype:
+        stored = store.rows.get("k")
+        if stored is not None and stored.dtype is not k.dtype:
             raise CacheError(
-                f"the cache holds {known.dtype}, but {k.dtype} came: keep one dtype, and one autocast, throughout"
+                f"the cache holds {stored.dtype}, but {k.dtype} came: keep one dtype, and one autocast, throughout"
             )
         if torch.compiler.is_compiling():
             # how many tokens it has seen is a value there
@@ -181,7 +181,7 @@ class KVCache:
             )
         sizes, whole = Sizes(k.shape[0], heads, k.shape[2], total), False
         if isinstance(store, StaticStore) and not _fit(mask, bias, sizes):
-            # a mask or bias over all slots, as compiled steps take it, looks at all of them
+            # a mask or bias over all slots, as compiled steps take it, covers all of them
             whole = _fit(mask, bias, sizes._replace(Lk=store.length))
             sizes = sizes._replace(Lk=store.length if whole else total)
         if mask is not None:
@@ -194,17 +194,17 @@ class KVCache:
         self, k: Tensor, v: Tensor, mask: Mask | None, positions: Tensor, *, placed: bool, whole: bool
     ) -> Rows:
         """The rows of new tokens: with padding and position, where this cache has had to keep them or has to now."""
-        (B, _, steps, _), known, slots = k.shape, self._store.rows, self._store.slots(self._at)
+        (B, _, steps, _), rows, slots = k.shape, self._store.rows, self._store.slots(self._at)
         new = {"k": k, "v": v}
         keep = self._padding(mask, steps, whole=whole)
-        if keep is not None or "keep" in known:
-            if "keep" not in known:
-                known["keep"] = torch.ones(B, slots, dtype=torch.bool, device=k.device)
+        if keep is not None or "keep" in rows:
+            if "keep" not in rows:
+                rows["keep"] = torch.ones(B, slots, dtype=torch.bool, device=k.device)
             fresh = torch.ones(1, steps, dtype=torch.bool, device=k.device) if keep is None else keep
             new["keep"] = fresh.expand(B, steps)
-        if placed or "position" in known:
-            if "position" not in known:
-                known["position"] = torch.arange(slots, device=k.device).repeat(B, 1)
+        if placed or "position" in rows:
+            if "position" not in rows:
+                rows["position"] = torch.arange(slots, device=k.device).repeat(B, 1)
             new["position"] = positions.expand(B, steps)
         return new
 
@@ -224,14 +224,16 @@ class KVCache:
         store, slots, device = self._store, rows["k"].shape[2], rows["k"].device
         j, tokens = rows.get("position"), None
         if isinstance(store, RingStore):
-            held = store.tokens(torch.as_tensor(self._at, device=device))
+            of_slots = store.tokens(torch.as_tensor(self._at, device=device))
             if i.shape[-1] > 1:
-                held = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
-            j, tokens = held, held.clamp(min=0)
-            # keys out of the window are hidden; whether later ones are is for the caller's mask to say
+                of_slots = torch.cat([store.tokens(torch.as_tensor(cursor, device=device)), i])
+            j, tokens = of_slots, of_slots.clamp(min=0)
+            # keys out of the window are masked; whether later ones are is for the caller's mask to say
             near = window(before=store.window - 1, after=slots) | prefix(store.sinks)
-            placed = near.at(i, held) if mask is None else near.at(i, held) & mask.at(i, held, columns=tokens)
-            mask = placed & keys((held >= 0)[None])
+            placed = (
+                near.at(i, of_slots) if mask is None else near.at(i, of_slots) & mask.at(i, of_slots, columns=tokens)
+            )
+            mask = placed & keys((of_slots >= 0)[None])
         else:
             if mask is not None and (whole or j is not None):
                 mask = mask.at(i, torch.arange(slots, device=device) if j is None else j)
@@ -266,7 +268,7 @@ class KVCache:
 
 
 def make_cache(
-    owner: Owner, device: torch.device, *, length: int | None, batch: int | None, window: int | None, sinks: int
+    owner: LayerOwner, device: torch.device, *, length: int | None, batch: int | None, window: int | None, sinks: int
 ) -> KVCache:
     """An empty cache for the layer of this identity; for the rest see `MultiHeadAttention.cache`."""
     if (length is None) != (batch is None):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from headwise.errors import ShapeError
-from headwise.layer.owner import Owner, Owners, claimed, owners_of_copy
+from headwise.layer.owner import LayerOwner, Owners, claimed, owners_of_copy
 from headwise.masks import Mask
 from headwise.shapes import pick_samples
 
@@ -38,7 +38,7 @@ class Memory:
     mask: Mask | None = None
     owners: Owners = ()
 
-    def check_layer(self, layer: Owner, Hk: int) -> None:
+    def check_layer(self, layer: LayerOwner, Hk: int) -> None:
         """Raise CacheError where the layer of this identity did not make it, ShapeError where the sizes are not its.
 
         Hk: how many key/value heads the layer computes here.

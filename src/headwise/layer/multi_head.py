@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, CacheError
 from headwise.layer.cache import KVCache, make_cache
+from headwise.layer.foreign_arguments import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
+from headwise.layer.local_heads import Share
 from headwise.layer.memory import Memory
 from headwise.layer.norms import head_norm
-from headwise.layer.owner import Owner
-from headwise.layer.place import Place, Positions, built
+from headwise.layer.owner import LayerOwner
 from headwise.layer.scores import Additive, DotProduct, additive_width
-from headwise.layer.share import Share
+from headwise.layer.sizes import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
 from headwise.layer.spread_call import attention_over, check_spread, placed, spread_of
-from headwise.layer.widths import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
-from headwise.layer.words import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
+from headwise.layer.token_positions import Placement, Positions, built
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
 from headwise.ops.active_spread import SpreadSequence
@@ -81,7 +81,7 @@ class MultiHeadAttention(nn.Module):
             kdim=kdim, vdim=vdim, out_dim=out_dim,
         )  # fmt: skip
         self.dropout, self.score = dropout, score
-        self._owner = Owner(self.widths)
+        self._owner = LayerOwner(self.widths)
         w = self.widths
         self._share = Share(w.Hq, w.Hk)
         self.q_proj = nn.Linear(w.E, w.Hq * w.D, bias=bias, device=device, dtype=dtype)
@@ -142,7 +142,7 @@ class MultiHeadAttention(nn.Module):
         query (B, Lq, E) or (Lq, E); key (B, Lk, kdim) or (Lk, kdim), None: the query; value as key, None: the key.
         key may be a Memory. mask and attn_bias as in `hw.attention`. positions: (Lq,) or (B, Lq), where the tokens
         sit, None: one after another, the last query at the last key; a pair (of queries, of keys) for
-        cross-attention. cache: a KVCache to append to and look at, self-attention only. spread: of a sequence whose
+        cross-attention. cache: a KVCache to append to and attend to, self-attention only. spread: of a sequence whose
         tokens ranks share, made by `hw.distributed.spread`: query holds those of this rank, mask and attn_bias are
         those of the whole sequence; None: that of the `with spread:` around the call, if any.
         """
@@ -206,7 +206,7 @@ class MultiHeadAttention(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         # the state of a copy, or of a pickle; one of before 0.5 has no owner
-        self.__dict__.setdefault("_owner", Owner(self.widths)).is_claimed = True
+        self.__dict__.setdefault("_owner", LayerOwner(self.widths)).is_claimed = True
         self.__dict__.setdefault("_share", Share(self.widths.Hq, self.widths.Hk))
 
     def _batched(
@@ -225,7 +225,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             cache.check_layer(self._owner)
         B, Lq, _ = query.shape
-        entered = share.enter(query)
+        entered = share.enter(query, self)
         q = in_heads("q_proj", projected(share, "q_proj", self.q_proj, "query", entered), share.Hq, w.D)
         if self.q_norm is not None:
             q = share.call("q_norm", self.q_norm, q)
@@ -240,14 +240,14 @@ class MultiHeadAttention(nn.Module):
             check_spread(spread, query, key, positions, cache, self.score)
             q, k, attn_bias = placed(self.position, spread, q, k, attn_bias, share)
         elif cache is not None or positions is not None or self.position is not None:
-            place = Place(self.position, positions, cache, is_self=key is None, share=share)
+            place = Placement(self.position, positions, cache, is_self=key is None, share=share)
             q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
-        mixed = self._mixed(q, k, v, mask, attn_bias, spread, cache)
-        return share.leave(share.call("out_proj", self.out_proj, mixed.transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)))
+        mixed = self._mixed(q, k, v, mask, attn_bias, spread, cache).transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)
+        return share.leave(share.call("out_proj", self.out_proj, mixed), self)
 
     def _entered(self, key: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:
-        source = self._share.enter(key)
-        return source, source if value is None or value is key else self._share.enter(value)
+        source = self._share.enter(key, self)
+        return source, source if value is None or value is key else self._share.enter(value, self)
 
     def _keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         w, share = self.widths, self._share

@@ -1,4 +1,4 @@
-"""Owner: which layer a cache or a memory belongs to, through copies and pickles of either."""
+"""LayerOwner: which layer a cache or a memory belongs to, through copies and pickles of either."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import copy
 from typing import Any
 
 from headwise.errors import CacheError
-from headwise.layer.widths import Widths
+from headwise.layer.sizes import Widths
 
 # the layers that may use a cache: more than one only in a copy that no layer has used yet
-Owners = tuple["Owner", ...]
+Owners = tuple["LayerOwner", ...]
 
 
-class Owner:
+class LayerOwner:
     """The identity of a layer, as an object that its caches refer to; widths: those of the layer.
 
     Identity is compared by `is`, which torch.compile guards as a relation of its inputs: one graph serves all layers
@@ -21,7 +21,7 @@ class Owner:
     has this identity; false in a copy until the copied layer takes it, so always where a cache is copied alone.
 
     >>> widths = Widths(8, 2, 2, 4, 4, 8, 8, 8)
-    >>> first = Owner(widths)
+    >>> first = LayerOwner(widths)
     >>> copy.deepcopy((first, first))[0] is first, copy.deepcopy(first).is_claimed
     (False, False)
     """
@@ -36,14 +36,14 @@ class Owner:
 
 def owners_of_copy(owners: Owners, memo: dict[int, Any]) -> Owners:
     """Who may use a deep copy: the layers that may use the original, and their copies of the same memo."""
-    known = tuple(owner for owner in owners if owner.is_claimed)
-    return (*(copy.deepcopy(owner, memo) for owner in known), *known) if known else owners
+    claimed_owners = tuple(owner for owner in owners if owner.is_claimed)
+    return (*(copy.deepcopy(owner, memo) for owner in claimed_owners), *claimed_owners) if claimed_owners else owners
 
 
-def claimed(what: str, owners: Owners, layer: Owner) -> Owners:
+def claimed(kind: str, owners: Owners, layer: LayerOwner) -> Owners:
     """The owners once `layer` has used what is theirs: itself alone; CacheError where it is none of them.
 
-    what: "cache" or "memory". Without a claimed owner, as after it was pickled without its layer, what is theirs
+    kind: "cache" or "memory". Without a claimed owner, as after it was pickled without its layer, what is theirs
     belongs to the first layer of the same widths that uses it.
     """
     for owner in owners:
@@ -53,10 +53,10 @@ def claimed(what: str, owners: Owners, layer: Owner) -> Owners:
         return (layer,)
     made_for, came = (_described(owner.widths) for owner in (owners[0], layer))
     which = f"another of the same widths ({came})" if made_for == came else f"one of {came}"
-    made = f"the layer that made it, of {made_for}" if made_for != came else "the layer that made it"
+    maker = f"the layer that made it, of {made_for}" if made_for != came else "the layer that made it"
     raise CacheError(
-        f"a {what} belongs to {made}, but {which} was given it: give every layer the {what} that its own "
-        f"{what}() made, or copy both in one deepcopy"
+        f"a {kind} belongs to {maker}, but {which} was given it: give every layer the {kind} that its own "
+        f"{kind}() made, or copy both in one deepcopy"
     )
 
 

@@ -67,7 +67,7 @@ class Additive:
 
 
 def additive_width(score: Additive, head_dim: int | None, position: object) -> int:
-    """The head_dim of a layer that scores by addition; ArgumentError where head_dim or position says otherwise."""
+    """The head_dim of a layer that scores by addition; ArgumentError where head_dim or position contradicts it."""
     if position is not None:
         raise ArgumentError(f"position={position} acts on dot products, but score={score}: leave position out")
     if head_dim not in (None, score.hidden_dim):

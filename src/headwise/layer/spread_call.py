@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, ShapeError
+from headwise.layer.local_heads import Share
 from headwise.layer.scores import Additive, DotProduct
-from headwise.layer.share import Share
 from headwise.ops.active_spread import SpreadSequence, active_spread
 from headwise.positions.rotary import RotaryEmbedding
 
@@ -20,8 +20,8 @@ def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence
 
     A checkpoint runs the layer again in the backward pass, where the `with` may have ended: that is refused.
     """
-    found = active_spread() if spread is None else spread
-    if found is not None:
+    active = active_spread() if spread is None else spread
+    if active is not None:
         layer.__dict__["_was_spread"] = True
     elif layer.__dict__.get("_was_spread") and not torch.compiler.is_compiling():
         if torch._C._current_graph_task_id() != -1:
@@ -30,7 +30,7 @@ def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence
                 "spread=, or call backward inside of the `with`"
             )
         layer.__dict__["_was_spread"] = False
-    return found
+    return active
 
 
 def check_spread(

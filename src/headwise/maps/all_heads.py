@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.derived import has_function
+from headwise.masks.derived_tensors import has_function
 from headwise.masks.leaves import Allowed
 from headwise.ops.call import Call
 from headwise.ops.shared_axis import SharedAxis, SharedHeads

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError, InputError
 from headwise.maps import container
-from headwise.maps.stored import Shelf, describe, restore
+from headwise.maps.serialization import Shelf, describe, restore
 from headwise.ops.call import Call
 
 SCHEMA = 1
@@ -55,8 +55,8 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
                 raise ArgumentError(f"maps are kept by names, but {type(name).__name__} {name!r} came: give texts")
         shelf = Shelf()
         described = {name: describe(str(n), *pair, shelf) for n, (name, pair) in enumerate(self._calls.items())}
-        told = {"maps": described, "tokens": self.tokens, "unseen": self.unseen}
-        text = json.dumps(told, allow_nan=False)
+        metadata = {"maps": described, "tokens": self.tokens, "unseen": self.unseen}
+        text = json.dumps(metadata, allow_nan=False)
         container.write(place, shelf.tensors, {"format": "pt", "schema": str(SCHEMA), "headwise": text})
 
     @staticmethod
@@ -69,15 +69,17 @@ class Archive(Mapping[str, tuple[Call, Tensor | None]]):
                 f"{path} must have schema {SCHEMA}, the one this headwise reads, but has {came}: save it again"
             )
         try:
-            told: Any = json.loads(metadata.get("headwise", ""))
+            described: Any = json.loads(metadata.get("headwise", ""))
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path} does not describe its maps ({error}): save it again") from error
-        if not isinstance(told, dict) or not isinstance(told.get("maps"), dict) or not _are_tokens(told.get("tokens")):
+        has_maps = isinstance(described, dict) and isinstance(described.get("maps"), dict)
+        if not has_maps or not _are_tokens(described.get("tokens")):
             raise InputError(f"{path} must name its maps and their tokens: save it again")
-        unseen = told.get("unseen", {})
+        unseen = described.get("unseen", {})
         if not isinstance(unseen, dict) or not all(isinstance(why, str) for why in unseen.values()):
             raise InputError(f"{path} must say of what was not seen why in words: save it again")
-        return Archive({name: restore(name, d, tensors) for name, d in told["maps"].items()}, told["tokens"], unseen)
+        maps = {name: restore(name, d, tensors) for name, d in described["maps"].items()}
+        return Archive(maps, described["tokens"], unseen)
 
 
 def _place(path: Any) -> Path:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from headwise.maps.indexing import Taken
+from headwise.maps.indices import Taken
 from headwise.maps.logsum import LogSum
+from headwise.masks.coordinates import Point
 from headwise.masks.leaves import Allowed
-from headwise.masks.places import Point
 from headwise.ops import reference
 from headwise.ops.call import Call
 

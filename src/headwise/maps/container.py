@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
+from headwise.atomic_write import write_whole
 from headwise.errors import ArgumentError, InputError
-from headwise.written import write_whole
 
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,

@@ -9,9 +9,9 @@ from torch import Tensor
 from headwise.errors import BackendError
 from headwise.maps.logsum import LogSum
 from headwise.maps.lse import rounding_limits
+from headwise.maps.score_tiles import wide_type
 from headwise.maps.statistics import Summary
 from headwise.maps.strips import exact
-from headwise.maps.tiling import wide_type
 from headwise.ops.call import Call
 from headwise.ops.triton_kernels import why_no_statistics
 
@@ -26,7 +26,7 @@ def summarize(call: Call, lse: Tensor | None = None) -> Summary:
     """
     if reason := why_no_statistics(call):
         raise BackendError(f"the Triton kernels cannot compute these statistics: {reason}")
-    from headwise.ops.triton_kernels.known_lse import all_statistics
+    from headwise.ops.triton_kernels.lse_statistics import all_statistics
     from headwise.ops.triton_kernels.statistics import received, row_statistics
 
     with exact(call):
@@ -46,5 +46,5 @@ def keep_summary(m: AttentionMap) -> None:
     No map does so by itself until the kernels have been measured on a device.
     """
     m._ready()
-    summary = m._kept["summary"] = summarize(m._call, m._given)
+    summary = m._kept["summary"] = summarize(m._call, m._passed_lse)
     m._kept["sums"] = summary.sums

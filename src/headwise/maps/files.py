@@ -9,8 +9,8 @@ from types import MappingProxyType
 from headwise.errors import ArgumentError
 from headwise.maps.archive import Archive, Tokens, as_lists
 from headwise.maps.map import AttentionMap
-from headwise.maps.naming import NoMapError, ambiguous, holding, listed
-from headwise.maps.write_once import write_once
+from headwise.maps.name_lookup import NoMapError, ambiguous, holding, listed
+from headwise.maps.shared_file import write_once
 
 
 class LoadedMaps(Mapping[str, AttentionMap]):
@@ -23,7 +23,7 @@ class LoadedMaps(Mapping[str, AttentionMap]):
         self, maps: Mapping[str, AttentionMap], tokens: Tokens, unseen: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._maps, self.tokens, self._unseen = dict(maps), tokens, dict(unseen)
-        self._made: dict[str, AttentionMap] = {}
+        self._maps_read: dict[str, AttentionMap] = {}
 
     @property
     def unseen(self) -> Mapping[str, str]:
@@ -32,10 +32,10 @@ class LoadedMaps(Mapping[str, AttentionMap]):
 
     def find(self, part: str) -> AttentionMap:
         """The one map whose name holds `part`, by whole dotted parts: "layer.3" is not in "layer.31"."""
-        found = holding(self, part)
-        if len(found) > 1:
-            raise ambiguous(part, found)
-        return self[found[0] if found else part]
+        names = holding(self, part)
+        if len(names) > 1:
+            raise ambiguous(part, names)
+        return self[names[0] if names else part]
 
     def in_order(self) -> list[tuple[str, AttentionMap]]:
         """Name and map of every call, in the order in which they were saved: of `seen.save`, that of running."""
@@ -43,9 +43,9 @@ class LoadedMaps(Mapping[str, AttentionMap]):
 
     def kept(self, name: str, make: Callable[[], AttentionMap]) -> AttentionMap:
         """What `make` gives, a map made of those of this file, kept under a name so that what it computes is too."""
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+        if name not in self._maps_read:
+            self._maps_read[name] = make()
+        return self._maps_read[name]
 
     def __getitem__(self, name: str) -> AttentionMap:
         if name not in self._maps:
@@ -111,5 +111,5 @@ def load_maps(path: str | PathLike[str]) -> LoadedMaps:
     >>> maps[""], maps.tokens
     (AttentionMap((1, 2, 3, 3), float32, cpu, mask=causal(), lse known), ['a', 'b', 'c'])
     """
-    found = Archive.read(path)
-    return LoadedMaps({name: AttentionMap(*pair) for name, pair in found.items()}, found.tokens, found.unseen)
+    archive = Archive.read(path)
+    return LoadedMaps({name: AttentionMap(*pair) for name, pair in archive.items()}, archive.tokens, archive.unseen)

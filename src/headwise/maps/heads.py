@@ -9,8 +9,8 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps.blocks import picked
-from headwise.maps.indexing import Taken
-from headwise.maps.strips import Strip, exact, strips
+from headwise.maps.indices import Taken
+from headwise.maps.strips import MapStrip, exact, strips
 from headwise.maps.weights import Sums, WeightMap, sums_of
 from headwise.ops.call import Call
 
@@ -95,7 +95,7 @@ class HeadMean(WeightMap):
     def _mixed(self, weights: Tensor) -> Tensor:
         return weights.mean(1, keepdim=True)
 
-    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
+    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[MapStrip]:
         return strips(call, whole_heads=True, rows=rows)
 
     def _sums(self) -> Sums:

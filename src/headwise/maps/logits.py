@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.maps import blocks
-from headwise.maps.indexing import Taken
+from headwise.maps.indices import Taken
 from headwise.maps.matrix import LazyMatrix
 
 if TYPE_CHECKING:

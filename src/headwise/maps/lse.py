@@ -12,10 +12,10 @@ from torch import Tensor
 from headwise.errors import ArgumentError, ShapeError
 from headwise.maps import blocks
 from headwise.maps.logsum import LogSum, of_logits
-from headwise.maps.recompute import Reading, differentiable, of_rows
+from headwise.maps.recomputation import Recomputable, differentiable, of_rows
 from headwise.maps.scan import log_sums, rows_without_keys
+from headwise.maps.score_tiles import Region
 from headwise.maps.strips import strips
-from headwise.maps.tiling import Region
 from headwise.masks.leaves import values_are_at_hand
 from headwise.ops import reference
 from headwise.ops.call import Call
@@ -57,14 +57,14 @@ def normalized(call: Call, lse: Tensor) -> LogSum:
     if without is not None:
         nothing = natural.new_tensor(float("-inf")) if call.sink is None else call.sink.detach().to(dtype)[:, None]
         natural = torch.where(without, nothing, natural)
-    told = LogSum(natural.clone(), torch.zeros_like(natural), natural)
+    passed = LogSum(natural.clone(), torch.zeros_like(natural), natural)
     limits = rounding_limits(lse, dtype)
     blurred = natural.abs() > limits.resolved
     if without is not None:
         blurred &= ~without
     if values_are_at_hand(blurred) and not bool(blurred.any()):
-        return told
-    return _sharpened(call, told, blurred, limits.misfit)
+        return passed
+    return _sharpened(call, passed, blurred, limits.misfit)
 
 
 class RoundingLimits(NamedTuple):
@@ -84,8 +84,8 @@ def rounding_limits(lse: Tensor, dtype: torch.dtype) -> RoundingLimits:
     return RoundingLimits(RESOLVED / min(step, torch.finfo(torch.float32).eps), MISFIT * step)
 
 
-def _sharpened(call: Call, told: LogSum, blurred: Tensor, rounding: float) -> LogSum:
-    """The log-sums that were told, with these rows computed anew; where what was told does not fit, it stays.
+def _sharpened(call: Call, passed: LogSum, blurred: Tensor, rounding: float) -> LogSum:
+    """The log-sums that were passed, with these rows computed anew; where those passed do not fit, they stay.
 
     Which rows these are is not read from a device: there all are computed.
     """
@@ -94,18 +94,18 @@ def _sharpened(call: Call, told: LogSum, blurred: Tensor, rounding: float) -> Lo
         places = blurred.nonzero()
         runs = (slice(int(least), int(most) + 1) for least, most in zip(places.amin(0), places.amax(0), strict=True))
         region = Region(*runs)
-    own = log_sums(call, region).sums
-    is_new = blurred & ((own.lse - told.lse).abs() <= rounding * own.lse.abs())
-    return LogSum(*(torch.where(is_new, new, old) for new, old in zip(own, told, strict=True)))
+    computed = log_sums(call, region).sums
+    is_new = blurred & ((computed.lse - passed.lse).abs() <= rounding * computed.lse.abs())
+    return LogSum(*(torch.where(is_new, new, old) for new, old in zip(computed, passed, strict=True)))
 
 
-def differentiable_sums(call: Call, known: Callable[[], LogSum], region: Region | None = None) -> LogSum:
+def differentiable_sums(call: Call, values: Callable[[], LogSum], region: Region | None = None) -> LogSum:
     """The log-sums of a call whose values are known, with the derivative that the log-sum-exp of its scores has.
 
     region: the rows that are wanted; None: all.
     """
-    reading = Reading(
-        values=lambda: tuple(t.clone() for t in known()),
+    reading = Recomputable(
+        values=lambda: tuple(t.clone() for t in values()),
         shapes=(call.sizes[:3],) * 3,
         strips=lambda whole: strips(whole, region=region),
         of=lambda part, strip: of_logits(blocks.logits(part), part.sink),
@@ -142,10 +142,10 @@ def deviation(call: Call, sums: LogSum) -> float:
     worst = sums.base.new_zeros(())
     for row in torch.linspace(0, Lq - 1, min(SAMPLED, Lq)).long().tolist():
         rows = slice(row, row + 1)
-        part, own = call.part(rows), sums.of(slice(None), slice(None), rows)
-        total = blocks.weights(part, own).sum(-1)
+        part, part_sums = call.part(rows), sums.of(slice(None), slice(None), rows)
+        total = blocks.weights(part, part_sums).sum(-1)
         if call.sink is not None:
-            total = total + own.beside(call.sink.to(total.dtype)[:, None, None])[..., 0].exp()
+            total = total + part_sums.beside(call.sink.to(total.dtype)[:, None, None])[..., 0].exp()
         open_ = reference.open_pairs(part)
         is_empty = (total == 0) & (False if open_ is None else ~open_.any(-1))
         # not torch.maximum of finite numbers only: NaN fits nothing

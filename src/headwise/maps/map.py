@@ -1,4 +1,4 @@
-"""AttentionMap: the exact weights of one call of attention, computed where they are looked at."""
+"""AttentionMap: the exact weights of one call of attention, computed where they are indexed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from headwise.maps import blocks
 from headwise.maps.archive import Archive
 from headwise.maps.blocks import wants_gradient
 from headwise.maps.heads import HeadMean
-from headwise.maps.held import Held, lasting
-from headwise.maps.indexing import Taken, count, run, whole
-from headwise.maps.kept import Kept
+from headwise.maps.indices import Taken, count, run, whole
 from headwise.maps.logits import Logits
 from headwise.maps.logsum import LogSum
 from headwise.maps.lse import check_lse, deviation, differentiable_sums, normalized
-from headwise.maps.own_scores import scores_held
-from headwise.maps.recompute import Reading, differentiable, of_rows
+from headwise.maps.recomputation import Recomputable, differentiable, of_rows
 from headwise.maps.reductions import Reductions
+from headwise.maps.result_cache import ResultCache
 from headwise.maps.scan import log_sums
-from headwise.maps.strips import Strip, exact, strips
-from headwise.maps.tiling import Region, wide_type
+from headwise.maps.score_calls import scores_held
+from headwise.maps.score_tiles import Region, wide_type
+from headwise.maps.shared_file import write_once
+from headwise.maps.strips import MapStrip, exact, strips
 from headwise.maps.transforms import refuse_in_torch_func
-from headwise.maps.write_once import write_once
+from headwise.maps.versions import Versions, lasting
 from headwise.masks import Mask
 from headwise.masks.tiles import FULL
 from headwise.ops.call import Call, transformed
@@ -63,14 +63,14 @@ class AttentionMap(Reductions):
     tensor([1., 2., 3.])
     """
 
-    def __init__(self, call: Call, given: Tensor | None = None) -> None:
+    def __init__(self, call: Call, lse: Tensor | None = None) -> None:
         """A checked call, and its lse (B, Hq, Lq) as a kernel gave it, None: not known."""
-        if given is not None:
-            check_lse(given, call)
-        self._call, self._given = lasting(call, given)
-        self._held = Held(self._call, self._given)
+        if lse is not None:
+            check_lse(lse, call)
+        self._call, self._passed_lse = lasting(call, lse)
+        self._versions = Versions(self._call, self._passed_lse)
         self._kept: dict[str, Any] = {}
-        self._answers = Kept.beside(self._call)
+        self._answers = ResultCache.beside(self._call)
 
     @property
     def shape(self) -> torch.Size:
@@ -109,7 +109,7 @@ class AttentionMap(Reductions):
         After softcap and bias; the sink is no key's score, and does not count. What QK-clip watches (Kimi K2, 2025).
         """
         self._ready()
-        reading = Reading(
+        reading = Recomputable(
             values=lambda: (self._summary().peak.clone(),),
             shapes=(self.shape[:3],),
             strips=lambda call: strips(call),
@@ -172,14 +172,14 @@ class AttentionMap(Reductions):
     @staticmethod
     def load(path: str | PathLike[str]) -> AttentionMap:
         """The map that `save` wrote, on the CPU; InputError where the file is not sound, or holds several maps."""
-        found = Archive.read(path)
-        if len(found) != 1:
-            raise InputError(f"{path} must hold one map, but holds {len(found)}: read it with load_maps")
-        return AttentionMap(*next(iter(found.values())))
+        archive = Archive.read(path)
+        if len(archive) != 1:
+            raise InputError(f"{path} must hold one map, but holds {len(archive)}: read it with load_maps")
+        return AttentionMap(*next(iter(archive.values())))
 
     def stored(self) -> tuple[Call, Tensor | None]:
         """What a file keeps of it: its call, and its lse where it is known."""
-        self._held.check()
+        self._versions.check()
         refuse_in_torch_func("a file of maps")
         return self._call, self._known_sums().lse if self._is_lse_known() else None
 
@@ -188,8 +188,8 @@ class AttentionMap(Reductions):
         terms = [str(tuple(self.shape)), str(self.dtype).removeprefix("torch."), str(self.device)]
         if call.mask is not None:
             terms.append(shown(call.mask))
-        if (held := scores_held(call)) is not None:
-            size = held.numel() * held.element_size()
+        if (scores := scores_held(call)) is not None:
+            size = scores.numel() * scores.element_size()
             return f"AttentionMap({', '.join([*terms, f'scores held: {size / 2**20:.1f} MiB'])})"
         terms += [name for name in ("attn_bias", "sink", "weight") if getattr(call, name) is not None]
         terms += [f"{name}={x}" for name in ("scale", "softcap") if (x := getattr(call, name)) is not None]
@@ -197,17 +197,17 @@ class AttentionMap(Reductions):
 
     def __reduce__(self) -> tuple[type[AttentionMap], tuple[Call, Tensor | None]]:
         # copies count their versions from 0
-        self._held.check()
-        return AttentionMap, (self._call, self._given)
+        self._versions.check()
+        return AttentionMap, (self._call, self._passed_lse)
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> AttentionMap:
         """The same map with every tensor changed."""
-        self._held.check()
+        self._versions.check()
         names = ("q", "k", "attn_bias", "sink", "weight")
         tensors = {name: None if t is None else change(t) for name in names for t in (getattr(self._call, name),)}
         mask = None if self._call.mask is None else pytree.tree_map_only(Tensor, change, self._call.mask)
         call = replace(self._call, **tensors, v=tensors["k"], mask=mask, prepared={})  # type: ignore[arg-type]  # q, k
-        again = AttentionMap(call, None if self._given is None else change(self._given))
+        again = AttentionMap(call, None if self._passed_lse is None else change(self._passed_lse))
         again._kept = pytree.tree_map_only(Tensor, change, self._kept)
         again._answers = self._answers.changed(change)
         return again
@@ -216,25 +216,25 @@ class AttentionMap(Reductions):
         return tiles_of(self._call.mask, self.shape, block, self.device)
 
     def _is_lse_known(self) -> bool:
-        return self._given is not None or "sums" in self._kept
+        return self._passed_lse is not None or "sums" in self._kept
 
     def _known_sums(self) -> LogSum:
         """The log-sums without gradients, computed once."""
         if "sums" not in self._kept:
-            if self._given is None:
+            if self._passed_lse is None:
                 self._summary()
             else:
                 with exact(self._call):
-                    self._kept["sums"] = normalized(self._call, self._given)
-        known: LogSum = self._kept["sums"]
-        return known
+                    self._kept["sums"] = normalized(self._call, self._passed_lse)
+        sums: LogSum = self._kept["sums"]
+        return sums
 
     def _log_sums(self) -> LogSum:
         """The same with their derivatives where they are wanted; never the kept tensors themselves."""
         return differentiable_sums(self._call, self._known_sums)
 
     def _ready(self) -> None:
-        self._held.check()
+        self._versions.check()
         if self.device.type == "meta":
             raise ArgumentError(f"a map {tuple(self.shape)} on the meta device has no numbers: move q and k elsewhere")
 
@@ -261,19 +261,19 @@ class AttentionMap(Reductions):
         region = Region(*(run(t, size) for t, size in zip(taken[:3], self.shape[:3], strict=True)))
         is_whole = region == Region.whole(self._call)
 
-        def known() -> LogSum:
+        def values() -> LogSum:
             if is_whole or self._is_lse_known():
                 return self._known_sums()
             with exact(self._call):
                 return log_sums(self._call, region).sums
 
-        sums = differentiable_sums(self._call, known, None if is_whole else region)
+        sums = differentiable_sums(self._call, values, None if is_whole else region)
         return LogSum(*(blocks.picked(t, taken[:3]) for t in sums))
 
     def _mixed(self, weights: Tensor) -> Tensor:
         return weights
 
-    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
+    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[MapStrip]:
         return strips(call, rows=rows)
 
 

@@ -1,4 +1,4 @@
-"""LazyMatrix: four axes that are indexed like a tensor, and computed where they are looked at."""
+"""LazyMatrix: four axes that are indexed like a tensor, and computed where they are indexed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps.blocks import PAIRS
-from headwise.maps.indexing import Index, Taken, count, whole
-from headwise.maps.words import refuse_attribute
+from headwise.maps.indices import Index, Taken, count, whole
+from headwise.maps.tensor_methods import refuse_attribute
 
 # a block may be this many times as large as what is picked from it, before its pairs are computed one by one
 WASTE = 4

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.maps.kept import Answer, Kept, Question
+from headwise.maps.result_cache import Answer, Question, ResultCache
 from headwise.maps.rows import RowBlock, read_rows
 from headwise.maps.statistics import (
     Flow,
@@ -31,8 +31,8 @@ class Reductions(WeightMap):
 
     # the summary and the log-sums, once they are known
     _kept: dict[str, Any]
-    _answers: Kept
-    _given: Tensor | None
+    _answers: ResultCache
+    _passed_lse: Tensor | None
 
     @abstractmethod
     def max_logit(self) -> Tensor:
@@ -89,12 +89,12 @@ class Reductions(WeightMap):
         """What every pass gives, without gradients, kept."""
         if "summary" not in self._kept:
             self._read([])
-        found: Summary = self._kept["summary"]
-        return found
+        summary: Summary = self._kept["summary"]
+        return summary
 
     def _sums(self) -> Sums:
-        found = self._summary()
-        return Sums(found.entropy, found.mass, found.received.to(self.dtype))
+        summary = self._summary()
+        return Sums(summary.entropy, summary.mass, summary.received.to(self.dtype))
 
     def reduce(self, *questions: Question) -> list[Answer]:
         """What these statistics give, without gradients, from one pass for all that is not kept.
@@ -103,16 +103,16 @@ class Reductions(WeightMap):
         """
         self._ready()
         refuse_in_torch_func("reduce()")
-        known = {question: self._answers.get(question) for question in questions}
+        answers = {question: self._answers.get(question) for question in questions}
         # what is kept must serve under any mode, as that of inference
         with exact(self._call):
-            missing = {wanted: wanted[0](self._call, *wanted[1:]) for wanted, answer in known.items() if answer is None}
+            missing = {asked: asked[0](self._call, *asked[1:]) for asked, answer in answers.items() if answer is None}
             if missing or "summary" not in self._kept:
                 self._read(list(missing.values()))
             for question, statistic in missing.items():
-                known[question] = statistic.result()
+                answers[question] = statistic.result()
                 self._answers.put(question, statistic.result())
-        return [answer for answer in known.values() if answer is not None]
+        return [answer for answer in answers.values() if answer is not None]
 
     def _read(self, statistics: Sequence[Statistic], rows: slice | None = None) -> None:
         """Run one pass for these statistics, and for the summary where it is not known; rows: some, None: all."""
@@ -126,7 +126,7 @@ class Reductions(WeightMap):
                 read_rows(self._call, add, rows=rows)
                 return
             summary = self._kept["summary"] = summarize(self._call, statistics)
-            if self._given is None:
+            if self._passed_lse is None:
                 self._kept["sums"] = summary.sums
 
     def _largest(self, k: int) -> tuple[Tensor, Tensor]:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from headwise.maps.logsum import LogSum, finite
+from headwise.maps.score_tiles import Tile, TileScores, cut_axes, cut_bias, pieces, wide_type
 from headwise.maps.strips import exact
-from headwise.maps.tiling import Tile, TileScores, cut_axes, cut_bias, pieces, wide_type
 from headwise.maps.workers import run_parts
+from headwise.masks.coordinates import Grid
 from headwise.masks.host_tiles import host_tiles
 from headwise.masks.leaves import values_are_at_hand
-from headwise.masks.places import Grid
 from headwise.masks.tiles import EMPTY, FULL
 from headwise.ops.call import Call
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.maps.logsum import LogSum, finite
-from headwise.maps.tiling import Region, TileScores, tiles, wide_type
+from headwise.maps.score_tiles import Region, TileScores, tiles, wide_type
 from headwise.masks.leaves import values_are_at_hand
 from headwise.ops.call import Call
 

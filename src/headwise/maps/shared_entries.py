@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headwise.maps.indexing import Taken, count
+from headwise.maps.indices import Taken, count
 from headwise.ops.shared_axis import SharedAxis
 
 
-class Axes(NamedTuple):
+class SharedAxes(NamedTuple):
     """The axes of a map that ranks share; None: this rank has all of it."""
 
     heads: SharedAxis | None = None
@@ -47,28 +47,28 @@ class Axes(NamedTuple):
 
     def maximum(self, value: float, device: torch.device) -> float:
         """The largest of the numbers that the ranks have."""
-        found = torch.tensor([value], dtype=torch.float64, device=device)
+        largest = torch.tensor([value], dtype=torch.float64, device=device)
         for axis in self.shared:
-            found = axis.total(found, "max")
-        return float(found)
+            largest = axis.total(largest, "max")
+        return float(largest)
 
 
 # of a part of a map, what is taken from each axis, or single pairs
 Read = Callable[[tuple[Any, ...]], Tensor]
 
 
-def block(axes: Axes, sizes: Sequence[int], taken: tuple[Taken, ...], read: Read, like: Tensor) -> Tensor:
+def block(axes: SharedAxes, sizes: Sequence[int], taken: tuple[Taken, ...], read: Read, like: Tensor) -> Tensor:
     """What `read` gives of this rank's part for what is taken from each axis, joined; like: a tensor of its dtype."""
     heads, rows = (_wanted(axis, t, size) for axis, t, size in zip(axes, taken[1:3], sizes[1:3], strict=True))
     some = (taken[0], heads.local, rows.local, taken[3])
     counts = [count(t, size) for t, size in zip(some, (sizes[0], heads.size, rows.size, sizes[3]), strict=True)]
-    found = read(some) if counts[1] and counts[2] else like.new_empty(counts)
+    values = read(some) if counts[1] and counts[2] else like.new_empty(counts)
     if axes.rows is not None:
-        found = axes.rows.joined(found, 2, rows.entries)
-    return found if axes.heads is None else axes.heads.joined(found, 1, heads.entries)
+        values = axes.rows.joined(values, 2, rows.entries)
+    return values if axes.heads is None else axes.heads.joined(values, 1, heads.entries)
 
 
-def points(axes: Axes, at: tuple[Tensor, ...], read: Read, like: Tensor) -> Tensor:
+def points(axes: SharedAxes, at: tuple[Tensor, ...], read: Read, like: Tensor) -> Tensor:
     """What `read` gives of this rank's part for single pairs (n,), joined; like: a tensor of its dtype."""
     device = at[0].device
     b, h, i, j = (t.cpu() for t in at)
@@ -80,13 +80,13 @@ def points(axes: Axes, at: tuple[Tensor, ...], read: Read, like: Tensor) -> Tens
         i[is_mine] if axes.rows is None else axes.rows.slots(i[is_mine]),
         j[is_mine],
     )
-    found = read(tuple(t.to(device) for t in local)) if len(local[0]) else like.new_empty(0)
+    values = read(tuple(t.to(device) for t in local)) if len(local[0]) else like.new_empty(0)
     if axes.rows is not None:
-        found = axes.rows.joined(found, 0, i[has_head])
-    return found if axes.heads is None else axes.heads.joined(found, 0, h)
+        values = axes.rows.joined(values, 0, i[has_head])
+    return values if axes.heads is None else axes.heads.joined(values, 0, h)
 
 
-class Wanted(NamedTuple):
+class WantedEntries(NamedTuple):
     """What is wanted of an axis: all of it (n,), None where it is not shared, and where this rank has its part."""
 
     entries: Tensor | None
@@ -94,11 +94,11 @@ class Wanted(NamedTuple):
     size: int
 
 
-def _wanted(axis: SharedAxis | None, taken: Taken, size: int) -> Wanted:
+def _wanted(axis: SharedAxis | None, taken: Taken, size: int) -> WantedEntries:
     if axis is None:
-        return Wanted(None, taken, size)
+        return WantedEntries(None, taken, size)
     index = taken.cpu() if isinstance(taken, Tensor) else torch.arange(size)[taken]
-    return Wanted(index, _neighbours(axis.slots(index[axis.holds(index)])), len(axis.own))
+    return WantedEntries(index, _neighbours(axis.slots(index[axis.holds(index)])), len(axis.own))
 
 
 def _neighbours(slots: Tensor) -> Taken:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from headwise.maps.indexing import Taken
+from headwise.maps.indices import Taken
 from headwise.maps.logits import Logits
 
 if TYPE_CHECKING:

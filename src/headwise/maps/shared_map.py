@@ -11,26 +11,26 @@ from torch import Tensor
 from headwise.errors import ArgumentError
 from headwise.maps import shared_entries
 from headwise.maps.all_heads import may_differ_by_head, of_all_heads
-from headwise.maps.held import Held, lasting
-from headwise.maps.indexing import Taken
-from headwise.maps.kept import Answer, Kept, Question
+from headwise.maps.indices import Taken
 from headwise.maps.logits import Logits
 from headwise.maps.map import AttentionMap, shown, tiles_of
-from headwise.maps.shared_entries import Axes, Read
+from headwise.maps.result_cache import Answer, Question, ResultCache
+from headwise.maps.score_tiles import wide_type
+from headwise.maps.shared_entries import Read, SharedAxes
 from headwise.maps.shared_logits import SharedLogits
 from headwise.maps.shared_mean import SharedMean
-from headwise.maps.statistics import Flow, Largest, Part, Picture, Statistic, rows_in_use
+from headwise.maps.statistics import Flow, Largest, MapPart, Picture, Statistic, rows_in_use
 from headwise.maps.strips import exact
-from headwise.maps.tiling import wide_type
 from headwise.maps.transforms import refuse_in_torch_func
+from headwise.maps.versions import Versions, lasting
 from headwise.maps.weights import Sums
-from headwise.masks.narrowed import narrowed
+from headwise.masks.simplification import narrowed
 from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.call import Call
 from headwise.ops.shared_axis import SharedHeads
 
 
-class Whole(NamedTuple):
+class WholeStatistics(NamedTuple):
     """What one pass gives of every row, on all ranks: see `Summary`; lse (B, Hq, Lq)."""
 
     entropy: Tensor
@@ -64,40 +64,40 @@ class SharedMap(AttentionMap):
     """
 
     def __init__(
-        self, call: Call, given: Tensor | None, *, spread: SpreadSequence | None, heads: SharedHeads | None
+        self, call: Call, lse: Tensor | None, *, spread: SpreadSequence | None, heads: SharedHeads | None
     ) -> None:
         """A call of this rank's queries and keys, its lse or None, and what is shared; None: not.
 
         Of a spread, q and k are those of this rank's tokens, and mask and attn_bias those of the whole sequence.
         """
-        self._own, self._given = lasting(call, given)
-        self._held = Held(self._own, self._given)
+        self._part_call, self._passed_lse = lasting(call, lse)
+        self._versions = Versions(self._part_call, self._passed_lse)
         self._sequence, self._heads = spread, heads
-        self._shared = Axes(None if heads is None else heads.axis, None if spread is None else spread.rows)
+        self._shared = SharedAxes(None if heads is None else heads.axis, None if spread is None else spread.rows)
         self._kept: dict[str, Any] = {}
         B, _, _, Lk = self.shape
-        Hk = self._own.k.shape[1] if heads is None else heads.Hk
+        Hk = self._part_call.k.shape[1] if heads is None else heads.Hk
         # as much on every rank, since what is forgotten is asked of all again
-        self._answers = Kept(B * Hk * Lk * self._own.k.shape[3] * self._own.k.element_size())
+        self._answers = ResultCache(B * Hk * Lk * self._part_call.k.shape[3] * self._part_call.k.element_size())
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> SharedAxes:
         return self._shared
 
     @property
     def shape(self) -> torch.Size:
-        B, h, Lq, Lk = self._own.sizes
+        B, h, Lq, Lk = self._part_call.sizes
         heads, rows = self.axes
         H = h if heads is None else heads.length
         return torch.Size((B, H, Lq, Lk) if rows is None else (B, H, rows.length, rows.length))
 
     @property
     def dtype(self) -> torch.dtype:
-        return wide_type(self._own)
+        return wide_type(self._part_call)
 
     @property
     def device(self) -> torch.device:
-        return self._own.q.device
+        return self._part_call.q.device
 
     @property
     def local(self) -> AttentionMap:
@@ -125,28 +125,28 @@ class SharedMap(AttentionMap):
 
     def reduce(self, *questions: Question) -> list[Answer]:
         self._ready()
-        known = {question: self._answers.get(question) for question in questions}
-        with exact(self._own):
-            missing = [question for question, answer in known.items() if answer is None]
+        answers = {question: self._answers.get(question) for question in questions}
+        with exact(self._part_call):
+            missing = [question for question, answer in answers.items() if answer is None]
             if missing:
                 self.axes.agree(f"statistics {[(kind.__name__, *asked) for kind, *asked in missing]}")
-            made = [self._statistic(*question) for question in missing]
-            if made:
-                self._part._read(made)
-            for question, statistic in zip(missing, made, strict=True):
-                found = known[question] = self._joined(statistic)
-                self._answers.put(question, found)
-        return [answer for answer in known.values() if answer is not None]
+            statistics = [self._statistic(*question) for question in missing]
+            if statistics:
+                self._part._read(statistics)
+            for question, statistic in zip(missing, statistics, strict=True):
+                answer = answers[question] = self._joined(statistic)
+                self._answers.put(question, answer)
+        return [answer for answer in answers.values() if answer is not None]
 
     def weighted_rows(self, factors: Tensor) -> Tensor:
         self._ready()
-        with exact(self._own):
+        with exact(self._part_call):
             self.axes.agree("weighted_rows()")
-            own = factors.detach().to(self.dtype)
+            local = factors.detach().to(self.dtype)
             if self.axes.rows is not None:
-                own = own.index_select(1, self.axes.rows.own.to(own.device))
-            rows, within = rows_in_use(own)
-            flow = Flow(self._part._call, own, within)
+                local = local.index_select(1, self.axes.rows.own.to(local.device))
+            rows, within = rows_in_use(local)
+            flow = Flow(self._part._call, local, within)
             if rows.stop > rows.start:
                 self._part._read([flow], rows)
             return self._joined(flow)[0]
@@ -177,9 +177,9 @@ class SharedMap(AttentionMap):
     def stored(self) -> tuple[Call, Tensor | None]:
         """What a file keeps of the whole map, on every rank; queries and keys are gathered for it."""
         self._ready()
-        with exact(self._own):
+        with exact(self._part_call):
             self.axes.agree(f"all of it, {'' if 'whole' in self._kept else 'not '}read before")
-            call = replace(self._own, q=self._own.q.detach(), k=self._own.k.detach(), prepared={})
+            call = replace(self._part_call, q=self._part_call.q.detach(), k=self._part_call.k.detach(), prepared={})
             if self.axes.rows is not None:
                 q, k = (self.axes.rows.joined(t, 2) for t in (call.q, call.k))
                 call = replace(call, q=q, k=k, v=k)
@@ -191,13 +191,13 @@ class SharedMap(AttentionMap):
         self._ready()
         if self._heads is None:
             return self._part
-        with exact(self._own):
+        with exact(self._part_call):
             self.axes.agree("mean_heads()")
             return AttentionMap(of_all_heads(self._part._call, self._heads))
 
     def __repr__(self) -> str:
         terms = [str(tuple(self.shape)), str(self.dtype).removeprefix("torch."), str(self.device)]
-        terms += [] if self._own.mask is None else [shown(self._own.mask)]
+        terms += [] if self._part_call.mask is None else [shown(self._part_call.mask)]
         for name, axis in zip(("heads", "rows"), self.axes, strict=True):
             terms += [] if axis is None else [f"{len(axis.own)} of {axis.length} {name} here"]
         return f"SharedMap({', '.join(terms)})"
@@ -211,13 +211,13 @@ class SharedMap(AttentionMap):
         # no cached_property: that of Python 3.11 lets one thread of a process in, and ranks may be threads
         if "part" not in self._kept:
             self._kept["part"] = self._made_part()
-        made: AttentionMap = self._kept["part"]
-        return made
+        part: AttentionMap = self._kept["part"]
+        return part
 
     def _made_part(self) -> AttentionMap:
-        call, spread = self._own, self._sequence
+        call, spread = self._part_call, self._sequence
         if spread is None:
-            return AttentionMap(call, self._given)
+            return AttentionMap(call, self._passed_lse)
         with exact(call):
             self.axes.agree("this rank's rows")
             k = spread.keys(call.k.detach(), call.mask, heads=call.q.shape[1])
@@ -228,26 +228,26 @@ class SharedMap(AttentionMap):
         return AttentionMap(replace(call, k=k, v=k, mask=mask, attn_bias=bias, prepared={}))
 
     def _ready(self) -> None:
-        self._held.check()
+        self._versions.check()
         refuse_in_torch_func("a map that ranks share")
 
-    def _whole(self) -> Whole:
+    def _whole(self) -> WholeStatistics:
         """What one pass gives, moved once and kept."""
         self._ready()
         if "whole" not in self._kept:
-            with exact(self._own):
+            with exact(self._part_call):
                 self.axes.agree("lse, entropy, received")
-                found, lse = self._part._summary(), self._part._known_sums().lse
-                rows = self.axes.all_rows(torch.stack((found.entropy, found.peak, found.mass, lse), -1))
-                received = self.axes.total(found.received.double(), "sum").to(self.dtype)
+                summary, lse = self._part._summary(), self._part._known_sums().lse
+                rows = self.axes.all_rows(torch.stack((summary.entropy, summary.peak, summary.mass, lse), -1))
+                received = self.axes.total(summary.received.double(), "sum").to(self.dtype)
                 entropy, peak, mass, lse = rows.unbind(-1)
-                self._kept["whole"] = Whole(entropy, peak, mass, lse, received)
-        known: Whole = self._kept["whole"]
-        return known
+                self._kept["whole"] = WholeStatistics(entropy, peak, mass, lse, received)
+        whole: WholeStatistics = self._kept["whole"]
+        return whole
 
     def _sums(self) -> Sums:
-        found = self._whole()
-        return Sums(found.entropy, found.mass, found.received)
+        whole = self._whole()
+        return Sums(whole.entropy, whole.mass, whole.received)
 
     def _read_sums(self) -> Sums:
         return Sums(*(t.clone() for t in self._sums()))
@@ -262,8 +262,9 @@ class SharedMap(AttentionMap):
         rows = self.axes.rows
         # its keywords are those of a Statistic that parts have
         make: Any = kind
-        made: Statistic = make(self._part._call, *asked, part=None if rows is None else Part(rows.own, rows.length))
-        return made
+        part = None if rows is None else MapPart(rows.own, rows.length)
+        statistic: Statistic = make(self._part._call, *asked, part=part)
+        return statistic
 
     def _joined(self, statistic: Statistic) -> Answer:
         """What a statistic of each rank's part says of the whole."""
@@ -273,11 +274,11 @@ class SharedMap(AttentionMap):
 
     def _tiles(self, block: tuple[int, int]) -> Tensor:
         B, _, Lq, Lk = self.shape
-        h = self._own.q.shape[1]
-        found = tiles_of(self._own.mask, (B, h, Lq, Lk), block, self.device)
-        if self._heads is None or not may_differ_by_head(self._own.mask):
-            return found
-        return self.axes.all_heads(found.expand(-1, h, -1, -1))
+        h = self._part_call.q.shape[1]
+        kinds = tiles_of(self._part_call.mask, (B, h, Lq, Lk), block, self.device)
+        if self._heads is None or not may_differ_by_head(self._part_call.mask):
+            return kinds
+        return self.axes.all_heads(kinds.expand(-1, h, -1, -1))
 
     def _block(self, taken: tuple[Taken, ...]) -> Tensor:
         return self._entries("weights", taken, self._part._block)

@@ -10,10 +10,10 @@ from torch import Tensor
 from headwise.errors import ArgumentError
 from headwise.maps import shared_entries
 from headwise.maps.heads import HeadMean
-from headwise.maps.indexing import Taken
+from headwise.maps.indices import Taken
 from headwise.maps.pooling import pool_columns
-from headwise.maps.shared_entries import Axes
-from headwise.maps.statistics import Part, Picture
+from headwise.maps.shared_entries import SharedAxes
+from headwise.maps.statistics import MapPart, Picture
 from headwise.maps.strips import exact
 from headwise.maps.weights import Sums
 
@@ -36,9 +36,9 @@ class SharedMean(HeadMean):
         self._mean: HeadMean | None = None
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> SharedAxes:
         # every rank has all heads of its rows
-        return Axes(None, self._source.axes.rows)
+        return SharedAxes(None, self._source.axes.rows)
 
     @property
     def local(self) -> HeadMean:
@@ -60,7 +60,7 @@ class SharedMean(HeadMean):
         call, rows = self._part._call, self.axes.rows
         with exact(call):
             self.axes.agree(f"pooled({h}, {w}, how={how}) of the mean")
-            picture = Picture(call, h, w, how, part=None if rows is None else Part(rows.own, rows.length))
+            picture = Picture(call, h, w, how, part=None if rows is None else MapPart(rows.own, rows.length))
             for strip in self._part._strips(call):
                 weights = self._part._spread(strip.part(call), strip)
                 picture.take((strip.samples, slice(0, 1)), strip.rows, pool_columns(weights, w, how))

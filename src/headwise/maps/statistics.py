@@ -13,7 +13,7 @@ from torch import Tensor
 from headwise.maps.logsum import LogSum
 from headwise.maps.pooling import Bin, bins, pool_columns
 from headwise.maps.rows import RowBlock, read_rows
-from headwise.maps.tiling import wide_type
+from headwise.maps.score_tiles import wide_type
 from headwise.masks.leaves import values_are_at_hand
 from headwise.ops.call import Call
 
@@ -51,7 +51,7 @@ class Statistics(NamedTuple):
     topk: tuple[Tensor, Tensor] | None
 
 
-class Part(NamedTuple):
+class MapPart(NamedTuple):
     """The rows of a whole map that a call has: int64 ascending (Lq,) on the CPU, of `length`."""
 
     rows: Tensor
@@ -186,7 +186,7 @@ class Largest(Statistic):
 
     joins = ("rows", "rows")
 
-    def __init__(self, call: Call, k: int, *, part: Part | None = None) -> None:
+    def __init__(self, call: Call, k: int, *, part: MapPart | None = None) -> None:
         del part  # each row is alone
         B, Hq, Lq, Lk = call.sizes
         self._k, self._Lk = k, Lk
@@ -216,7 +216,7 @@ class Picture(Statistic):
     # or by their maximum, as the picture is asked for
     joins = ("sum",)
 
-    def __init__(self, call: Call, h: int, w: int, how: str, *, part: Part | None = None) -> None:
+    def __init__(self, call: Call, h: int, w: int, how: str, *, part: MapPart | None = None) -> None:
         B, Hq, Lq, Lk = call.sizes
         self._how, self._w, self._Lk = how, w, Lk
         self.joins = ("sum" if how == "mean" else "max",)

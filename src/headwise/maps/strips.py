@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.maps.tiling import Region, pieces
+from headwise.maps.score_tiles import Region, pieces
 from headwise.masks.host_tiles import host_tiles
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
@@ -22,7 +22,7 @@ BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Strip:
+class MapStrip:
     """Some samples, query heads and rows of a map, with all of its columns that hold an open pair."""
 
     samples: slice
@@ -51,7 +51,7 @@ class Strip:
 
 def strips(
     call: Call, *, whole_heads: bool = False, rows: list[slice] | None = None, region: Region | None = None
-) -> list[Strip]:
+) -> list[MapStrip]:
     """Strips that cover a map; whole_heads: each holds all heads. rows: where to cut, None: where memory says.
 
     region: they are cut to these rows, and to the heads that share a key head with its heads; None: the whole map.
@@ -68,7 +68,7 @@ def strips(
     samples = max(1, longest_run(call, whole_heads=True) // longest) if heads >= Hq else 1
     columns = [_open_columns(call, cut) for cut in cuts]
     return [
-        Strip(b, h, cut, open_)
+        MapStrip(b, h, cut, open_)
         for b in pieces(B, samples, limits.samples)
         for h in pieces(Hq, heads, limits.heads)
         for cut, open_ in zip(cuts, columns, strict=True)

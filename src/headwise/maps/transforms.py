@@ -12,10 +12,10 @@ def in_torch_func() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def refuse_in_torch_func(what: str) -> None:
+def refuse_in_torch_func(reading: str) -> None:
     """Raise ArgumentError, in one sentence, within a transform of torch.func."""
     if in_torch_func():
         raise ArgumentError(
-            f"{what} needs the numbers themselves, but torch.func (grad, vmap, jvp, ...) is at work, where tensors "
+            f"{reading} needs the numbers themselves, but torch.func (grad, vmap, jvp, ...) is at work, where tensors "
             "stand for others: call it outside"
         )

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps.blocks import softmax
-from headwise.maps.drawn import Drawn
-from headwise.maps.indexing import whole
+from headwise.maps.display import Drawn
+from headwise.maps.indices import whole
 from headwise.maps.matrix import LazyMatrix
 from headwise.maps.pooling import bins, pool_columns, pool_rows, runs_of_bins
-from headwise.maps.recompute import Reading, assembled, differentiable, of_rows
-from headwise.maps.shared_entries import Axes
+from headwise.maps.recomputation import Recomputable, assembled, differentiable, of_rows
+from headwise.maps.shared_entries import SharedAxes
 from headwise.maps.statistics import largest
-from headwise.maps.strips import Strip, exact
+from headwise.maps.strips import MapStrip, exact
 from headwise.ops.call import Call
 
 
@@ -38,16 +38,16 @@ class WeightMap(Drawn, LazyMatrix):
     _call: Call
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> SharedAxes:
         """Which of its axes ranks share: none, but of what `watch` gives of a model on several ranks."""
-        return Axes()
+        return SharedAxes()
 
     @abstractmethod
     def _mixed(self, weights: Tensor) -> Tensor:
         """This map's weights (b, h, rows, Lk), from those of the call's heads."""
 
     @abstractmethod
-    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[Strip]:
+    def _strips(self, call: Call, rows: list[slice] | None = None) -> list[MapStrip]:
         """Strips that cover the map, each with the heads that one of its weights needs."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class WeightMap(Drawn, LazyMatrix):
         self._ready()
         shape = (*self.shape[:3], k)
         values, places = self._largest(k)
-        reading = Reading(
+        reading = Recomputable(
             values=lambda: (values,),
             shapes=(shape,),
             strips=self._strips,
@@ -131,7 +131,7 @@ class WeightMap(Drawn, LazyMatrix):
         """The k largest of each row and their keys, without gradients."""
         B, H, Lq, _ = self.shape
 
-        def search(part: Call, strip: Strip) -> tuple[Tensor, ...]:
+        def search(part: Call, strip: MapStrip) -> tuple[Tensor, ...]:
             return largest(self._spread(part, strip), k)
 
         with exact(self._call):
@@ -145,37 +145,37 @@ class WeightMap(Drawn, LazyMatrix):
         with exact(self._call):
             return assembled(self._call, reading.strips(self._call), reading.of, reading.cut, reading.shapes)[0]
 
-    def _picture_reading(self, h: int, w: int, how: str) -> Reading:
+    def _picture_reading(self, h: int, w: int, how: str) -> Recomputable:
         B, H, Lq, _ = self.shape
         runs = runs_of_bins(bins(Lq, h), self._call)
 
-        def picture(weights: Tensor, strip: Strip) -> Tensor:
+        def picture(weights: Tensor, strip: MapStrip) -> Tensor:
             taken = runs[strip.rows.start, strip.rows.stop]
             own = [(start - strip.rows.start, stop - strip.rows.start) for start, stop in bins(Lq, h)[taken]]
             return pool_rows(pool_columns(weights, w, how), own, how)
 
-        def picture_of(part: Call, strip: Strip) -> tuple[Tensor, ...]:
+        def picture_of(part: Call, strip: MapStrip) -> tuple[Tensor, ...]:
             return (picture(self._spread(part, strip), strip),)
 
-        def place(values: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
+        def place(values: tuple[Tensor | None, ...], strip: MapStrip) -> tuple[Tensor | None, ...]:
             taken = runs[strip.rows.start, strip.rows.stop]
             return tuple(None if t is None else t[strip.samples, strip.heads, taken] for t in values)
 
-        def all_strips(call: Call) -> list[Strip]:
+        def all_strips(call: Call) -> list[MapStrip]:
             return self._strips(call, [slice(*run) for run in runs])
 
-        return Reading(lambda: (self._picture(h, w, how),), ((B, H, h, w),), all_strips, picture_of, place)
+        return Recomputable(lambda: (self._picture(h, w, how),), ((B, H, h, w),), all_strips, picture_of, place)
 
     def _read_sums(self) -> Sums:
         """The sums, with gradients where they are wanted; never the kept tensors themselves."""
         self._ready()
         B, H, Lq, Lk = self.shape
 
-        def cut(values: tuple[Tensor | None, ...], strip: Strip) -> tuple[Tensor | None, ...]:
+        def cut(values: tuple[Tensor | None, ...], strip: MapStrip) -> tuple[Tensor | None, ...]:
             *rows, received = values
             return (*of_rows(tuple(rows), strip), None if received is None else strip.of_columns(received))
 
-        reading = Reading(
+        reading = Recomputable(
             values=lambda: tuple(t.clone() for t in self._sums()),
             shapes=((B, H, Lq), (B, H, Lq), (B, H, Lk)),
             strips=self._strips,
@@ -188,7 +188,7 @@ class WeightMap(Drawn, LazyMatrix):
         """The weights of a strip's call, differentiable."""
         return self._mixed(softmax(part))
 
-    def _spread(self, part: Call, strip: Strip) -> Tensor:
+    def _spread(self, part: Call, strip: MapStrip) -> Tensor:
         """The same with all columns."""
         return strip.spread(self._weights(part), self.shape[3])
 

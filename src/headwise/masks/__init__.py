@@ -4,7 +4,7 @@ Foreign meanings (True = blocked, scores to add, lengths) enter only through fun
 `python -m headwise.masks` draws every pattern.
 """
 
-from headwise.masks.blocked import from_blocked, to_blocked
+from headwise.masks.blocked_masks import from_blocked, to_blocked
 from headwise.masks.conversions import (
     from_additive,
     from_attention_mask,
@@ -18,7 +18,7 @@ from headwise.masks.conversions import (
 from headwise.masks.flex import from_flex, to_flex
 from headwise.masks.mask import Mask
 from headwise.masks.patterns import allowed, as_mask, causal, documents, keys, lengths, prefix, rule, window
-from headwise.masks.picked import picked
+from headwise.masks.selection import picked
 
 __all__ = [
     "Mask",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from headwise.errors import MaskError
+from headwise.masks.coordinates import Places, Sizes
 from headwise.masks.mask import Mask, show
 from headwise.masks.nodes import node
-from headwise.masks.places import Places, Sizes
 from headwise.masks.tiles import TileGrid
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from headwise.errors import MaskError
+from headwise.masks.coordinates import Point, Sizes
 from headwise.masks.leaves import Indexed, Rule
 from headwise.masks.mask import Mask
-from headwise.masks.places import Point, Sizes
 
 
 def from_flex(mask_mod: Rule) -> Mask:

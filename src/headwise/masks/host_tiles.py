@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from headwise.masks.coordinates import Sizes
 from headwise.masks.leaves import Ruled, values_are_at_hand
 from headwise.masks.mask import Mask
-from headwise.masks.places import Sizes
 from headwise.masks.tiles import TileGrid
 
 
@@ -18,8 +18,8 @@ class Unread(Mask):
     """In the place of a mask whose values are on a device: any tile of it may be mixed."""
 
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
-        known = tiles.i[0].new_zeros((1, 1, 1, 1), dtype=torch.bool)
-        return ~known, known
+        none = tiles.i[0].new_zeros((1, 1, 1, 1), dtype=torch.bool)
+        return ~none, none
 
 
 def host_tiles(mask: Mask, sizes: Sizes, block: tuple[int, int], device: torch.device) -> Tensor | None:
@@ -29,11 +29,11 @@ def host_tiles(mask: Mask, sizes: Sizes, block: tuple[int, int], device: torch.d
     functions, which run where the call does, leave tiles mixed: of `causal() & documents(ids)` with ids on a GPU it
     knows what causal() hides. Under torch.func, a compiler or a mode of fake tensors values are not known either.
     """
-    known = host_part(mask, device)
-    if isinstance(known, Unread):
+    readable = host_part(mask, device)
+    if isinstance(readable, Unread):
         return None
     tiles = TileGrid.whole(sizes, block, torch.device("cpu"))
-    kinds = tiles.classify(known.spans(tiles))
+    kinds = tiles.classify(readable.spans(tiles))
     return kinds if values_are_at_hand(kinds) else None
 
 

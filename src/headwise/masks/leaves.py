@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from headwise.errors import MaskError
+from headwise.masks.coordinates import Places, Sizes
 from headwise.masks.mask import Mask, show
 from headwise.masks.nodes import node
-from headwise.masks.places import Places, Sizes
 from headwise.masks.tiles import TileGrid, reduce_all, reduce_any
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

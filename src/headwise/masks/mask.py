@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from headwise.errors import MaskError
-from headwise.masks.places import Grid, Places, Sizes
+from headwise.masks.coordinates import Grid, Places, Sizes
 from headwise.masks.tiles import TileGrid
 from headwise.shapes import check_count, pick_samples
 

@@ -24,7 +24,7 @@ def node(*constants: str) -> Callable[[type[M]], type[M]]:
     Constants are part of the tree's shape: an exported program is made for them, and vmap leaves them alone.
     """
 
-    def made(cls: type[M]) -> type[M]:
+    def decorate(cls: type[M]) -> type[M]:
         cls = dataclass(frozen=True, eq=False, repr=False)(cls)
         names = tuple(field.name for field in fields(cls))
         # an exported program is saved with the masks it was shown, and loaded with weights_only
@@ -40,7 +40,7 @@ def node(*constants: str) -> Callable[[type[M]], type[M]]:
         )
         return cls
 
-    return made
+    return decorate
 
 
 def _flatten_with_keys(
@@ -48,19 +48,19 @@ def _flatten_with_keys(
 ) -> tuple[list[tuple[Any, Any]], Constants]:
     """The children of a mask, each with the key that names it, and its constants."""
     values = [(name, getattr(mask, name)) for name in names]
-    known = tuple((name, value) for name, value in values if name in constants or value is None)
-    fixed = [name for name, _ in known]
-    return [(pytree.GetAttrKey(name), value) for name, value in values if name not in fixed], known
+    fixed_values = tuple((name, value) for name, value in values if name in constants or value is None)
+    fixed = [name for name, _ in fixed_values]
+    return [(pytree.GetAttrKey(name), value) for name, value in values if name not in fixed], fixed_values
 
 
 def _flatten(names: tuple[str, ...], constants: tuple[str, ...], mask: Mask) -> tuple[list[Any], Constants]:
     """The children of a mask and its constants."""
-    children, known = _flatten_with_keys(names, constants, mask)
-    return [child for _, child in children], known
+    children, fixed_values = _flatten_with_keys(names, constants, mask)
+    return [child for _, child in children], fixed_values
 
 
-def _unflatten(cls: type[M], names: tuple[str, ...], children: Iterable[Any], known: Constants) -> M:
+def _unflatten(cls: type[M], names: tuple[str, ...], children: Iterable[Any], fixed_values: Constants) -> M:
     """The mask that `_flatten` took apart, with other children."""
-    fixed = dict(known)
+    fixed = dict(fixed_values)
     free = [name for name in names if name not in fixed]
     return cls(**fixed, **dict(zip(free, children, strict=True)))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import MaskError
-from headwise.masks.places import Grid, Larger, Sizes
+from headwise.masks.coordinates import Grid, Larger, Sizes
 
 EMPTY, MIXED, FULL = 0, 1, 2
 # the rows of a rule that are asked at once: a rule may take many integers for each pair

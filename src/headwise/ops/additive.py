@@ -14,7 +14,7 @@ from headwise.masks import Mask
 from headwise.ops import blockwise, reference
 from headwise.ops.active_spread import check_not_spread
 from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
-from headwise.ops.words import BY_PLACE, CALLING
+from headwise.ops.foreign_arguments import BY_PLACE, CALLING
 from headwise.wording.hints import hinted
 
 # from how many sums q + k on tiles are faster than the definition: measured, docs/decisions.md
@@ -45,18 +45,18 @@ def additive_attention(
     torch.Size([2, 4, 3, 6])
     """
     if has_torch_function((q, k, v, weight)):
-        found: Tensor = handle_torch_function(
+        result: Tensor = handle_torch_function(
             additive_attention, (q, k, v, weight), q, k, v, weight, mask=mask, dropout=dropout, generator=generator
         )
-        return found
+        return result
     check_not_spread("hw.additive_attention")
     q, k, v = cast_by_autocast(q, k, v)
     if not isinstance(weight, Tensor):
         raise ArgumentError(
             f"weight must be a tensor (Hq, D), or (D,) for all heads, but {type(weight).__name__} came: pass a tensor"
         )
-    each = weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
-    call = checked(q, k, v, weight=each, mask=mask, dropout=dropout, generator=generator)
+    per_head = weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
+    call = checked(q, k, v, weight=per_head, mask=mask, dropout=dropout, generator=generator)
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
         out: Tensor = (reference if _is_dense(call) else blockwise).run(call)
         return out

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
-from headwise.ops import repeated, sdpa
+from headwise.ops import repeated_calls, sdpa
 from headwise.ops.active_spread import check_not_spread
 from headwise.ops.backends import Backend, Choice, choose, report
 from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
-from headwise.ops.words import BY_PLACE, CALLING
+from headwise.ops.foreign_arguments import BY_PLACE, CALLING
 from headwise.wording.hints import hinted
 
 
@@ -61,9 +61,9 @@ def attention(
     if has_torch_function((q, k, v)):
         result: Tensor = handle_torch_function(attention, (q, k, v), q, k, v, backend=backend, **rules)
         return result
-    key = repeated.key_of(q, k, v, rules, backend)
+    key = repeated_calls.key_of(q, k, v, rules, backend)
     if key is not None:
-        known = repeated.find(mask, key)
+        known = repeated_calls.find(mask, key)
         if known is None:
             return _run(q, k, v, backend, rules, key)
         if isinstance(known, Backend):
@@ -120,5 +120,5 @@ def _run(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules, key: Hasha
     chosen = choose(call, backend)
     out = chosen.run(call)
     if key is not None:
-        repeated.remember(call, key, chosen)
+        repeated_calls.remember(call, key, chosen)
     return out

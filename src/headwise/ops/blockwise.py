@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.masks.derived import check_unchanged, versions
+from headwise.masks.derived_tensors import check_unchanged, versions
 from headwise.masks.leaves import Allowed
 from headwise.ops import costs, kernel, reference
 from headwise.ops.call import Call, transformed
-from headwise.ops.drops import Drops, drawn_seed
+from headwise.ops.dropout import Drops, drawn_seed
+from headwise.ops.segments import Segments
 from headwise.ops.strips import Strips, strips
 from headwise.ops.workspace import Gradients, Workspace, fits_torch
 
@@ -49,9 +50,9 @@ def why_slower(call: Call) -> str:
 def run(call: Call) -> Tensor:
     """The outputs of a checked call, (B, Hq, Lq, Dv)."""
     if torch.compiler.is_compiling():
-        from headwise.ops import registered
+        from headwise.ops import custom_ops
 
-        return registered.run(call)
+        return custom_ops.run(call)
     if transformed(call):
         # what has no rule for a transform is computed by the definition, which has
         return reference.run(call)
@@ -89,11 +90,9 @@ def _forward(
     Where it is not, the rest is left out.
     """
     call = room.call
-    B, Hq, Lq, _ = call.q.shape
     # rows in no strip see nothing
-    is_covered = sum(math.prod(strip.shape[:2]) for strip in cut if not strip.joins) == B * Hq * Lq
-    out = (torch.empty if is_covered else torch.zeros)(
-        B, Hq, Lq, call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
+    out = (torch.empty if cut.covers_rows(call.sizes) else torch.zeros)(
+        *call.q.shape[:3], call.v.shape[-1], dtype=room.q.dtype if room.is_fused else call.q.dtype
     )
     has_joins = any(strip.joins for strip in cut)
     lse = _lse_of_nothing(call) if with_lse or has_joins else None
@@ -107,24 +106,34 @@ def _forward(
 
 
 def backward(
-    call: Call, drops: Drops | None, gradient: Tensor, wanted: list[str], *, made: tuple[Tensor, Tensor] | None = None
+    call: Call,
+    drops: Drops | None,
+    gradient: Tensor,
+    wanted: list[str],
+    *,
+    outputs: tuple[Tensor, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """The gradients of the tensors named, given that of the outputs, without their graph.
 
-    made: the outputs and their lse (B, Hq, Lq), None: not kept, so they are computed again where they are needed.
+    outputs: the outputs and their lse (B, Hq, Lq), None: not kept, so they are computed again where they are needed.
     """
     with torch.no_grad():
-        into = {name: _zeros(getattr(call, name)) for name in wanted}
-        views = dict(into)
+        room, cut = _room(call, drops, outputs=outputs, is_backward=True)
+        # what every entry is written into first needs no zeros
+        written = {"q": cut.covers_rows(call.sizes), "k": cut.splits_columns(call.sizes, call.groups)}
+        written["v"] = written["k"]
+        into = {name: _sum_of(getattr(call, name), is_written=written.get(name, False)) for name in wanted}
+        views: dict[str, Any] = dict(into)
         for name, t in into.items():
             if name == "q" and t.numel():
                 views[name] = t.unflatten(1, (-1, call.groups))
             if name == "attn_bias" and t.ndim == 2:
                 views[name] = t[None, None]
-        room, cut = _room(call, drops, made=made, is_backward=True)
+            if name in ("k", "v"):
+                views[name] = Segments((t,), is_fresh=written[name])
         kept = None
-        if made is not None and gradient.numel():
-            kept = kernel.Made(*(t.unflatten(1, (-1, call.groups)) for t in made))
+        if outputs is not None and gradient.numel():
+            kept = kernel.ForwardOutputs(*(t.unflatten(1, (-1, call.groups)) for t in outputs))
         grouped = gradient.unflatten(1, (-1, call.groups)) if gradient.numel() else gradient
         for number, strip in enumerate(cut):
             kernel.backward(room, drops, number, strip, grouped, Gradients(**views), kept)
@@ -163,8 +172,8 @@ class Tiled(torch.autograd.Function):
         ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
         ctx.rules["prepared"] = {"strips": strips_of(call)}
         ctx.drops, ctx.versions = drops, versions(call.mask)
-        out, made = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
-        ctx.save_for_backward(*tensors, *(made or ()))
+        out, outputs = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
+        ctx.save_for_backward(*tensors, *(outputs or ()))
         return out
 
     @staticmethod
@@ -172,44 +181,44 @@ class Tiled(torch.autograd.Function):
         check_unchanged(ctx.versions)
         # a checkpoint unpacks what was saved once
         saved = ctx.saved_tensors
-        given, made = dict(zip(TENSORS, saved, strict=False)), saved[len(TENSORS) :]
+        tensors, outputs = dict(zip(TENSORS, saved, strict=False)), saved[len(TENSORS) :]
         wanted = [name for name, needed in zip(TENSORS, ctx.needs_input_grad[2:], strict=True) if needed]
         with torch.autocast("cpu", enabled=False):
             if torch.is_grad_enabled():
                 # views: the tensors may come from one another, and a gradient ends where it is asked for
-                given = {name: t if t is None else t.view_as(t) for name, t in given.items()}
-                again = definition(Call(**given, **ctx.rules), ctx.drops)
-                inputs = [given[name] for name in wanted]
-                found = dict(
+                tensors = {name: t if t is None else t.view_as(t) for name, t in tensors.items()}
+                again = definition(Call(**tensors, **ctx.rules), ctx.drops)
+                inputs = [tensors[name] for name in wanted]
+                of_inputs = dict(
                     zip(wanted, torch.autograd.grad(again, inputs, gradients[0], create_graph=True), strict=True)
                 )
             else:
-                call = Call(**given, **ctx.rules)
-                found = backward(call, ctx.drops, gradients[0], wanted, made=made or None)
-        return None, None, *(found.get(name) for name in TENSORS)
+                call = Call(**tensors, **ctx.rules)
+                of_inputs = backward(call, ctx.drops, gradients[0], wanted, outputs=outputs or None)
+        return None, None, *(of_inputs.get(name) for name in TENSORS)
 
 
 def strips_of(call: Call) -> Strips:
-    """The strips of a call, found once."""
+    """The strips of a call, cut once."""
     if "strips" not in call.prepared:
         most, rows, has_squares = SCORES if call.weight is None else ADDITIVE_SCORES, None, False
         if fits_torch(call, is_dropped=call.dropout > 0):
             # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
             most, rows, has_squares = FUSED_SCORES, FUSED_ROWS, call.multiplier > 0
         call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares)
-    found: Strips = call.prepared["strips"]
-    return found
+    cut: Strips = call.prepared["strips"]
+    return cut
 
 
 def _room(
-    call: Call, drops: Drops | None, *, made: tuple[Tensor, Tensor] | None = None, is_backward: bool = False
+    call: Call, drops: Drops | None, *, outputs: tuple[Tensor, Tensor] | None = None, is_backward: bool = False
 ) -> tuple[Workspace, Strips]:
-    """The workspace of a call, and its strips. made: what a backward pass is given of the outputs and their lse."""
+    """The workspace of a call, and its strips. outputs: what a backward pass is given of the outputs and their lse."""
     cut = strips_of(call)
     room = Workspace.of(call, cut, is_dropped=drops is not None)
     # without outputs and lse torch's kernel has no backward pass
-    is_fused = room.is_fused and not (is_backward and made is None)
-    is_exact = made is None or not any(strip.joins for strip in cut) or kernel.joins_exactly(made[1])
+    is_fused = room.is_fused and not (is_backward and outputs is None)
+    is_exact = outputs is None or not any(strip.joins for strip in cut) or kernel.joins_exactly(outputs[1])
     if (is_fused and is_exact) or not any(strip.is_causal for strip in cut):
         return room, cut
     return _by_mask(call, drops, is_fused=is_fused)
@@ -229,6 +238,6 @@ def _lse_of_nothing(call: Call) -> Tensor:
     return lse if call.sink is None else lse.copy_(call.sink[:, None])
 
 
-def _zeros(t: Tensor) -> Tensor:
-    """Where the gradient of a tensor is summed up: halves in float32."""
-    return torch.zeros(t.shape, dtype=torch.promote_types(t.dtype, torch.float32))
+def _sum_of(t: Tensor, *, is_written: bool) -> Tensor:
+    """Where the gradient of a tensor is summed up, halves in float32: zeros, unless each entry is written first."""
+    return (torch.empty if is_written else torch.zeros)(t.shape, dtype=torch.promote_types(t.dtype, torch.float32))

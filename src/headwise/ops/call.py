@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
-from headwise.masks.derived import derived, table
+from headwise.masks.coordinates import Grid, Sizes
+from headwise.masks.derived_tensors import derived, table
 from headwise.masks.leaves import Allowed
-from headwise.masks.places import Grid, Sizes
 from headwise.ops.dense_mask import dense, masked_keys
 from headwise.shapes import check_number, check_shapes
 

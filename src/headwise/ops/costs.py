@@ -12,14 +12,15 @@ import torch
 
 from headwise.masks.leaves import Causal
 from headwise.ops.call import Call
-from headwise.ops.causal import causal_pairs
+from headwise.ops.causal_cost import causal_pairs
 from headwise.ops.strips import Total
 from headwise.ops.workspace import fits_torch, multiplies_bfloat16
 
 # what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
 FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
-# up to so many queries with so many times as many keys have rates of their own
+# up to so many queries with so many times as many keys have rates of their own, and up to so many keys
 MOST_FEW, FEW, FEW_QUERIES = 64, 4, "of few queries"
+MOST_SHORT, SHORT = 128, "of short sequences"
 # torch's operations number by number take another thread for each so many
 GRAIN = 1 << 15
 # the dtypes that have rates, by their names in the table
@@ -48,27 +49,27 @@ def level() -> str:
 def table() -> dict[str, dict[str, Rates]]:
     """Rates by level and dtype, as `python -m benchmarks.rates` has written them."""
     text = resources.files("headwise.ops").joinpath("rates.json").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Rates]] = json.loads(text)["levels"]
-    return found
+    levels: dict[str, dict[str, Rates]] = json.loads(text)["levels"]
+    return levels
 
 
 @lru_cache(maxsize=1)
 def nearest() -> str:
     """The level of the table whose rates are read here: this machine's, or the one that does most of what it does."""
-    known, here = table(), level()
+    measured, here = table(), level()
     others = ("x86_64 avx512 bf16", "x86_64 avx2") if here.endswith((" bf16", " amx")) else ("x86_64 avx2",)
-    names: tuple[str, ...] = (here, *others, *known)
-    return next(name for name in names if name in known)
+    names: tuple[str, ...] = (here, *others, *measured)
+    return next(name for name in names if name in measured)
 
 
 @lru_cache(maxsize=64)
 def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
-    """Seconds of one of each feature here."""
-    found = table()[nearest()]
+    """Seconds of one of each feature here; of any length, where short sequences were not measured by themselves."""
     # float64 was not measured; every part of it takes twice as long
     if dtype is torch.float64:
-        return [2.0 * rate for rate in found[DTYPES[torch.float32]][way]]
-    return found[DTYPES[dtype]][way]
+        return [2.0 * rate for rate in rates(torch.float32, way)]
+    found = table()[nearest()][DTYPES[dtype]]
+    return found.get(way) or found[way.removesuffix(f" {SHORT}")]
 
 
 def rules_of(call: Call) -> str:
@@ -81,21 +82,29 @@ def rules_of(call: Call) -> str:
 
 def way_of(backend: str, call: Call) -> str:
     """Which rates a backend has for a call: those of its kernel and rules, with the derivative or without."""
-    # a checkpoint runs a call without a graph and again with one: both must take the backend whose drops are the same
-    is_differentiated = call.dropout > 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors))
     rules = "" if backend == "sdpa" else rules_of(call)
-    return way(backend, rules, is_differentiated=is_differentiated, has_few_queries=is_read_once(call))
+    return way(backend, rules, is_differentiated=is_differentiated(call), lengths=lengths_of(call))
 
 
-def way(backend: str, rules: str, *, is_differentiated: bool, has_few_queries: bool = False) -> str:
+def is_differentiated(call: Call) -> bool:
+    """Whether a call is priced with its backward pass."""
+    # a checkpoint runs a call without a graph and again with one: both must take the backend whose drops are the same
+    return call.dropout > 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors))
+
+
+def way(backend: str, rules: str, *, is_differentiated: bool, lengths: str = "") -> str:
     """The name under which the table has rates."""
     direction = "forward and backward" if is_differentiated else "forward"
-    return " ".join(filter(None, (backend, rules, direction, FEW_QUERIES if has_few_queries else "")))
+    return " ".join(filter(None, (backend, rules, direction, lengths)))
 
 
-def is_read_once(call: Call) -> bool:
-    """Whether queries are so few beside the keys that reading these takes the time, as in decoding."""
-    return call.sizes.Lq <= MOST_FEW and FEW * call.sizes.Lq <= call.sizes.Lk
+def lengths_of(call: Call) -> str:
+    """The lengths that have rates of their own: few queries beside the keys, as in decoding, where reading these takes
+    the time; short sequences, where torch's kernels split the work in other ways; "": all others.
+    """
+    if call.sizes.Lq <= MOST_FEW and FEW * call.sizes.Lq <= call.sizes.Lk:
+        return FEW_QUERIES
+    return SHORT if call.sizes.Lk <= MOST_SHORT else ""
 
 
 def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
@@ -122,9 +131,9 @@ def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
     return 1.0, count, numbers / threads, B * Hq * Lq / threads, products, pairs / threads, masked / threads
 
 
-def seconds_of(known: Sequence[float], work: Work) -> float:
+def seconds_of(rates_of: Sequence[float], work: Work) -> float:
     """What so much work takes by these rates."""
-    return sum(rate * count for rate, count in zip(known, work, strict=True))
+    return sum(rate * count for rate, count in zip(rates_of, work, strict=True))
 
 
 def is_of_torch(call: Call, strips: Total) -> bool:
@@ -134,8 +143,8 @@ def is_of_torch(call: Call, strips: Total) -> bool:
 
 def estimate(backend: str, call: Call, strips: Total | None = None) -> float:
     """Seconds that a backend takes for a call, by the table."""
-    known, work = rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips)
+    rates_of, work = rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips)
     if strips is not None and is_of_torch(call, strips):
         # what all strips take by the call, and torch's kernel by the number
-        known = (*known[:2], *rates(call.q.dtype, way_of("sdpa", call))[2:])
-    return seconds_of(known, work)
+        rates_of = (*rates_of[:2], *rates(call.q.dtype, way_of("sdpa", call))[2:])
+    return seconds_of(rates_of, work)

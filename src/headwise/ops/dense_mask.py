@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.derived import derived
-from headwise.masks.places import Grid, Sizes
+from headwise.masks.coordinates import Grid, Sizes
+from headwise.masks.derived_tensors import derived
 
 # a dense mask up to this many pairs is kept; to make a larger one is little beside the attention of so many pairs
 MOST_PAIRS_KEPT = 1 << 22
@@ -15,10 +15,10 @@ MOST_PAIRS_KEPT = 1 << 22
 
 def masked_keys(allowed: Tensor, groups: int) -> Tensor:
     """Keys that no query of the batch element may attend to, (B, Hk, Lk, 1), of a mask (B, Hq, Lq, Lk)."""
-    seen = allowed.any(dim=2)
-    if seen.shape[1] > 1:
-        seen = seen.unflatten(1, (-1, groups)).any(dim=2)
-    return ~seen[..., None]
+    may_attend = allowed.any(dim=2)
+    if may_attend.shape[1] > 1:
+        may_attend = may_attend.unflatten(1, (-1, groups)).any(dim=2)
+    return ~may_attend[..., None]
 
 
 def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:

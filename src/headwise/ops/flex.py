@@ -18,8 +18,8 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from headwise.masks import Mask
-from headwise.masks.derived import derived, has_function
-from headwise.masks.places import Point
+from headwise.masks.coordinates import Point
+from headwise.masks.derived_tensors import derived, has_function
 from headwise.ops import reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, with_tensors
@@ -38,7 +38,7 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-class Rules(NamedTuple):
+class FlexRules(NamedTuple):
     """What the kernel asks of a call: the mask, the bias with four axes, sink (Hq,), and 0-d tensors.
 
     offset: the position of the first query. multiplier: of the scores. column: the index of the key that is the sink,
@@ -111,7 +111,7 @@ def compiled(function: Callable[..., Any], *, is_dynamic: bool = True) -> Callab
     return made
 
 
-def _takes_any_size(rules: Rules) -> bool:
+def _takes_any_size(rules: FlexRules) -> bool:
     """Whether the compiled kernel takes tensors of any size into its functions, or none has a size.
 
     torch 2.13 writes the kernel of the CPU by replacing names of symbols in its text: that of one may begin another's.
@@ -134,7 +134,7 @@ def has_backward(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, at: Blocks | None, rules: Rules, learns: bool) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, at: Blocks | None, rules: FlexRules, learns: bool) -> Tensor:
     """One call of FlexAttention, with everything that is made around it."""
     from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
@@ -162,7 +162,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, at: Blocks | None, rules: Rules, le
     return out[..., :Dv]
 
 
-def _score_mod(rules: Rules) -> ScoreMod:
+def _score_mod(rules: FlexRules) -> ScoreMod:
     """The rules of a call as FlexAttention asks for them."""
     _, _, column, multiplier, softcap, bias, sink = rules
 
@@ -183,7 +183,7 @@ def _score_mod(rules: Rules) -> ScoreMod:
     return score_mod
 
 
-def _mask_mod(mask: Mask, rules: Rules) -> MaskMod:
+def _mask_mod(mask: Mask, rules: FlexRules) -> MaskMod:
     """The mask of a call as FlexAttention asks for it."""
     offset, column = rules.offset, rules.column
 
@@ -200,11 +200,11 @@ def _within(key: Tensor, column: Tensor | None) -> Tensor:
     return key if column is None else torch.minimum(key, column - 1)
 
 
-def _rules(call: Call, *, has_column: bool) -> Rules:
+def _rules(call: Call, *, has_column: bool) -> FlexRules:
     """The rules of a call, all of them tensors where q is, made there without a copy from the host."""
     device, Lq, Lk = call.q.device, call.q.shape[2], call.k.shape[2]
     bias, sink = (t if t is None or _learns(call) else t.detach() for t in (call.attn_bias, call.sink))
-    return Rules(
+    return FlexRules(
         None if call.mask is None else with_tensors(call.mask, device),
         number(Lk - Lq, device),
         number(Lk, device) if has_column else None,

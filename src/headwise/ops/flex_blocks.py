@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.masks import Mask
+from headwise.masks.coordinates import Grid, Sizes
 from headwise.masks.leaves import Causal
-from headwise.masks.places import Grid, Sizes
 from headwise.masks.tiles import FULL, MIXED, TileGrid
 
 # the sizes of a tile, which torch's kernels cut further

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.ops import fused, scoring
+from headwise.ops import additive_scores, fused_strips
 from headwise.ops.call import block_of
-from headwise.ops.drops import Drops
+from headwise.ops.dropout import Drops
+from headwise.ops.segments import add_columns, columns_of
 from headwise.ops.strips import Strip
 from headwise.ops.workspace import Gradients, Workspace, without_empty
 
@@ -64,7 +65,7 @@ class Task:
 
 
 @dataclass(eq=False)
-class Made:
+class ForwardOutputs:
     """What a forward pass made: out (B, Hk, groups, Lq, Dv) and lse (B, Hk, groups, Lq)."""
 
     out: Tensor
@@ -75,13 +76,13 @@ def forward(room: Workspace, drops: Drops | None, number: int, at: Strip, out: T
     """Write the strip's rows of out (B, Hk, groups, Lq, Dv) and, where wanted, lse (B, Hk, groups, Lq)."""
     task = _task(room, drops, number, at)
     if room.is_fused:
-        mixed, found = fused.forward(task)
+        mixed, mixed_lse = fused_strips.forward(task)
         if at.joins and lse is not None:
-            _join(out[task.place], lse[task.place], mixed, found)
+            _join(out[task.place], lse[task.place], mixed, mixed_lse)
             return
         out[task.place] = task.without_empty_rows(mixed).view(out[task.place].shape)
         if lse is not None:
-            lse[task.place] = _with_empty_rows(task, task.by_head(found[..., None])).view(lse[task.place].shape)
+            lse[task.place] = _with_empty_rows(task, task.by_head(mixed_lse[..., None])).view(lse[task.place].shape)
         return
     logits, _ = _logits(task)
     if lse is not None:
@@ -96,18 +97,26 @@ def forward(room: Workspace, drops: Drops | None, number: int, at: Strip, out: T
 
 
 def backward(
-    room: Workspace, drops: Drops | None, number: int, at: Strip, gradient: Tensor, into: Gradients, made: Made | None
+    room: Workspace,
+    drops: Drops | None,
+    number: int,
+    at: Strip,
+    gradient: Tensor,
+    into: Gradients,
+    outputs: ForwardOutputs | None,
 ) -> None:
     """Add the strip's share of every gradient, given that of out (B, Hk, groups, Lq, Dv).
 
-    made: what the forward pass made, None: not kept, so it is computed again.
+    outputs: what the forward pass made, None: not kept, so it is computed again.
     """
     task = _task(room, drops, number, at)
-    # a gradient that is expanded, as that of a sum is, would be multiplied head by head
-    incoming = gradient[task.place].to(task.v.dtype).reshape(*task.q.shape[:2], -1).contiguous()
+    incoming = gradient[task.place].to(task.v.dtype).reshape(*task.q.shape[:2], -1)
+    if incoming.stride(-1) != 1 or 0 in incoming.stride():
+        # one that is expanded, as the gradient of a sum is, would be multiplied head by head
+        incoming = incoming.contiguous()
     incoming = task.without_empty_rows(incoming)
-    if made is not None and room.is_fused:
-        _add_fused(task, incoming, made, into)
+    if outputs is not None and room.is_fused:
+        _add_fused(task, incoming, outputs, into)
         return
     logits, capped = _logits(task)
     weights = torch.softmax(logits, -1, out=logits)
@@ -117,7 +126,7 @@ def backward(
         used = weights[..., : at.width]
         if task.kept is not None:
             used = torch.mul(used, task.kept, out=room.buffer("used", tuple(used.shape), used.dtype))
-        _add_columns(into.v, at, torch.bmm(used.to(incoming.dtype).mT, incoming))
+        add_columns(into.v, at, torch.bmm(used.to(incoming.dtype).mT, incoming))
     if not into.of_scores:
         return
     slopes = room.buffer("slopes", tuple(weights.shape), weights.dtype)
@@ -138,26 +147,26 @@ def joins_exactly(lse: Tensor) -> bool:
     return float(lse.detach().masked_fill(lse.isneginf(), 0.0).abs().amax()) <= LARGEST_JOINED if lse.numel() else True
 
 
-def _join(out: Tensor, lse: Tensor, mixed: Tensor, found: Tensor) -> None:
+def _join(out: Tensor, lse: Tensor, mixed: Tensor, mixed_lse: Tensor) -> None:
     """Add outputs and lse of more columns to those of others, of rows with a column in both: arXiv:2112.05682."""
-    mixed, found = mixed.view(out.shape), found.view(lse.shape)
-    whole = torch.logaddexp(lse, found)
-    out.mul_((lse - whole).exp_()[..., None]).addcmul_(mixed, (found - whole).exp_()[..., None])
+    mixed, mixed_lse = mixed.view(out.shape), mixed_lse.view(lse.shape)
+    whole = torch.logaddexp(lse, mixed_lse)
+    out.mul_((lse - whole).exp_()[..., None]).addcmul_(mixed, (mixed_lse - whole).exp_()[..., None])
     lse.copy_(whole)
 
 
-def _add_fused(task: Task, incoming: Tensor, made: Made, into: Gradients) -> None:
+def _add_fused(task: Task, incoming: Tensor, outputs: ForwardOutputs, into: Gradients) -> None:
     shape = task.q.shape[:2]
     # a row that sees nothing was computed as if it saw all, and its lse of -inf would make NaN of zeros
-    lse = task.without_empty_rows(made.lse[task.place].reshape(*shape, 1))[..., 0]
-    out = made.out[task.place].to(task.v.dtype).reshape(*shape, -1)
-    found = fused.backward(task, incoming, out, lse)
+    lse = task.without_empty_rows(outputs.lse[task.place].reshape(*shape, 1))[..., 0]
+    out = outputs.out[task.place].to(task.v.dtype).reshape(*shape, -1)
+    gradients = fused_strips.backward(task, incoming, out, lse)
     if into.q is not None:
-        _add_rows(into.q, task, found[0])
+        _add_rows(into.q, task, gradients[0])
     if into.k is not None:
-        _add_columns(into.k, task.at, found[1])
+        add_columns(into.k, task.at, gradients[1])
     if into.v is not None:
-        _add_columns(into.v, task.at, found[2])
+        add_columns(into.v, task.at, gradients[2])
 
 
 def _add_gradients_of_scores(task: Task, slopes: Tensor, capped: Tensor | None, into: Gradients) -> None:
@@ -172,19 +181,19 @@ def _add_gradients_of_scores(task: Task, slopes: Tensor, capped: Tensor | None, 
         # the slope of tanh is 1 - tanh²
         slopes.mul_(capped.square_().neg_().add_(1.0))
     if call.weight is not None:
-        found = scoring.gradients(task.q, task.k, _by_row(call.weight, task), slopes * call.multiplier)
+        gradients = additive_scores.gradients(task.q, task.k, _by_row(call.weight, task), slopes * call.multiplier)
         if into.weight is not None:
-            into.weight[heads] += task.by_head(found.weight).sum((0, 2))
+            into.weight[heads] += task.by_head(gradients.weight).sum((0, 2))
         if into.q is not None:
-            _add_rows(into.q, task, found.q)
+            _add_rows(into.q, task, gradients.q)
         if into.k is not None:
-            _add_columns(into.k, at, found.k)
+            add_columns(into.k, at, gradients.k)
         return
     slopes = slopes.to(task.q.dtype)
     if into.q is not None:
         _add_rows(into.q, task, torch.bmm(slopes, task.k).mul_(call.multiplier))
     if into.k is not None:
-        _add_columns(into.k, at, torch.bmm(slopes.mT, task.q).mul_(call.multiplier))
+        add_columns(into.k, at, torch.bmm(slopes.mT, task.q).mul_(call.multiplier))
 
 
 def _task(room: Workspace, drops: Drops | None, number: int, at: Strip) -> Task:
@@ -192,10 +201,10 @@ def _task(room: Workspace, drops: Drops | None, number: int, at: Strip) -> Task:
     b, shared, members, rows, D = q.shape
     allowed, limit, empty = None, None, None
     if room.is_fused:
-        limit, empty = fused.limits(room, at)
+        limit, empty = fused_strips.limits(room, at)
     else:
         allowed, empty = without_empty(room.open_pairs(at), at, room.asked(at))
-    k, v = (_columns(t, at) for t in (room.k, room.v))
+    k, v = (columns_of(t, at) for t in (room.k, room.v))
     kept = None if drops is None else drops.kept(number, at, room, room.score_dtype)
     heads = (b, shared * members, rows)
     task = Task(room, at, q.reshape(*at.shape[:2], D), k, v, heads, allowed, limit, empty, kept)
@@ -208,17 +217,17 @@ def _logits(task: Task) -> tuple[Tensor, Tensor | None]:
     room, at, call = task.room, task.at, task.room.call
     N, R, C = at.shape
     logits = room.buffer("scores", (N, R, C + (call.sink is not None)), room.score_dtype)
-    seen, capped = logits[..., :C], None
+    scores, capped = logits[..., :C], None
     if call.weight is None:
-        _product(seen, task.q, task.k, call.multiplier)
+        _product(scores, task.q, task.k, call.multiplier)
     else:
-        scoring.scores(task.q, task.k, _by_row(call.weight, task), out=seen)
-        seen.mul_(call.multiplier)
+        additive_scores.scores(task.q, task.k, _by_row(call.weight, task), out=scores)
+        scores.mul_(call.multiplier)
     if call.softcap is not None:
         capped = room.buffer("capped", (N, R, C), room.score_dtype)
-        torch.div(seen, call.softcap, out=capped).tanh_()
-        torch.mul(capped, call.softcap, out=seen)
-    by_head = task.by_head(seen)
+        torch.div(scores, call.softcap, out=capped).tanh_()
+        torch.mul(capped, call.softcap, out=scores)
+    by_head = task.by_head(scores)
     if call.attn_bias is not None:
         where = (at.samples, at.heads(call.groups), at.rows)
         parts = [block_of(call.attn_bias, (*where, run)) for run in at.columns]
@@ -243,13 +252,13 @@ def _lse(task: Task, logits: Tensor) -> Tensor:
     return _with_empty_rows(task, task.by_head(torch.logsumexp(logits, dim=-1, keepdim=True)))
 
 
-def _with_empty_rows(task: Task, found: Tensor) -> Tensor:
+def _with_empty_rows(task: Task, lse: Tensor) -> Tensor:
     """The lse (samples, query heads, rows, 1), with that of nothing in the rows that may attend to nothing."""
     if task.empty is not None:
         sink = task.room.call.sink
-        nothing = -math.inf if sink is None else sink[task.at.heads(task.room.call.groups), None, None].to(found.dtype)
-        found = torch.where(task.empty, nothing, found)
-    return found
+        nothing = -math.inf if sink is None else sink[task.at.heads(task.room.call.groups), None, None].to(lse.dtype)
+        lse = torch.where(task.empty, nothing, lse)
+    return lse
 
 
 def _product(out: Tensor, left: Tensor, right: Tensor, multiplier: float) -> None:
@@ -261,27 +270,10 @@ def _product(out: Tensor, left: Tensor, right: Tensor, multiplier: float) -> Non
         out.copy_(torch.bmm(left, right.mT)).mul_(multiplier)
 
 
-def _columns(t: Tensor, at: Strip) -> Tensor:
-    """The strip's columns of (B, Hk, Lk, ...), as (N, C, ...)."""
-    rows = t[at.samples, at.shared]
-    parts = [rows[:, :, run] for run in at.columns]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).flatten(0, 1)
-
-
 def _add_rows(into: Tensor, task: Task, found: Tensor) -> None:
-    """Add (N, R, ...) to the strip's rows of (B, Hk, groups, Lq, ...)."""
+    """Write (N, R, ...) into the strip's rows of (B, Hk, groups, Lq, ...), or add it where another strip has them."""
     rows = into[task.place]
-    rows += found.view(rows.shape)
-
-
-def _add_columns(into: Tensor, at: Strip, found: Tensor) -> None:
-    """Add (N, C, ...) to the strip's columns of (B, Hk, Lk, ...)."""
-    rows = into[at.samples, at.shared]
-    start = 0
-    for run in at.columns:
-        width = run.stop - run.start
-        rows[:, :, run] += found[:, start : start + width].view(*rows.shape[:2], width, -1)
-        start += width
+    (rows.add_ if task.at.joins else rows.copy_)(found.view(rows.shape))
 
 
 def _add_bias(task: Task, slopes: Tensor, into: Tensor) -> None:
@@ -295,5 +287,5 @@ def _add_bias(task: Task, slopes: Tensor, into: Tensor) -> None:
 
 def _by_row(weight: Tensor, task: Task) -> Tensor:
     """The weight of additive scoring (Hq, D) for each row: (N, R, D)."""
-    one = weight[task.at.heads(task.room.call.groups)].to(task.q.dtype)
-    return one[None, :, None].expand(*task.heads, -1).reshape(task.q.shape)
+    of_heads = weight[task.at.heads(task.room.call.groups)].to(task.q.dtype)
+    return of_heads[None, :, None].expand(*task.heads, -1).reshape(task.q.shape)

@@ -60,8 +60,8 @@ def run(call: Call) -> Tensor:
 def weighted(call: Call, logits: Tensor) -> Tensor:
     """The values of a checked call, mixed by the softmax of `logits` (B, Hq, Lq, Lk)."""
     _, v = call.without_hidden_keys()
-    seen = dropped(weights(call, logits), call.dropout, call.generator)
-    return (seen @ shared(v, call.groups).to(seen.dtype)).to(call.q.dtype)
+    kept = dropped(weights(call, logits), call.dropout, call.generator)
+    return (kept @ shared(v, call.groups).to(kept.dtype)).to(call.q.dtype)
 
 
 def scores(call: Call) -> Tensor:
@@ -92,8 +92,8 @@ def weights(call: Call, logits: Tensor) -> Tensor:
     if call.attn_bias is not None:
         # the bias may have closed it
         logits = torch.where(empty, 0.0, logits)
-    seen = torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
-    return torch.where(allowed, seen, 0.0)
+    result = torch.softmax(_with_sink(call, logits), dim=-1)[..., : logits.shape[-1]]
+    return torch.where(allowed, result, 0.0)
 
 
 def open_pairs(call: Call) -> Tensor | None:
@@ -104,17 +104,17 @@ def open_pairs(call: Call) -> Tensor | None:
     return open_by_bias if call.allowed is None else call.allowed & open_by_bias
 
 
-def dropped(seen: Tensor, chance: float, generator: torch.Generator | None) -> Tensor:
+def dropped(weights: Tensor, chance: float, generator: torch.Generator | None) -> Tensor:
     """Weights with a share `chance` of them zeroed and the rest raised, so that the mean stays.
 
     Srivastava et al. 2014, in the inverted form.
     """
     if chance == 0.0:
-        return seen
+        return weights
     if chance == 1.0:
-        return seen * 0.0
-    kept = torch.rand(seen.shape, generator=generator, device=seen.device) >= chance
-    return seen * (kept / (1.0 - chance)).to(seen.dtype)
+        return weights * 0.0
+    kept = torch.rand(weights.shape, generator=generator, device=weights.device) >= chance
+    return weights * (kept / (1.0 - chance)).to(weights.dtype)
 
 
 def shared(heads: Tensor, groups: int) -> Tensor:

@@ -28,6 +28,10 @@ class SharedAxis(Protocol):
         """How many ranks share it."""
 
     @property
+    def group(self) -> object:
+        """The ranks that share it, one object for the same ranks; None: this one alone."""
+
+    @property
     def own(self) -> Tensor:
         """The entries that this rank computes, int64 ascending, on the CPU."""
 

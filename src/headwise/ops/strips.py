@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -10,11 +11,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.derived import derived
+from headwise.masks.coordinates import Sizes
+from headwise.masks.derived_tensors import derived
 from headwise.masks.leaves import Causal
-from headwise.masks.places import Sizes
 from headwise.masks.tiles import EMPTY, MIXED
-from headwise.ops.causal import causal_pairs
+from headwise.ops.causal_cost import causal_pairs
 
 # the tiles by which a mask is asked, and the most rows of one strip
 BLOCK, ROWS = 128, 512
@@ -97,6 +98,20 @@ class Strips(tuple[Strip, ...]):
             masked += shared * rows * columns if strip.mixed else 0
         return Total(float(len(self)), float(pairs), float(asked), float(masked))
 
+    def covers_rows(self, sizes: Sizes) -> bool:
+        """Whether each row of a call is in a strip; one that is in none may attend to nothing."""
+        covered = sum(math.prod(strip.shape[:2]) for strip in self if not strip.joins)
+        return covered == sizes.B * sizes.H * sizes.Lq
+
+    def splits_columns(self, sizes: Sizes, groups: int) -> bool:
+        """Whether each column of all samples and heads is in exactly one strip."""
+        every = sizes.B * (sizes.H // groups), groups
+        if any((s.shape[0], s.members.stop - s.members.start) != every for s in self):
+            return False
+        runs = sorted((run.start, run.stop) for strip in self for run in strip.columns)
+        bounds = [0, *(bound for run in runs for bound in run), sizes.Lk]
+        return all(left == right for left, right in zip(bounds[::2], bounds[1::2], strict=True))
+
 
 def strips(
     mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None, has_squares: bool = False
@@ -112,15 +127,15 @@ def strips(
         return _of_no_mask(sizes, groups, most, rows)
     if has_squares and type(mask) is Causal and FEWEST_SQUARE <= sizes.Lq <= sizes.Lk and 0 not in sizes:
         return _of_causal(sizes, groups)
-    return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _found(mask, sizes, groups, most, rows))
+    return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _cut(mask, sizes, groups, most, rows))
 
 
-def _found(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> Strips:
+def _cut(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> Strips:
     bands = () if 0 in sizes else _bands(mask, sizes, rows)
     return Strips(strip for band in bands for strip in _fitting(*band, groups, most))
 
 
-_of_no_mask = lru_cache(maxsize=64)(partial(_found, None))
+_of_no_mask = lru_cache(maxsize=64)(partial(_cut, None))
 
 
 @lru_cache(maxsize=64)
@@ -204,13 +219,13 @@ def _fitting(
     if heads.stop - heads.start < groups:
         members = slice(heads.start - first * groups, heads.stop - first * groups)
     width = sum(run.stop - run.start for run in columns)
-    each, all_heads = (members.stop - members.start) * width, last - first
+    per_member, all_heads = (members.stop - members.start) * width, last - first
     # all heads of few rows before many rows of few heads: measured, up to a seventh faster
-    fitting = most // (each * all_heads * BLOCK) * BLOCK
+    fitting = most // (per_member * all_heads * BLOCK) * BLOCK
     height = min(max(BLOCK, fitting), rows.stop - rows.start)
     for row in range(rows.start, rows.stop, height):
         part = slice(row, min(row + height, rows.stop))
-        together = max(1, most // (each * (part.stop - part.start)))
+        together = max(1, most // (per_member * (part.stop - part.start)))
         some = max(1, together // all_heads)
         for sample in range(samples.start, samples.stop, some):
             of = slice(sample, min(sample + some, samples.stop))

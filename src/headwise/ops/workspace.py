@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.places import Grid
+from headwise.masks.coordinates import Grid
 from headwise.ops.call import Call, block_of
+from headwise.ops.segments import Segments
 from headwise.ops.strips import BLOCK, Runs, Strip
 
 
@@ -27,8 +28,8 @@ class Workspace:
 
     call: Call
     q: Tensor
-    k: Tensor
-    v: Tensor
+    k: Tensor | Segments
+    v: Tensor | Segments
     closed: bool
     noisy: bool
     is_fused: bool
@@ -37,19 +38,19 @@ class Workspace:
     buffers: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
-    def of(call: Call, found: Iterable[Strip], *, is_dropped: bool = False) -> Workspace:
+    def of(call: Call, strips: Iterable[Strip], *, is_dropped: bool = False) -> Workspace:
         """The workspace of a checked call and its strips; what is computed in it has no graph."""
         dtype, wants_torch = product_dtype(call), fits_torch(call, is_dropped=is_dropped)
         # each is one pass over O(L) numbers, made only where it is asked for
-        is_clean = (call.mask is not None or wants_torch) and _is_finite(call.k) and _is_finite(call.v)
+        is_clean = (call.mask is not None or wants_torch) and is_finite(call.k) and is_finite(call.v)
         k, v = (call.k, call.v) if call.mask is None or is_clean else _without_noise(call)
-        is_fused = wants_torch and _is_finite(call.q) and (is_clean or (_is_finite(k) and _is_finite(v)))
+        is_fused = wants_torch and is_finite(call.q) and (is_clean or (is_finite(k) and is_finite(v)))
         # samples computed together are flattened strip by strip, which copies what is not contiguous
         q, k, v = (t.to(dtype) if t.shape[0] == 1 else t.to(dtype).contiguous() for t in (call.q, k, v))
         closed, noisy = _oddities(call.attn_bias)
         q = q.unflatten(1, (call.k.shape[1], call.groups))
         # one column more, for a sink beside the scores
-        most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in found), default=0)
+        most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in strips), default=0)
         return Workspace(call, q, k, v, closed, noisy, is_fused, Grid.whole(call.sizes, call.q.device), most)
 
     @property
@@ -72,19 +73,17 @@ class Workspace:
         call, columns = self.call, self.asked(at)
         if not columns:
             return None
-        found = (
+        by_mask = (
             None if call.mask is None or not at.mixed else open_pairs(call.mask, self.grid, at, columns, call.groups)
         )
         if not self.closed or call.attn_bias is None:
-            return found
+            return by_mask
         where = (at.samples, at.heads(call.groups), at.rows)
         by_bias = [~block_of(call.attn_bias, (*where, run)).isneginf() for run in columns]
         rows = at.rows.stop - at.rows.start
-        parts = [
-            each.expand(*each.shape[:2], rows, run.stop - run.start) for each, run in zip(by_bias, columns, strict=True)
-        ]
+        parts = [t.expand(*t.shape[:2], rows, run.stop - run.start) for t, run in zip(by_bias, columns, strict=True)]
         open_by_bias = torch.cat(parts, dim=-1)
-        return open_by_bias if found is None else found & open_by_bias
+        return open_by_bias if by_mask is None else by_mask & open_by_bias
 
     def asked(self, at: Strip) -> Runs:
         """The columns of a strip whose pairs may be hidden."""
@@ -99,8 +98,8 @@ class Gradients:
     """
 
     q: Tensor | None = None
-    k: Tensor | None = None
-    v: Tensor | None = None
+    k: Tensor | Segments | None = None
+    v: Tensor | Segments | None = None
     weight: Tensor | None = None
     attn_bias: Tensor | None = None
     sink: Tensor | None = None
@@ -116,8 +115,8 @@ def open_pairs(mask: Mask, grid: Grid, at: Strip, columns: Runs, groups: int) ->
     heads, rows = at.heads(groups), at.rows.stop - at.rows.start
     parts = []
     for run in columns:
-        found = mask.allows(grid.part(at.rows, run, samples=at.samples, heads=heads))
-        parts.append(found.expand(*found.shape[:2], rows, run.stop - run.start))
+        allowed = mask.allows(grid.part(at.rows, run, samples=at.samples, heads=heads))
+        parts.append(allowed.expand(*allowed.shape[:2], rows, run.stop - run.start))
     if len(parts) == 1:
         return parts[0]
     # torch.broadcast_shapes brings sympy, which takes a second to import
@@ -169,7 +168,7 @@ def _oddities(bias: Tensor | None) -> tuple[bool, bool]:
     return bool(bias.isneginf().any()), math.isnan(lowest)
 
 
-def _is_finite(t: Tensor) -> bool:
+def is_finite(t: Tensor) -> bool:
     """Whether a tensor holds no NaN and no inf; False too where its sum overflows."""
     return math.isfinite(float(t.sum(dtype=torch.float32 if t.dtype is torch.float16 else None)))
 
@@ -181,8 +180,8 @@ def _without_noise(call: Call) -> tuple[Tensor, Tensor]:
         return k, v
     B, Hq, Lq, Lk = call.sizes
     grid = Grid.whole(call.sizes, call.q.device)
-    seen = torch.zeros(B, Hq, Lk, dtype=torch.bool, device=k.device)
+    may_attend = torch.zeros(B, Hq, Lk, dtype=torch.bool, device=k.device)
     for start in range(0, Lq, BLOCK):
-        seen |= call.mask.allows(grid.part(slice(start, min(start + BLOCK, Lq)), slice(None))).any(dim=2)
-    hidden = ~seen.unflatten(1, (-1, call.groups)).any(dim=2)[..., None]
+        may_attend |= call.mask.allows(grid.part(slice(start, min(start + BLOCK, Lq)), slice(None))).any(dim=2)
+    hidden = ~may_attend.unflatten(1, (-1, call.groups)).any(dim=2)[..., None]
     return k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)

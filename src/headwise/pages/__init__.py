@@ -1,6 +1,6 @@
-"""Figures and pages: what a model's heads look at, drawn for a person."""
+"""Figures and pages: what a model's heads attend to, drawn."""
 
-from headwise.pages.looking import look
+from headwise.pages.look import look
 from headwise.pages.text_look import Look
 
 __all__ = ["Look", "look"]

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from headwise.recording.calls import PRIMES, Plan, evaluated, find, whole
+from headwise.calls import PRIMES, Plan, evaluated, find, whole
 from headwise.watching import Seen, watch
-from headwise.watching.ears import ADVICE
+from headwise.watching.map_collector import ADVICE
 from headwise.watching.sequences import layers_of
 from headwise.wording import Refusal, refusal
 
@@ -25,16 +25,16 @@ NO_TOKENS = ("batch", "heads", "key_heads", "head_width", "value_width", "width"
 
 @dataclass(frozen=True)
 class CodeCall:
-    """A call that was watched. plan: how the code was built and called; sizes: of its symbols; seen: the maps."""
+    """A call that was watched. plan: how the code was built and called; sizes: of its symbols."""
 
     plan: Plan
     sizes: Mapping[str, int]
-    seen: Seen
+    maps: Seen
 
     @property
     def unseen(self) -> dict[str, str]:
         """What could not be seen, and why, without what a model's owner could do about it."""
-        return {name: why.removesuffix(ADVICE) for name, why in self.seen.unseen.items()}
+        return {name: why.removesuffix(ADVICE) for name, why in self.maps.unseen.items()}
 
 
 def watched_call(
@@ -42,21 +42,21 @@ def watched_call(
     *,
     title: str,
     namespace: Mapping[str, Any],
-    own: Collection[str],
+    files: Collection[str],
     init: Mapping[str, Any] | None = None,
     call: Mapping[str, Any] | None = None,
 ) -> CodeCall:
     """One call of a target, whose output is that of an unwatched one.
 
-    title: what the person calls it. namespace: of its file; own: files that are the person's own. init, call: how it
+    title: its name in user code. namespace: of its file; files: those of the user. init, call: how it
     is built and called; None: that is found out. What cannot be called, or whose maps are not of tokens, is a Refusal.
     """
     kind, init = whole(target, init)
     with torch.random.fork_rng(devices=()):
-        plan = _plan(kind, title, namespace=namespace, own=tuple(own), init=init, call=call)
-        sizes, seen = _run(plan, title)
-        _check_axes(plan, sizes, seen, title)
-    return CodeCall(plan, sizes, seen)
+        plan = _plan(kind, title, namespace=namespace, files=tuple(files), init=init, call=call)
+        sizes, maps = _run(plan, title)
+        _check_axes(plan, sizes, maps, title)
+    return CodeCall(plan, sizes, maps)
 
 
 def _plan(
@@ -64,34 +64,34 @@ def _plan(
     title: str,
     *,
     namespace: Mapping[str, Any],
-    own: tuple[str, ...],
+    files: tuple[str, ...],
     init: Mapping[str, Any] | None,
     call: Mapping[str, Any] | None,
 ) -> Plan:
     """How the target is built and called: with keys as long as queries, and without a mask, where it can be."""
     is_masked = "_mask" in (call or {})
     for cross in (False, None):
-        found = find(kind, namespace=namespace, init=init, call=call, cross=cross, own=own)
-        plans = [plan for plan in found.plans if ("_mask" in plan.call) is is_masked]
-        if plans or (found.plans and not is_masked):
+        usable = find(kind, namespace=namespace, init=init, call=call, cross=cross, own=files)
+        plans = [plan for plan in usable.plans if ("_mask" in plan.call) is is_masked]
+        if plans or (usable.plans and not is_masked):
             # one that needs a mask has none without
-            return (plans or found.plans)[0]
-    for failure in found.failures:
+            return (plans or usable.plans)[0]
+    for failure in usable.failures:
         if isinstance(failure.error, Refusal):
             raise failure.error
-    error = found.failures[0].error if found.failures else "-"
+    error = usable.failures[0].error if usable.failures else "-"
     raise refusal("refuse.look_failed", target=title, error=_in_words(error))
 
 
 def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
     """A call of a plan with a sentence for its tokens, or with other sizes where it does not run with that."""
-    tokens = {each.name: WORDS for each in plan.symbols if each.meaning in LENGTHS and not each.equals}
+    tokens = {symbol.name: WORDS for symbol in plan.symbols if symbol.meaning in LENGTHS and not symbol.equals}
     fails: Refusal | None = None
     for start in (_apart(plan, plan.sizes(-1)) | tokens, plan.sizes(0), plan.sizes(-1)):
         sizes = {**start, **plan.real}
-        for each in plan.symbols:
-            if each.equals:
-                sizes[each.name] = evaluated(each.equals, sizes)
+        for symbol in plan.symbols:
+            if symbol.equals:
+                sizes[symbol.name] = evaluated(symbol.equals, sizes)
         try:
             return sizes, _watched(plan, sizes, title)
         except Refusal as refused:
@@ -102,18 +102,18 @@ def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
 def _apart(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
     """The sizes, where none that may vary is as long as the sentence."""
     out = dict(sizes)
-    for each in plan.symbols:
-        if out[each.name] == WORDS and not each.equals and each.fixed is None:
-            out[each.name] = next(prime for prime in PRIMES if prime > WORDS and prime not in out.values())
+    for symbol in plan.symbols:
+        if out[symbol.name] == WORDS and not symbol.equals and symbol.fixed is None:
+            out[symbol.name] = next(prime for prime in PRIMES if prime > WORDS and prime not in out.values())
     return out
 
 
-def _check_axes(plan: Plan, sizes: dict[str, int], seen: Seen, title: str) -> None:
+def _check_axes(plan: Plan, sizes: dict[str, int], maps: Seen, title: str) -> None:
     """Refuse a map of which the rows or columns are known to be something else than tokens."""
     lengths = {sizes[each.name] for each in plan.symbols if each.meaning in LENGTHS}
     others = {sizes[each.name] for each in plan.symbols if each.meaning in NO_TOKENS} - lengths
-    for made in layers_of(seen):
-        shape = tuple(made[1].shape)
+    for layer in layers_of(maps):
+        shape = tuple(layer[1].shape)
         if others & set(shape[2:]):
             raise refusal("refuse.look_axes", target=title, axes=f"[{', '.join(_letters(plan, sizes, shape))}]")
 
@@ -137,17 +137,17 @@ def _watched(plan: Plan, sizes: dict[str, int], title: str) -> Seen:
             torch.default_generator.manual_seed(0)
             with torch.no_grad():
                 if is_watched:
-                    with watch(module) as seen:
+                    with watch(module) as maps:
                         outputs.append(module(*args, **options))
                 else:
                     outputs.append(module(*args, **options))
-    except Exception as error:  # a person's code may raise anything
+    except Exception as error:  # user code may raise anything
         raise refusal("refuse.look_failed", target=title, error=_in_words(error)) from error
     first, second = (pytree.tree_leaves(out) for out in outputs)
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)]
     if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
         raise refusal("refuse.look_random", target=title)
-    return seen
+    return maps
 
 
 class _Function(nn.Module):

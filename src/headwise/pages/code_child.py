@@ -1,4 +1,4 @@
-"""Code child: what the child process does to watch code that a person named, and answers as plain data."""
+"""Code child: what the child process does to watch user code, answered as plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.errors import InputError
 from headwise.pages.code_call import watched_call
-from headwise.recording.targets import load, parse, read
+from headwise.targets import load, parse, read
 from headwise.wording import Refusal
 
 __all__ = ["answer"]
@@ -26,18 +26,18 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         target = parse(title)
         loaded = load(target, read(target))
-        done = watched_call(
-            loaded.object, title=title, namespace=loaded.namespace, own=tuple(loaded.spoken),
+        watched = watched_call(
+            loaded.object, title=title, namespace=loaded.namespace, files=tuple(loaded.spoken),
             init=request.get("init"), call=request.get("call"),
         )  # fmt: skip
-        if len(done.seen):
-            done.seen.save(MAPS)
+        if len(watched.maps):
+            watched.maps.save(MAPS)
         return {
-            "maps": base64.b64encode(MAPS.read_bytes()).decode() if len(done.seen) else "",
-            "unseen": done.unseen,
-            "sizes": dict(done.sizes),
-            "init": dict(done.plan.init),
-            "call": dict(done.plan.call),
+            "maps": base64.b64encode(MAPS.read_bytes()).decode() if len(watched.maps) else "",
+            "unseen": watched.unseen,
+            "sizes": dict(watched.sizes),
+            "init": dict(watched.plan.init),
+            "call": dict(watched.plan.call),
         }
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError
 from headwise.maps import HeadMean
-from headwise.pages.carrying import Map, closed, thumbs
-from headwise.pages.codes import MASKED, decoded
 from headwise.pages.colours import OUTSIDE, deep
+from headwise.pages.encode_maps import Map, closed, thumbs
 from headwise.pages.models import is_installed
 from headwise.pages.picture import fonts_for
+from headwise.pages.weight_codes import MASKED, decoded
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ def draw_head(page: Page, *, layer: int, head: int | None, scale: str, ax: Any =
     """
     check(page, layer, head, scale)
     shown = page.layers[layer]
-    made = shown.made.mean_heads() if head is None else shown.made
-    weights, hidden = _weights(made, page.sample, head or 0)
+    attention = shown.map.mean_heads() if head is None else shown.map
+    weights, hidden = _weights(attention, page.sample, head or 0)
     if ax is None:
         ax = figure_of((4.6, 4.2)).subplots()
     _image(ax, weights, hidden, scale)
     names = tokens_of(page, layer)
     fonts = fonts_for("".join(token for side in names for token in side))
-    for axis, side, length in zip((ax.yaxis, ax.xaxis), names, made.shape[2:], strict=True):
+    for axis, side, length in zip((ax.yaxis, ax.xaxis), names, attention.shape[2:], strict=True):
         label(axis, side, length, weights.shape[0 if axis is ax.yaxis else 1], fonts)
     ax.tick_params(axis="x", rotation=90)
-    what = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
-    ax.set_title(heading(page, layer, what), fontfamily=fonts_for(what), parse_math=False, fontsize=10)
+    title = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
+    ax.set_title(heading(page, layer, title), fontfamily=fonts_for(title), parse_math=False, fontsize=10)
     bar = ax.figure.colorbar(ax.images[0], ax=ax, shrink=0.8, pad=0.02)
     bar.set_label(say("picture.weight", lang=page.lang), fontfamily=fonts)
     bar.outline.set_visible(False)
@@ -58,14 +58,14 @@ def draw_head(page: Page, *, layer: int, head: int | None, scale: str, ax: Any =
 def draw_all(page: Page, *, scale: str, tell: Progress) -> Any:
     """Every head of every layer as a small map: a matplotlib Figure."""
     check(page, 0, None, scale)
-    heads = max(layer.made.shape[1] for layer in page.layers)
+    heads = max(layer.map.shape[1] for layer in page.layers)
     count = len(page.layers)
     figure = figure_of((0.62 * heads + 0.8, 0.62 * count + 0.7))
     axes = figure.subplots(count, heads, squeeze=False)
     codes_of_all = []
     for n, layer in enumerate(page.layers):
         tell("step.maps", {"done": n, "total": count})
-        codes_of_all.append(thumbs(layer.made, page.sample))
+        codes_of_all.append(thumbs(layer.map, page.sample))
     for n, (codes, row) in enumerate(zip(codes_of_all, axes, strict=True)):
         for head, ax in enumerate(row):
             ax.set_axis_off()
@@ -80,11 +80,11 @@ def draw_all(page: Page, *, scale: str, tell: Progress) -> Any:
     return figure
 
 
-def heading(page: Page, layer: int, what: str) -> str:
+def heading(page: Page, layer: int, title: str) -> str:
     """What a figure shows: the layer, its part, and the sample where there are several."""
-    several = page.layers[layer].made.shape[0] > 1
+    several = page.layers[layer].map.shape[0] > 1
     sample = f" · {say('page.sample', lang=page.lang)} {page.sample}" if several else ""
-    return f"{say('page.layer', lang=page.lang)} {layer} · {what}{sample}"
+    return f"{say('page.layer', lang=page.lang)} {layer} · {title}{sample}"
 
 
 def tokens_of(page: Page, layer: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -104,7 +104,7 @@ def check(page: Page, layer: int, head: int | None, scale: str) -> None:
         raise ArgumentError("a figure must show maps, but this page has none, only steps: save it as .html instead")
     if not 0 <= layer < count:
         raise refusal("refuse.layer", model=page.title, last=count - 1, count=count, got=layer)
-    heads = page.layers[layer].made.shape[1]
+    heads = page.layers[layer].map.shape[1]
     if head is not None and not 0 <= head < heads:
         raise refusal("refuse.head", layer=layer, last=heads - 1, count=heads, got=head)
 
@@ -120,20 +120,20 @@ def figure_of(size: tuple[float, float]) -> Any:
 
 
 @torch.no_grad()
-def _weights(made: Map, sample: int, head: int) -> tuple[Tensor, Tensor]:
+def _weights(attention: Map, sample: int, head: int) -> tuple[Tensor, Tensor]:
     """The weights of a head and where none may be, pooled by their maximum where there are more than can be drawn."""
-    Lq, Lk = made.shape[2:]
+    Lq, Lk = attention.shape[2:]
     if max(Lq, Lk) > MOST_CELLS:
-        weights = made.pooled(min(Lq, MOST_CELLS), min(Lk, MOST_CELLS), how="max")[sample, head].float().cpu()
+        weights = attention.pooled(min(Lq, MOST_CELLS), min(Lk, MOST_CELLS), how="max")[sample, head].float().cpu()
         return weights, weights == 0
-    weights = made[sample, head].float().cpu()
-    return weights, _hidden(made, sample, head, weights)
+    weights = attention[sample, head].float().cpu()
+    return weights, _hidden(attention, sample, head, weights)
 
 
-def _hidden(made: Map, sample: int, head: int, weights: Tensor) -> Tensor:
-    if isinstance(made, HeadMean):
+def _hidden(attention: Map, sample: int, head: int, weights: Tensor) -> Tensor:
+    if isinstance(attention, HeadMean):
         return weights == 0
-    return closed(weights, made.logits[sample, head].cpu())
+    return closed(weights, attention.logits[sample, head].cpu())
 
 
 def _image(ax: Any, weights: Tensor, hidden: Tensor, scale: str) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwise.atomic_write import check_place, write_whole
 from headwise.pages.models import Progress, is_installed, silent
 from headwise.wording import refusal, say
-from headwise.written import check_place, write_whole
 
 if TYPE_CHECKING:
-    from headwise.pages.code import CodeLook
     from headwise.pages.page import Page
     from headwise.pages.text_look import Look
+    from headwise.pages.user_code import CodeLook
 
 __all__ = [
     "MAX_MB",
@@ -92,7 +92,7 @@ def check_output(file: Path, *, force: bool, of_maps: bool = False) -> Path:
 def write(look: Look, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: Progress = silent) -> Look:
     """Write a look to a file, whole or not at all; the look with notes on how that went.
 
-    max_mb: the most million bytes that a page may have. tell: is told how far it has come.
+    max_mb: the most million bytes that a page may have. tell: reports how far it is.
     """
     form = file.suffix.lower()
     writer = functools.partial(_html, max_mb=max_mb, tell=tell) if form == ".html" else _WRITERS[form]
@@ -104,7 +104,7 @@ def write(look: Look, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: 
 def write_page(
     page: Page, file: Path, *, force: bool, max_mb: float = MAX_MB, scale: str = "log", tell: Progress = silent
 ) -> None:
-    """Write a page of maps: whole as .html, else as a figure of all its heads. tell: is told how far it has come."""
+    """Write a page of maps: whole as .html, else as a figure of all its heads. tell: reports how far it is."""
     form = file.suffix.lower()
     if form == ".html":
         page.save(file, force=force, max_mb=max_mb, progress=tell)
@@ -129,7 +129,7 @@ def write_code(look: CodeLook, file: Path, *, force: bool, max_mb: float = MAX_M
 
 
 def write_text(text: str, unfinished: Path, tell: Progress) -> None:
-    """Write a long text in parts, and tell of each."""
+    """Write a long text in parts, and report each."""
     data = text.encode("utf-8")
     with unfinished.open("wb") as out:
         for start in range(0, len(data), PART):

@@ -1,4 +1,4 @@
-"""Links: which words a word looks at most, over all layers and heads."""
+"""Links: which words a word attends to most, over all layers and heads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Link:
-    """One word looks at another, or at a special token: with what weight, in which layer and head."""
+    """One word attends to another, or to a special token: with what weight, in which layer and head."""
 
     to: str
     weight: float
@@ -66,7 +66,7 @@ def links_of(word: Word, best: Strongest, words: Sequence[Word], tokens: Sequenc
     """
     rows = list(word.tokens)
     weight, row = best.weight[rows].max(dim=0)
-    owner = {token: other for other in words for token in other.tokens}
+    owner = {token: owner_word for owner_word in words for token in owner_word.tokens}
     links: dict[int, Link] = {}
     special: list[Link] = []
     for token in weight.argsort(descending=True, stable=True).tolist():
@@ -113,8 +113,8 @@ def places(
 
     def best_place(among: Mapping[int, Tensor], only: Sequence[int] | None) -> Place:
         best = strongest(among, only)
-        found = [link for word in rows for link in links_of(word, best, words, tokens).links[:1]]
-        top = max(found, key=lambda link: link.weight, default=None)
+        best_links = [link for word in rows for link in links_of(word, best, words, tokens).links[:1]]
+        top = max(best_links, key=lambda link: link.weight, default=None)
         return (top.layer, top.head) if top is not None else (min(among), min(only) if only is not None else 0)
 
     if layers:

@@ -14,7 +14,7 @@ from typing import Any
 from headwise.wording import refusal
 
 __all__ = [
-    "MODEL", "Loaded", "Progress", "embedded_folder", "first_line", "folder_of", "is_installed", "load", "quiet",
+    "MODEL", "LoadedModel", "Progress", "embedded_folder", "first_line", "folder_of", "is_installed", "load", "quiet",
     "silent",
 ]  # fmt: skip
 
@@ -30,7 +30,7 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model, its tokenizer and its configuration, and the name to call it by."""
 
     name: str
@@ -39,7 +39,7 @@ class Loaded:
     config: Any
 
 
-def load(model: str | os.PathLike[str] | None, progress: Progress) -> Loaded:
+def load(model: str | os.PathLike[str] | None, progress: Progress) -> LoadedModel:
     """A model in evaluation mode from a folder, a Hugging Face name, or None: the embedded one.
 
     Weights are read from safetensors only and no code of the model's is run. What cannot be read raises a Refusal.
@@ -89,13 +89,13 @@ def _weights_of_embedded() -> Path:
 
 
 def _digest(file: Path, progress: Progress) -> str:
-    """The sha256 of a file, told part by part."""
-    digest, done, total = hashlib.sha256(), 0, file.stat().st_size
+    """The sha256 of a file, its progress reported part by part."""
+    digest, count, total = hashlib.sha256(), 0, file.stat().st_size
     with file.open("rb") as data:
         while part := data.read(PART):
-            progress("step.checking", {"model": MODEL, "done": done, "total": total})
+            progress("step.checking", {"model": MODEL, "done": count, "total": total})
             digest.update(part)
-            done += len(part)
+            count += len(part)
     return digest.hexdigest()
 
 
@@ -107,7 +107,7 @@ def _checked_folder(folder: Path) -> Path:
     return folder
 
 
-def _load(place: str, name: str, progress: Progress) -> Loaded:
+def _load(place: str, name: str, progress: Progress) -> LoadedModel:
     progress("step.loading", {"model": name})
     from transformers import AutoConfig, AutoModel
 
@@ -116,13 +116,13 @@ def _load(place: str, name: str, progress: Progress) -> Loaded:
         if config.is_encoder_decoder:
             raise refusal("refuse.encoder_decoder", model=name, model_type=config.model_type)
         options = {"use_safetensors": True, "output_loading_info": True}
-        model, found = _read(AutoModel, place, name, config=config, **options)
+        model, loading = _read(AutoModel, place, name, config=config, **options)
         # the pooler comes after the last layer, so that its weights change nothing here
-        missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+        missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
         if missing:
             kind, count = config.model_type, len(missing)
             raise refusal("refuse.missing_weights", model=name, model_type=kind, count=count, missing=missing[0])
-        return Loaded(name, model.eval(), _tokenizer(place, name), config)
+        return LoadedModel(name, model.eval(), _tokenizer(place, name), config)
 
 
 def _read(loader: Any, place: str, name: str, **options: object) -> Any:
@@ -181,6 +181,6 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, short enough to stand in a sentence of ours."""
+    """The first part of another library's message, short enough for a sentence of ours."""
     line = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {line[:200]}"

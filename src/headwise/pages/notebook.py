@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headwise.pages.carrying import thumbs
-from headwise.pages.codes import EMPTY, FIRST, MASKED, NAN, ZERO, decoded
 from headwise.pages.colours import OUTSIDE, Colour, deep
+from headwise.pages.encode_maps import thumbs
 from headwise.pages.png import as_data, png
+from headwise.pages.weight_codes import EMPTY, FIRST, MASKED, NAN, ZERO, decoded
 from headwise.wording import say
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class Frame:
 
 def picture(page: Page) -> str:
     """All heads of a page as one small picture with a line of words; words alone where that would take long."""
-    weights = sum(math.prod(layer.made.shape[1:]) for layer in page.layers)
+    weights = sum(math.prod(layer.map.shape[1:]) for layer in page.layers)
     words = f"{page!r}<br>" if weights > MOST_WEIGHTS or not page.layers else ""
-    said = f"{html.escape(page.title)} · {html.escape(say('page.notebook', lang=page.lang))}"
-    small = f'<small style="color:#6b6875">{said}</small>'
+    caption = f"{html.escape(page.title)} · {html.escape(say('page.notebook', lang=page.lang))}"
+    small = f'<small style="color:#6b6875">{caption}</small>'
     if words:
         return f"<div>{html.escape(repr(page))}<br>{small}</div>"
     source = as_data(png(_grid(page), (*BESIDE, *deep()[: 256 - len(BESIDE)])))
@@ -56,11 +56,11 @@ def picture(page: Page) -> str:
 
 def _grid(page: Page) -> list[list[int]]:
     """The numbers of colours of the whole picture: a row of heads for each layer."""
-    widest = max(layer.made.shape[1] for layer in page.layers)
+    widest = max(layer.map.shape[1] for layer in page.layers)
     step = SIDE + GAP
     canvas = torch.full((len(page.layers) * step + GAP, widest * step + GAP), BLANK, dtype=torch.long)
     for n, layer in enumerate(page.layers):
-        for head, codes in enumerate(thumbs(layer.made, page.sample)):
+        for head, codes in enumerate(thumbs(layer.map, page.sample)):
             top, left = GAP + n * step, GAP + head * step
             canvas[top : top + SIDE, left : left + SIDE] = _stretched(_coloured(codes))
     return [[int(value) for value in row] for row in canvas.tolist()]

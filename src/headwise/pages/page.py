@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise import __version__
+from headwise.atomic_write import write_whole
 from headwise.errors import ArgumentError
+from headwise.pages.axis_tokens import AxisTokens
 from headwise.pages.colours import bright, deep
 from headwise.pages.document import document
 from headwise.pages.files import MAX_MB, write_text
 from headwise.pages.models import Progress, silent
-from headwise.pages.sides import Side
 from headwise.wording import LANGUAGES, refusal
-from headwise.wording.bar import told
-from headwise.written import write_whole
+from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
-    from headwise.pages.carrying import Map
+    from headwise.pages.encode_maps import Map
     from headwise.pages.notebook import Frame
-    from headwise.pages.packing import Packed
+    from headwise.pages.page_data import Packed
 
 __all__ = ["Layer", "Page"]
 
@@ -39,14 +39,14 @@ class Layer:
     """One map and its name; queries, keys: which of the page's sides its rows and columns are."""
 
     name: str
-    made: Map
+    map: Map
     queries: int
     keys: int
 
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """Maps as a person looks at them: `save` writes the page, `plot` draws a figure, a notebook shows a picture.
+    """Maps to show: `save` writes the page, `plot` draws a figure, a notebook shows a picture.
 
     title: what was run, text: on what. sample: that of a batch which is drawn, and which the page opens at. samples:
     those that it holds; None: as many as fit without being pooled. chosen: the queries whose rows are carried as exact
@@ -57,7 +57,7 @@ class Page:
 
     title: str
     layers: tuple[Layer, ...]
-    sides: tuple[Side, ...]
+    sides: tuple[AxisTokens, ...]
     text: str = ""
     sample: int = 0
     samples: tuple[int, ...] | None = None
@@ -73,7 +73,7 @@ class Page:
             raise refusal("refuse.language", given=self.lang, languages=", ".join(LANGUAGES))
         if not self.layers and self.steps is None:
             raise ArgumentError("a page must show maps or steps, but has neither: give layers, or steps")
-        least = min((layer.made.shape[0] for layer in self.layers), default=1)
+        least = min((layer.map.shape[0] for layer in self.layers), default=1)
         for sample in (self.sample, *(self.samples if self.samples is not None else ())):
             if not 0 <= sample < least:
                 raise ArgumentError(
@@ -110,7 +110,7 @@ class Page:
         """The numbers of the maps; None of a page of steps alone, which is made without torch."""
         if not self.layers:
             return None
-        from headwise.pages.packing import packed
+        from headwise.pages.page_data import packed
 
         return packed(self, max_mb, tell)
 
@@ -127,7 +127,7 @@ class Page:
     ) -> Path:  # fmt: skip
         """Write the page, whole or not at all; a file that exists is kept unless `force`. The file.
 
-        progress: is told of each layer; None: a bar on stderr, where that is a terminal. Of maps that ranks share every
+        progress: called for each layer; None: a bar on stderr, where that is a terminal. Of maps that ranks share every
         rank calls it, and the first of them writes.
         """
         file = Path(path)
@@ -141,9 +141,9 @@ class Page:
         if not self.layers:
             write()
             return
-        from headwise.maps.write_once import write_once
+        from headwise.maps.shared_file import write_once
 
-        write_once([layer.made for layer in self.layers], write, str(file))
+        write_once([layer.map for layer in self.layers], write, str(file))
 
     def plot(
         self, *, view: str = "map", layer: int = 0, head: int | None = None, token: int | None = None,
@@ -151,7 +151,7 @@ class Page:
     ) -> Any:  # fmt: skip
         """One view of a layer on matplotlib's `ax`, None: on axes of its own; those axes.
 
-        view: "map", the heat map; "heads", lines between tokens; "row", what one token looks at; "entropy" of each
+        view: "map", the heat map; "heads", lines between tokens; "row", what one token attends to; "entropy" of each
         query; or "received", the weight that each key gets. head: None is the mean of all heads, and all of them as
         lines. token: that of the row, None: the one that the page opens at; of lines, None: every one. scale: of a map
         or a row, "linear" or "log".
@@ -164,7 +164,7 @@ class Page:
         """Every head of every layer as a matplotlib Figure.
 
         view: "overview", a small map of each, or "statistics", the mean entropy and distance of each in tables.
-        progress: is told of each layer; None: a bar on stderr, where that is a terminal.
+        progress: called for each layer; None: a bar on stderr, where that is a terminal.
         """
         from headwise.pages.views import draw_view_of_all
 
@@ -172,11 +172,11 @@ class Page:
             return draw_view_of_all(self, view, scale=scale, tell=tell)
 
     def _telling(self, progress: Progress | None) -> AbstractContextManager[Progress]:
-        """What is told of each slow step: what was given, or a bar on stderr where that is a terminal."""
-        return told(self.lang) if progress is None else nullcontext(progress)
+        """The report of slow steps: the caller's function, or a bar on stderr where that is a terminal."""
+        return progress_bar(self.lang) if progress is None else nullcontext(progress)
 
     def of_sample(self, sample: int) -> Page:
-        """The same page of another sample of the batch, without what was said of the first."""
+        """The same page of another sample of the batch, without the notes on the first."""
         return dataclasses.replace(self, sample=sample, samples=None, links=(), notes=())
 
     def of_samples(self, samples: Sequence[int]) -> Page:
@@ -200,10 +200,10 @@ class Page:
             "title": self.title,
             "text": self.text,
             "sample": self.sample,
-            "samples": self.layers[0].made.shape[0] if self.layers else 1,
+            "samples": self.layers[0].map.shape[0] if self.layers else 1,
             "sides": [side.to_dict(LONGEST_TOKEN) for side in self.sides],
             "layers": [
-                {"name": layer.name, "heads": layer.made.shape[1], "queries": layer.queries, "keys": layer.keys}
+                {"name": layer.name, "heads": layer.map.shape[1], "queries": layer.queries, "keys": layer.keys}
                 for layer in self.layers
             ],
             "opening": dict(self.opening),
@@ -212,7 +212,7 @@ class Page:
         }
 
     def __repr__(self) -> str:
-        heads = sum(layer.made.shape[1] for layer in self.layers)
+        heads = sum(layer.map.shape[1] for layer in self.layers)
         return f"Page({self.title!r}, {len(self.layers)} layers, {heads} heads)"
 
     def _repr_html_(self) -> str:

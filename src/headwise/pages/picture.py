@@ -34,10 +34,10 @@ def save(look: Look, file: Path, form: str) -> str:
     from matplotlib.figure import Figure
 
     names = [token.text for token in look.tokens]
-    titles, axes_said, fonts = _said(look, look.lang)
+    titles, axes_said, fonts = _texts(look, look.lang)
     lacking = _lacking("".join(names), fonts)
     if lacking:
-        # numbered, so that the tokens of boxes alone can be told apart
+        # numbered, so that the tokens of boxes alone can be distinguished
         boxes = {ord(character): "□" for character in lacking}
         names = [f"{n} {name.translate(boxes)}" for n, name in enumerate(names)]
     wide = math.ceil(math.sqrt(len(look.drawn)))
@@ -63,13 +63,13 @@ def save(look: Look, file: Path, form: str) -> str:
     return "".join(lacking)
 
 
-def _said(look: Look, lang: str) -> tuple[list[str], list[str], list[str]]:
+def _texts(look: Look, lang: str) -> tuple[list[str], list[str], list[str]]:
     """Titles, what stands beside the axes, and the fonts for them; English where no font can write this language."""
     titles = [say("picture.title", lang=lang, model=look.model, layer=layer, head=head) for layer, head in look.drawn]
     axes = [say(key, lang=lang) for key in ("picture.query", "picture.key", "picture.weight")]
     fonts = _fonts()
     if lang != "en" and _lacking("".join([*titles, *axes]), fonts):
-        return _said(look, "en")
+        return _texts(look, "en")
     return titles, axes, fonts
 
 

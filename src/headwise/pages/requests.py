@@ -1,4 +1,4 @@
-"""Requests: what of a look at a text can be refused before torch or a model is loaded."""
+"""Requests: the arguments of a look at a text, refused before torch or a model is loaded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise.pages.models import MODEL, folder_of
-from headwise.pages.reading import check_text
+from headwise.pages.text_tokens import check_text
 from headwise.pages.words import Token, find, pieces, read_words
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
 if TYPE_CHECKING:
-    from headwise.pages.text_look import Asked
+    from headwise.pages.text_look import TextRequest
 
 __all__ = ["check_maps", "check_places", "check_request"]
 
@@ -34,8 +34,8 @@ MOST_HEADER = 1 << 24
 NUMBERED = re.compile(r"#\d+$")
 
 
-def check_request(asked: Asked) -> None:
-    """Refuse a text, a queried word, a model, a layer or a head that cannot be, as far as texts and files tell.
+def check_request(asked: TextRequest) -> None:
+    """Refuse a text, a queried word, a model, a layer or a head that cannot be, as far as texts and files show.
 
     What only the model tells, such as how its tokenizer cuts a word, is let through.
     """
@@ -54,7 +54,7 @@ def check_request(asked: Asked) -> None:
 
 
 def check_maps(file: Path, layers: Sequence[int], lang: str) -> None:
-    """Refuse a file of maps that is not there, and a layer that it does not have; what its tensors tell is let through.
+    """Refuse a file of maps that is not there, and a layer that it does not have; what only its tensors show passes.
 
     lang: in which the page is called what the sentence calls it.
     """
@@ -66,7 +66,7 @@ def check_maps(file: Path, layers: Sequence[int], lang: str) -> None:
             header: Any = json.loads(data.read(size)) if size <= MOST_HEADER else {}
         count = len(json.loads(header["__metadata__"]["headwise"])["maps"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        # told where the maps are read
+        # refused where the maps are read
         return
     for layer in layers if count else ():
         if not 0 <= layer < count:
@@ -93,12 +93,12 @@ def _check_query(text: str, query: str) -> None:
 
 
 def _counts(folder: Path) -> tuple[int, int] | None:
-    """How many layers and heads a model says it has; None: it does not say so in a way that is known."""
+    """How many layers and heads a model declares; None: its configuration is of an unknown kind."""
     try:
-        said: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        layers, heads = (said[name] for name in COUNTS[said["model_type"]])
+        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        layers, heads = (config[name] for name in COUNTS[config["model_type"]])
     except (OSError, ValueError, LookupError, TypeError):
-        # told where the model is loaded
+        # refused where the model is loaded
         return None
     are_counts = all(type(each) is int and each > 0 for each in (layers, heads))
     return (layers, heads) if are_counts else None

@@ -61,7 +61,7 @@ def worked_example() -> dict[str, Any]:
     context = weights @ v
     rows, both = {2: TOKENS}, {2: TOKENS, 3: TOKENS}
     merged = {"heads": (2, 2), "names": {1: TOKENS}}
-    made = {
+    tensors = {
         "input": tensor(None, "B L D", (1, 3, 4)),
         "query": tensor(_merged(q), "B L D", **merged),  # type: ignore[arg-type]  # both of their kinds
         "key": tensor(_merged(k), "B L D", **merged),  # type: ignore[arg-type]
@@ -78,8 +78,8 @@ def worked_example() -> dict[str, Any]:
         "context": tensor(_merged(context), "B L D", **merged),  # type: ignore[arg-type]
         "output": tensor(None, "B L D", (1, 3, 4)),
     }
-    told: dict[str, Any] = json.loads(asset("worked.json"))
-    return told | {"tensors": made}
+    example: dict[str, Any] = json.loads(asset("worked.json"))
+    return example | {"tensors": tensors}
 
 
 def _merged(heads: Tensor) -> Tensor:

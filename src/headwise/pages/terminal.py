@@ -1,4 +1,4 @@
-"""A look as a person reads it in a terminal, in a text file and in a notebook."""
+"""Terminal: a look as text, for a terminal, a text file and a notebook."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from headwise.pages.heat import Heat
+from headwise.pages.heat_map import Heat
 from headwise.pages.links import COUNT, Link, WordLinks
-from headwise.pages.walk import folded
+from headwise.pages.shape_walk import folded
 from headwise.wording import say
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _parts(look: Look, width: int) -> Iterator[RenderableType]:
     yield from _walk(look, width)
     yield Text()
     if look.is_query:
-        for found in look.links:
-            yield from _links_of_query(found, look.lang)
+        for word_links in look.links:
+            yield from _links_of_query(word_links, look.lang)
     else:
         yield Text(say("look.links", lang=look.lang), style="bold")
         yield _table(look)
@@ -111,17 +111,17 @@ def _once(name: str) -> Iterator[str]:
         yield ""
 
 
-def _links_of_query(found: WordLinks, lang: str) -> Iterator[RenderableType]:
-    yield Text(say("look.links.of", lang=lang, word=found.word.name), style="bold")
-    if not found.links:
+def _links_of_query(word_links: WordLinks, lang: str) -> Iterator[RenderableType]:
+    yield Text(say("look.links.of", lang=lang, word=word_links.word.name), style="bold")
+    if not word_links.links:
         yield Text(f"  {say('look.links.none', lang=lang)}")
     rows = Table.grid(padding=(0, 1))
-    for link in found.links:
+    for link in word_links.links:
         bar = Text("█" * max(1, round(BAR * link.weight)), style="cyan")
         rows.add_row(Text(link.to), bar, f"{link.weight:.2f}", f"L{link.layer}H{link.head}")
     yield Padding(rows, (0, 0, 0, 2))
-    if found.special:
-        yield Text(f"  {say('look.apart', lang=lang, links=' · '.join(map(str, found.special)))}")
+    if word_links.special:
+        yield Text(f"  {say('look.apart', lang=lang, links=' · '.join(map(str, word_links.special)))}")
 
 
 def _table(look: Look) -> Table:
@@ -129,13 +129,13 @@ def _table(look: Look) -> Table:
     table.add_column(say("look.word", lang=look.lang), style="bold")
     for number in range(1, COUNT + 1):
         table.add_column(str(number))
-    has_special = any(found.special for found in look.links)
+    has_special = any(word_links.special for word_links in look.links)
     if has_special:
         table.add_column(say("look.special", lang=look.lang), style="dim")
-    for found in look.links:
-        cells = [_cell(link) for link in found.links] + [Text()] * (COUNT - len(found.links))
-        special = [Text("\n".join(map(str, found.special[:2])))] if has_special else []
-        table.add_row(Text(found.word.name), *cells, *special)
+    for word_links in look.links:
+        cells = [_cell(link) for link in word_links.links] + [Text()] * (COUNT - len(word_links.links))
+        special = [Text("\n".join(map(str, word_links.special[:2])))] if has_special else []
+        table.add_row(Text(word_links.word.name), *cells, *special)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Text look: what every head of a model looks at in one text: the whole job, and its result."""
+"""Text look: what every head of a model attends to in one text, as a run and its result."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from headwise.pages.files import MAX_MB, check_output, write
 from headwise.pages.links import Link, Place, WordLinks, links_of, places, strongest
 from headwise.pages.models import Progress, load
-from headwise.pages.not_numbers import numbers_or_none, said_of_nan
-from headwise.pages.reading import read
+from headwise.pages.nan_weights import numbers_or_none, said_of_nan
 from headwise.pages.requests import check_places, check_request
-from headwise.pages.walk import Walk
+from headwise.pages.shape_walk import Walk
+from headwise.pages.text_tokens import read
 from headwise.pages.words import Token, Word, find, read_words
 from headwise.wording import say
-from headwise.wording.bar import told
+from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headwise.maps import AttentionMap
     from headwise.pages.page import Page
 
-__all__ = ["Asked", "Look", "Model", "looked"]
+__all__ = ["TextRequest", "Look", "Model", "looked"]
 
 # characters of the text that `repr` shows
 LONGEST = 40
@@ -36,7 +36,7 @@ Model = str | os.PathLike[str] | tuple["nn.Module", Any] | None
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What the heads of a model look at in a text; `str` and a notebook show it to a person.
+    """What the heads of a model attend to in a text; `str` and a notebook show it.
 
     difference: the largest of any output between the watched run and one without headwise, which is 0. tokens, words:
     what the text was read as. links: the strongest of each word shown, the queried ones or all. walk: the shapes in
@@ -80,8 +80,8 @@ class Look:
         return as_html(self)
 
     def page(self) -> Page:
-        """Every head of every layer, to look at: one file that opens anywhere, and figures."""
-        from headwise.pages.subjects import page_of_look
+        """Every head of every layer: one file that opens anywhere, and figures."""
+        from headwise.pages.page_sources import page_of_look
 
         return page_of_look(self)
 
@@ -95,7 +95,7 @@ class Look:
         max_mb, progress: as in `Page.save`.
         """
         file = check_output(Path(path), force=force)
-        with told(self.lang) if progress is None else nullcontext(progress) as tell:
+        with progress_bar(self.lang) if progress is None else nullcontext(progress) as tell:
             tell("step.writing", {"file": file})
             write(self, file, force=force, max_mb=max_mb, tell=tell)
         return file
@@ -114,11 +114,11 @@ class Look:
             "words": [{"text": word.text, "name": word.name, "tokens": list(word.tokens)} for word in self.words],
             "links": [
                 {
-                    "word": found.word.name,
-                    "links": [_link(link) for link in found.links],
-                    "special": [_link(link) for link in found.special],
+                    "word": word_links.word.name,
+                    "links": [_link(link) for link in word_links.links],
+                    "special": [_link(link) for link in word_links.special],
                 }
-                for found in self.links
+                for word_links in self.links
             ],
             "walk": [
                 {
@@ -138,7 +138,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TextRequest:
     """What a look is asked for; see `look`. cut: a text that is too long is read as far as the model goes."""
 
     text: str
@@ -151,40 +151,40 @@ class Asked:
     lang: str = "en"
 
 
-def looked(asked: Asked, tell: Progress) -> Look:
-    """The look at a text."""
+def looked(asked: TextRequest, tell: Progress) -> Look:
+    """Run a model on a text."""
     check_request(asked)
-    from headwise.pages.own import own_model
+    from headwise.pages.user_model import own_model
 
     loaded = own_model(asked.model) if isinstance(asked.model, tuple) else load(asked.model, tell)
-    from headwise.pages.runs import run
+    from headwise.pages.model_run import run
 
     reading = read(loaded, asked.text, pair=asked.pair, cut=asked.cut)
     words = read_words(reading.text, reading.tokens, query=asked.query)
     shown = [words[n] for n in find(words, asked.query)] if asked.query is not None else list(words)
-    done = run(loaded, reading, tell)
+    model_run = run(loaded, reading, tell)
     layers, heads, lang = list(asked.layers), list(asked.heads), asked.lang
-    check_places(loaded.name, [int(each.shape[0]) for each in done.weights.values()], layers, heads)
+    check_places(loaded.name, [int(each.shape[0]) for each in model_run.weights.values()], layers, heads)
     tell("step.links", {})
-    best = strongest(done.weights)
-    drawn = places(done.weights, shown, words, reading.tokens, layers=layers, heads=heads)
+    best = strongest(model_run.weights)
+    drawn = places(model_run.weights, shown, words, reading.tokens, layers=layers, heads=heads)
     return Look(
         text=reading.text,
         model=loaded.name,
         model_type=loaded.config.model_type,
-        difference=done.difference,
+        difference=model_run.difference,
         tokens=reading.tokens,
         words=words,
         links=tuple(links_of(word, best, words, reading.tokens) for word in shown),
         is_query=asked.query is not None,
-        walk=done.walks[drawn[0][0]],
+        walk=model_run.walks[drawn[0][0]],
         drawn=drawn,
-        weights=done.weights,
-        maps=done.maps,
+        weights=model_run.weights,
+        maps=model_run.maps,
         lang=lang,
         notes=(
-            *said_of_nan(done.weights, lang=lang),
-            *(say("look.unseen", lang=lang, module=name, reason=why) for name, why in done.unseen.items()),
+            *said_of_nan(model_run.weights, lang=lang),
+            *(say("look.unseen", lang=lang, module=name, reason=why) for name, why in model_run.unseen.items()),
         ),
     )
 

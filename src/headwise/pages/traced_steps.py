@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.tracing.legend import MEANINGS
-from headwise.tracing.regions import functions
-from headwise.tracing.steps import MOST_TURNS, Symbol, Trace
+from headwise.tracing import MEANINGS, MOST_TURNS, Symbol, Trace, functions
 from headwise.wording import LANGUAGES, say
 
 __all__ = ["traced_steps"]
@@ -51,7 +49,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def traced_steps(trace: Trace, worked: Mapping[str, Any]) -> dict[str, Any]:
-    """A trace and one run of it (see `tracing.worked.worked`) in the form of docs/steps.md."""
+    """A trace and one run of it (see `tracing/worked_example.py`) in the form of docs/steps.md."""
     source = _Source(trace.sources, [(each["file"], each["line"]) for each in worked["steps"]])
     tensors = {name: _tensor(each) for name, each in worked["tensors"].items()}
     steps = [step for each in worked["steps"] for step in _steps(each, source)]
@@ -70,12 +68,12 @@ def traced_steps(trace: Trace, worked: Mapping[str, Any]) -> dict[str, Any]:
 class _Source:
     """The lines that are shown, and where those of the files stand among them.
 
-    told: the file and line of each step. Functions that lie near one another in one file keep the numbers of their
+    places: the file and line of each step. Functions that lie near one another in one file keep the numbers of their
     lines; others stand one after another, each under a line that says where it is from.
     """
 
     files: Mapping[str, str]
-    told: Sequence[tuple[str, int]]
+    places: Sequence[tuple[str, int]]
     name: str = ""
     first: int = 1
     lines: list[str] = field(default_factory=list)
@@ -110,18 +108,18 @@ class _Source:
 
     def _regions(self) -> Iterator[tuple[str, int, int]]:
         """The file, the first and the last line of each run of lines that is shown."""
-        for file in dict.fromkeys(file for file, _ in self.told if file in self.files):
+        for file in dict.fromkeys(file for file, _ in self.places if file in self.files):
             lines = self.files[file].split("\n")
-            own = functions(lines)
-            found = set()
-            for number in {line for name, line in self.told if name == file and 1 <= line <= len(lines)}:
-                around = [(first, last) for first, last in own if first <= number <= last]
-                found.add(min(around, key=lambda each: each[1] - each[0], default=(number, number)))
-            if found and max(last for _, last in found) - min(first for first, _ in found) < LONGEST:
-                yield file, min(first for first, _ in found), max(last for _, last in found)
+            spans = functions(lines)
+            shown = set()
+            for number in {line for name, line in self.places if name == file and 1 <= line <= len(lines)}:
+                around = [(first, last) for first, last in spans if first <= number <= last]
+                shown.add(min(around, key=lambda span: span[1] - span[0], default=(number, number)))
+            if shown and max(last for _, last in shown) - min(first for first, _ in shown) < LONGEST:
+                yield file, min(first for first, _ in shown), max(last for _, last in shown)
                 continue
             end = 0
-            for first, last in sorted(found):
+            for first, last in sorted(shown):
                 if last > end:
                     yield file, max(first, end + 1), last
                     end = last
@@ -136,37 +134,37 @@ def _steps(step: Mapping[str, Any], source: _Source) -> Iterator[dict[str, Any]]
             "line": line,
             "span": span,
             "op": step["op"],
-            "name": _said(keys[0]) if keys else step["op"],
-            "says": _said(keys[1]) if keys else None,
+            "name": _texts(keys[0]) if keys else step["op"],
+            "says": _texts(keys[1]) if keys else None,
             "inputs": step["inputs"],
             "output": output,
         }
 
 
-def _tensor(told: Mapping[str, Any]) -> dict[str, Any]:
+def _tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
     """A tensor with its tokens by name, where there is one for each entry of an axis."""
     names = {
         str(at): [f"{TOKENS[axis]}{n}" for n in range(size)]
-        for at, (axis, size) in enumerate(zip(told["axes"], told["sizes"], strict=True))
+        for at, (axis, size) in enumerate(zip(tensor["axes"], tensor["sizes"], strict=True))
         if axis in TOKENS
     }
     return {
-        "letters": told["axes"], "sizes": told["sizes"], "values": told["values"], "heads": told["heads"],
+        "letters": tensor["axes"], "sizes": tensor["sizes"], "values": tensor["values"], "heads": tensor["heads"],
         "axes": names,
     }  # fmt: skip
 
 
 def _title(trace: Trace, worked: Mapping[str, Any]) -> Text:
     sizes = ", ".join(f"{name} = {size}" for name, size in worked["sizes"].items())
-    parts = [_said("steps.title", target=trace.target, sizes=sizes)]
+    parts = [_texts("steps.title", target=trace.target, sizes=sizes)]
     if worked["error"] is not None:
-        parts.append(_said("steps.fails", error=worked["error"]))
+        parts.append(_texts("steps.fails", error=worked["error"]))
     elif any(each.setting == "cross" for each in trace.problems):
-        parts.append(_said("steps.crossed"))
+        parts.append(_texts("steps.crossed"))
     if worked.get("turns"):
-        parts.append(_said("steps.turns", turns=worked["turns"], shown=MOST_TURNS, left=worked["turns"] - MOST_TURNS))
+        parts.append(_texts("steps.turns", turns=worked["turns"], shown=MOST_TURNS, left=worked["turns"] - MOST_TURNS))
     if worked["more"]:
-        parts.append(_said("steps.more", count=worked["more"]))
+        parts.append(_texts("steps.more", count=worked["more"]))
     return {lang: " ".join(each[lang] for each in parts) for lang in LANGUAGES}
 
 
@@ -179,19 +177,19 @@ def _letters(symbols: Sequence[Symbol], tensors: Any) -> dict[str, Text]:
         if axis in meanings:
             out[axis] = meanings[axis]
         elif axis.startswith("(") and " " in axis and words:
-            out[axis] = _said("steps.mixed_axis", axes=", ".join(words))
+            out[axis] = _texts("steps.mixed_axis", axes=", ".join(words))
         elif words:
             out[axis] = {lang: ", ".join(f"{word}: {meanings[word][lang]}" for word in words) for lang in LANGUAGES}
     return out
 
 
 def _meaning(symbol: Symbol) -> dict[str, str]:
-    said = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
+    note = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
     if symbol.meaning == "parameter" and symbol.said:
         return dict.fromkeys(LANGUAGES, symbol.said)
-    return {lang: f"{text}{said}" for lang, text in _said(MEANINGS[symbol.meaning]).items()}
+    return {lang: f"{text}{note}" for lang, text in _texts(MEANINGS[symbol.meaning]).items()}
 
 
-def _said(key: str, **values: object) -> dict[str, str]:
+def _texts(key: str, **values: object) -> dict[str, str]:
     """A sentence in every language."""
     return {lang: say(key, lang=lang, **values) for lang in LANGUAGES}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
-from headwise.pages.carrying import NOTHING, entropies, mean_of_some
 from headwise.pages.colours import HEADS, deep
+from headwise.pages.encode_maps import NOTHING, entropies, mean_of_some
 from headwise.pages.figures import EMPTY, HIDDEN, NONE, check, draw_all, draw_head, figure_of, heading, label, tokens_of
 from headwise.pages.picture import fonts_for
 from headwise.wording import say
@@ -60,13 +60,13 @@ def draw_view_of_all(page: Page, view: str, *, scale: str, tell: Progress) -> An
 
 @torch.no_grad()
 def draw_lines(page: Page, *, layer: int, head: int | None, token: int | None, ax: Any = None) -> Any:
-    """Lines from each token to those it looks at, thicker for more weight, on matplotlib's `ax`; those axes.
+    """Lines from each token to those it attends to, thicker for more weight, on matplotlib's `ax`; those axes.
 
     head: None is all of them, each in its colour. token: the one whose lines are drawn; None: every one's.
     """
     check(page, layer, head, "linear")
-    made = page.layers[layer].made
-    H, Lq, Lk = made.shape[1:]
+    attention = page.layers[layer].map
+    H, Lq, Lk = attention.shape[1:]
     if max(Lq, Lk) > MOST_LINES:
         raise ArgumentError(
             f"lines are drawn between at most {MOST_LINES} tokens, but {max(Lq, Lk)} came: plot the map"
@@ -76,10 +76,10 @@ def draw_lines(page: Page, *, layer: int, head: int | None, token: int | None, a
     fonts = fonts_for("".join((*names[0], *names[1])))
     tall = max(Lq, Lk)
     ax = ax if ax is not None else figure_of((4.6, max(2.4, 0.22 * tall + 0.8))).subplots()
-    for each in range(H) if head is None else [head]:
-        weights = made[page.sample, each].float().cpu()
+    for h in range(H) if head is None else [head]:
+        weights = attention[page.sample, h].float().cpu()
         for i in rows:
-            _lines(ax, i, weights[i], HEADS[each % len(HEADS)])
+            _lines(ax, i, weights[i], HEADS[h % len(HEADS)])
     for x, side, align in ((-0.04, names[0], "right"), (1.04, names[1], "left")):
         for n, name in enumerate(side):
             ink = "black" if align == "left" or n in rows else SOFT
@@ -88,39 +88,38 @@ def draw_lines(page: Page, *, layer: int, head: int | None, token: int | None, a
             )
     for x, key, align in ((-0.04, "page.query", "right"), (1.04, "page.key", "left")):
         ax.text(
-            x, -1.1, say(key, lang=page.lang), ha=align, va="center", fontsize=7, color=SOFT, fontfamily=_said(page)
+            x, -1.1, say(key, lang=page.lang), ha=align, va="center", fontsize=7, color=SOFT, fontfamily=_fonts(page)
         )
     ax.set_xlim(-0.6, 1.6)
     ax.set_ylim(tall + 0.4, -1.6)
     ax.set_axis_off()
     if head is None and 1 < H <= MOST_NAMED:
-        for each in range(H):
-            place = (each + 0.5) / H * 1.6 - 0.3
-            ax.text(place, tall, f"H{each}", ha="center", va="center", fontsize=7, color=HEADS[each % len(HEADS)])
-    one = f"{say('page.head', lang=page.lang)} {head}"
-    what = say("picture.all", lang=page.lang) if head is None else one
-    ax.set_title(heading(page, layer, what), fontsize=10, fontfamily=_said(page))
+        for h in range(H):
+            place = (h + 0.5) / H * 1.6 - 0.3
+            ax.text(place, tall, f"H{h}", ha="center", va="center", fontsize=7, color=HEADS[h % len(HEADS)])
+    of_head = f"{say('page.head', lang=page.lang)} {head}"
+    title = say("picture.all", lang=page.lang) if head is None else of_head
+    ax.set_title(heading(page, layer, title), fontsize=10, fontfamily=_fonts(page))
     return ax
 
 
 @torch.no_grad()
 def draw_row(page: Page, *, layer: int, head: int | None, token: int | None, scale: str, ax: Any = None) -> Any:
-    """What one token looks at, a bar for each key, on matplotlib's `ax`; those axes. head: None is the mean of all."""
+    """What one token attends to, a bar for each key, on matplotlib's `ax`; those axes. head: None is their mean."""
     check(page, layer, head, scale)
     shown = page.layers[layer]
-    row = _row(token if token is not None else int(page.opening.get("token", 0)), shown.made.shape[2])
-    made = shown.made.mean_heads() if head is None else shown.made
+    row = _row(token if token is not None else int(page.opening.get("token", 0)), shown.map.shape[2])
+    attention = shown.map.mean_heads() if head is None else shown.map
     names = tokens_of(page, layer)
-    weights = made[page.sample, head or 0, row].float().cpu()
+    weights = attention[page.sample, head or 0, row].float().cpu()
     ax = _bars(page, weights, names[1], say("picture.weight", lang=page.lang), ax)
     if scale == "log":
         ax.set_yscale("log")
         ax.set_ylim(1e-4, 1.0)
-    what = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
-    fonts = fonts_for(names[0][row] + what)
-    ax.set_title(
-        heading(page, layer, f"{what} · {row} {_short(names[0][row])}"), fontsize=10, fontfamily=fonts, parse_math=False
-    )
+    title = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
+    fonts = fonts_for(names[0][row] + title)
+    title = heading(page, layer, f"{title} · {row} {_short(names[0][row])}")
+    ax.set_title(title, fontsize=10, fontfamily=fonts, parse_math=False)
     return ax
 
 
@@ -131,13 +130,13 @@ def draw_sums(page: Page, *, view: str, layer: int, head: int | None, ax: Any = 
     view: "entropy" or "received". head: None is the mean over the heads.
     """
     check(page, layer, head, "linear")
-    made = page.layers[layer].made
-    sums = entropies(made, page.sample) if view == "entropy" else made.received()[page.sample].float().cpu()
+    attention = page.layers[layer].map
+    sums = entropies(attention, page.sample) if view == "entropy" else attention.received()[page.sample].float().cpu()
     values = mean_of_some(sums, 0) if head is None else sums[head]
     key = "page.entropy.each" if view == "entropy" else "page.received"
     ax = _bars(page, values, tokens_of(page, layer)[0 if view == "entropy" else 1], say(key, lang=page.lang), ax)
-    what = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
-    ax.set_title(heading(page, layer, what), fontsize=10, fontfamily=_said(page))
+    title = say("picture.mean", lang=page.lang) if head is None else f"{say('page.head', lang=page.lang)} {head}"
+    ax.set_title(heading(page, layer, title), fontsize=10, fontfamily=_fonts(page))
     return ax
 
 
@@ -148,16 +147,16 @@ def draw_statistics(page: Page, *, tell: Progress) -> Any:
     means = []
     for n, layer in enumerate(page.layers):
         tell("step.maps", {"done": n, "total": len(page.layers)})
-        means.append(mean_of_some(entropies(layer.made, page.sample), 1))
-    distances = [layer.made.distance()[page.sample].float().cpu() for layer in page.layers]
-    # a head that looks at nothing has neither
+        means.append(mean_of_some(entropies(layer.map, page.sample), 1))
+    distances = [layer.map.distance()[page.sample].float().cpu() for layer in page.layers]
+    # a head that attends to nothing has neither
     entropy = [mean.where(mean != NOTHING, math.inf).tolist() for mean in means]
     distance = [each.where(mean != NOTHING, math.inf).tolist() for each, mean in zip(distances, means, strict=True)]
     heads = max(map(len, entropy))
     figure = figure_of((2 * (0.36 * heads + 0.9), 0.26 * len(entropy) + 0.9))
     for ax, key, table in zip(figure.subplots(1, 2), ("entropy.mean", "distance"), (entropy, distance), strict=True):
         _table(ax, [row + [math.nan] * (heads - len(row)) for row in table], [len(row) for row in table])
-        ax.set_title(say(f"page.{key}", lang=page.lang), fontsize=9, fontfamily=_said(page))
+        ax.set_title(say(f"page.{key}", lang=page.lang), fontsize=9, fontfamily=_fonts(page))
     return figure
 
 
@@ -181,7 +180,7 @@ def _table(ax: Any, table: Sequence[Sequence[float]], lengths: Sequence[int]) ->
     ax.spines[:].set_visible(False)
 
 
-def _bars(page: Page, values: Tensor, names: Sequence[str], said: str, ax: Any) -> Any:
+def _bars(page: Page, values: Tensor, names: Sequence[str], ylabel: str, ax: Any) -> Any:
     count = len(values)
     ax = ax if ax is not None else figure_of((min(12.0, max(3.6, 0.2 * count + 1)), 2.8)).subplots()
     none, empty = values.isnan(), (values == NOTHING).nonzero().flatten().tolist()
@@ -199,7 +198,7 @@ def _bars(page: Page, values: Tensor, names: Sequence[str], said: str, ax: Any) 
     label(ax.xaxis, names, count, count, fonts_for("".join(names)))
     ax.tick_params(axis="x", rotation=90)
     ax.tick_params(axis="y", labelsize=7)
-    ax.set_ylabel(said, fontsize=7, fontfamily=_said(page))
+    ax.set_ylabel(ylabel, fontsize=7, fontfamily=_fonts(page))
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(HIDDEN)
     ax.set_xlim(-0.6, count - 0.4)
@@ -224,8 +223,8 @@ def _row(token: int, Lq: int) -> int:
     return token
 
 
-def _said(page: Page) -> list[str]:
-    """Fonts for what the page says."""
+def _fonts(page: Page) -> list[str]:
+    """Fonts for the texts of the page."""
     return fonts_for(say("page.received", lang=page.lang))
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 from headwise.pages.words import Token, read_words
 
-__all__ = ["Piece", "Read", "named_pieces", "read_names"]
+__all__ = ["Piece", "ReadNames", "named_pieces", "read_names"]
 
 # the text of a token and its place in the text of all; a special token has no place
 Piece = tuple[str, tuple[int, int] | None]
@@ -25,7 +25,7 @@ BROKEN = "\ufffd"
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadNames:
     """The text of each token, which word it belongs to (-1: special), and the words' texts; None: none is in parts."""
 
     tokens: tuple[str, ...]
@@ -33,26 +33,26 @@ class Read:
     called: tuple[str, ...] | None = None
 
 
-def read_names(names: Sequence[str]) -> Read:
+def read_names(names: Sequence[str]) -> ReadNames:
     """The tokens that names stand for; names of no convention are texts already, and stay as they are.
 
     >>> read_names(["ä½łå¥½", "Ġthe", "me"])
-    Read(tokens=('你好', ' the', 'me'), words=(0, 1, 1), called=('你好', 'theme'))
+    ReadNames(tokens=('你好', ' the', 'me'), words=(0, 1, 1), called=('你好', 'theme'))
     >>> read_names(["[CLS]", "play", "##ing"])
-    Read(tokens=('[CLS]', 'play', 'ing'), words=(-1, 0, 0), called=('playing',))
+    ReadNames(tokens=('[CLS]', 'play', 'ing'), words=(-1, 0, 0), called=('playing',))
     >>> read_names(["plain", "texts"])
-    Read(tokens=('plain', 'texts'), words=None, called=None)
+    ReadNames(tokens=('plain', 'texts'), words=None, called=None)
     """
-    found = named_pieces(names)
-    if found is None:
-        return Read(tuple(names))
-    text, pieces = found
+    named = named_pieces(names)
+    if named is None:
+        return ReadNames(tuple(names))
+    text, pieces = named
     words = read_words(text, [Token(name, span) for name, span in pieces])
     texts = tuple(name for name, _ in pieces)
     if not any(len(word.tokens) > 1 for word in words):
-        return Read(texts)
+        return ReadNames(texts)
     owner = {token: n for n, word in enumerate(words) for token in word.tokens}
-    return Read(texts, tuple(owner.get(n, -1) for n in range(len(names))), tuple(word.text for word in words))
+    return ReadNames(texts, tuple(owner.get(n, -1) for n in range(len(names))), tuple(word.text for word in words))
 
 
 def named_pieces(names: Sequence[str]) -> tuple[str, list[Piece]] | None:
@@ -93,14 +93,14 @@ def _goes_on(name: str) -> bool:
 def _spaced(texts: Sequence[str], special: Sequence[bool], starts: Sequence[bool]) -> tuple[str, list[Piece]]:
     """Texts side by side, with a space before each that begins a word."""
     text, pieces = "", list[Piece]()
-    for each, is_special, is_start in zip(texts, special, starts, strict=True):
+    for piece, is_special, is_start in zip(texts, special, starts, strict=True):
         if is_special:
-            pieces.append((each, None))
+            pieces.append((piece, None))
             text += " "
             continue
         text += " " if is_start and text else ""
-        pieces.append((each, (len(text), len(text) + len(each))))
-        text += each
+        pieces.append((piece, (len(text), len(text) + len(piece))))
+        text += piece
     return text, pieces
 
 
@@ -114,9 +114,9 @@ def _decoded(
     """
     data, spans = bytearray(), list[tuple[int, int] | None]()
     for name, is_special in zip(names, special, strict=True):
-        own = b" " if is_special else spelled(name)
-        spans.append(None if is_special else (len(data), len(data) + len(own)))
-        data += own
+        encoded = b" " if is_special else spelled(name)
+        spans.append(None if is_special else (len(data), len(data) + len(encoded)))
+        data += encoded
     characters, owner = _characters(bytes(data))
     if is_strict and not _is_text(characters, bytes(data)):
         return None
@@ -164,9 +164,9 @@ def _is_text(characters: Sequence[str], data: bytes) -> bool:
 @cache
 def _alphabet() -> dict[str, int]:
     """The byte-level alphabet: a byte that can be seen is its own letter, the others are the letters from U+0100 on."""
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    unseen = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(0x100 + n): byte for n, byte in enumerate(unseen)}
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    unseen = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(0x100 + n): byte for n, byte in enumerate(unseen)}
 
 
 def _level_bytes(name: str) -> bytes:

@@ -32,7 +32,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Word:
-    """One word: its text, the name that tells it from its likes ("the#2"), and the numbers of its tokens."""
+    """One word: its text, the name that numbers equal words ("the#2"), and the numbers of its tokens."""
 
     text: str
     name: str
@@ -77,8 +77,8 @@ def read_words(text: str, tokens: Sequence[Token], *, query: str | None = None) 
         spans = _joined(spans, _occurrences(text, query, spans))
     words: list[Word] = []
     for start, end in spans:
-        own = tuple(n for n, token in enumerate(tokens) if token.span is not None and start <= token.span[0] < end)
-        words.append(Word(visible(text[start:end]), "", own))
+        inside = (n for n, token in enumerate(tokens) if token.span is not None and start <= token.span[0] < end)
+        words.append(Word(visible(text[start:end]), "", tuple(inside)))
     return tuple(_named(words))
 
 
@@ -135,8 +135,8 @@ def _occurrences(text: str, query: str, spans: Sequence[Span]) -> list[Span]:
     starts, ends = {start for start, _ in spans}, {end for _, end in spans}
     wanted = query.strip()
     for flags in (re.NOFLAG, re.IGNORECASE):
-        found = [m.span() for m in re.finditer(re.escape(wanted), text, flags) if wanted]
-        inside = [span for span in found if span[0] in starts and span[1] in ends]
+        matches = [m.span() for m in re.finditer(re.escape(wanted), text, flags) if wanted]
+        inside = [span for span in matches if span[0] in starts and span[1] in ends]
         if inside:
             return inside
     return []

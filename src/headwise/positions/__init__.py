@@ -6,9 +6,9 @@ the scores. Positions are always the absolute places of tokens, as whole numbers
 """
 
 from headwise.positions.alibi import Alibi, AlibiBias, alibi_slopes
-from headwise.positions.relative import RelativeBias, RelativeBiasTable, relative_buckets
+from headwise.positions.relative_bias import RelativeBias, RelativeBiasTable, relative_buckets
+from headwise.positions.rope_scaling import LinearScaling, Llama3Scaling, NTKScaling, RotaryScaling, YarnScaling
 from headwise.positions.rotary import Rotary, RotaryEmbedding
-from headwise.positions.scaling import LinearScaling, Llama3Scaling, NTKScaling, RotaryScaling, YarnScaling
 
 __all__ = [
     "Alibi",

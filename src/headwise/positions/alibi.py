@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError
+from headwise.positions.constants import FixedNumbers
 from headwise.positions.distances import distances
-from headwise.positions.fixed import FixedNumbers
 
 
 def alibi_slopes(num_heads: int) -> tuple[float, ...]:

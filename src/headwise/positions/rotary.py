@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from headwise.errors import ArgumentError, ShapeError
+from headwise.positions.constants import FixedNumbers
 from headwise.positions.distances import check_positions
-from headwise.positions.fixed import FixedNumbers
-from headwise.positions.scaling import RotaryScaling, plain_frequencies
+from headwise.positions.rope_scaling import RotaryScaling, plain_frequencies
 from headwise.shapes import check_count, check_number
 
 PAIRINGS = {

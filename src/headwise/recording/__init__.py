@@ -1,32 +1,36 @@
-"""Recording: what anyone's code asks of torch, operation by operation, with the place where each was written.
+"""Recording: what code asks of torch, operation by operation, with the line where each was written."""
 
-Its names are loaded when they are first used: the command line's parent process starts a child without torch.
-"""
-
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from headwise.lazy_names import lazy_names
+
+# each public name, and the file that it comes from
+_HOME = {
+    "LAYERS": "composite_layers", "TRIAL": "budget", "Budget": "budget", "Failure": "operations",
+    "Guarded": "torch_limits", "Operation": "operations", "Rebound": "replay", "Recalled": "replay",
+    "Record": "operations", "Replacing": "replay", "Site": "replay", "TensorSeen": "operations", "record": "recorder",
+    "site_of": "replay", "spend": "budget", "spent": "budget", "tensors": "identity",
+}  # fmt: skip
+
+__all__ = list(_HOME)
+
 if TYPE_CHECKING:
+    from headwise.recording.budget import TRIAL as TRIAL
+    from headwise.recording.budget import Budget as Budget
+    from headwise.recording.budget import spend as spend
+    from headwise.recording.budget import spent as spent
+    from headwise.recording.composite_layers import LAYERS as LAYERS
+    from headwise.recording.identity import tensors as tensors
     from headwise.recording.operations import Failure as Failure
-    from headwise.recording.operations import Kernel as Kernel
     from headwise.recording.operations import Operation as Operation
     from headwise.recording.operations import Record as Record
     from headwise.recording.operations import TensorSeen as TensorSeen
     from headwise.recording.recorder import record as record
-    from headwise.recording.spans import Span as Span
-
-_HOME = {
-    "Failure": "operations", "Kernel": "operations", "Operation": "operations", "Record": "operations",
-    "Span": "spans", "TensorSeen": "operations", "record": "recorder",
-}  # fmt: skip
-
-__all__ = ["Failure", "Kernel", "Operation", "Record", "Span", "TensorSeen", "record"]
-
-
-def __getattr__(name: str) -> object:
-    """The name asked for, imported at its first use."""
-    if name not in _HOME:
-        raise AttributeError(f"headwise.recording has no name {name!r}: it has {', '.join(__all__)}")
-    found = getattr(_import_module(f"headwise.recording.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
+    from headwise.recording.replay import Rebound as Rebound
+    from headwise.recording.replay import Recalled as Recalled
+    from headwise.recording.replay import Replacing as Replacing
+    from headwise.recording.replay import Site as Site
+    from headwise.recording.replay import site_of as site_of
+    from headwise.recording.torch_limits import Guarded as Guarded
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.recording.spans import Span
+from headwise.source import Span
 
 __all__ = ["Failure", "Kernel", "Operation", "Record", "TensorSeen"]
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headwise.recording.composites import composites
+from headwise.recording.budget import RECORDED, RECORDING, spend
+from headwise.recording.composite_layers import composites
+from headwise.recording.function_names import is_question, name_of
 from headwise.recording.identity import Identities, tensors
-from headwise.recording.naming import is_question, name_of
 from headwise.recording.operations import Failure, Kernel, Operation, Record, TensorSeen
-from headwise.recording.spans import Own, Span, sign_at, span_of
-from headwise.recording.work import RECORDED, RECORDING, spend
+from headwise.source import Own, Span, sign_at, span_of
 
 __all__ = ["Observer", "record"]
 

@@ -1,24 +1,39 @@
-"""Tracing: the record of anyone's attention code as annotated source, every axis by its name.
+"""Tracing: the record of attention code as annotated source, with every axis by its name.
 
 Its names are loaded when they are first used: the command line's parent process prints a trace without torch.
 """
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from headwise.lazy_names import lazy_names
+
+# each public name, and the file that it comes from
+_HOME = {
+    "LENGTHS": "size_words", "MEANINGS": "legend", "MOST_TURNS": "steps", "SCHEMA": "serialization",
+    "SpokenShape": "shape_text", "Symbol": "steps", "Trace": "steps", "annotated": "annotation",
+    "as_trace": "entry_point", "asked": "symbol_names", "functions": "function_lines", "meanings": "size_words",
+    "page": "html", "probed": "probe_runs", "show": "terminal", "spoken": "shape_text", "trace": "entry_point",
+}  # fmt: skip
+
+__all__ = list(_HOME)
+
 if TYPE_CHECKING:
+    from headwise.tracing.annotation import annotated as annotated
+    from headwise.tracing.entry_point import as_trace as as_trace
+    from headwise.tracing.entry_point import trace as trace
+    from headwise.tracing.function_lines import functions as functions
+    from headwise.tracing.html import page as page
+    from headwise.tracing.legend import MEANINGS as MEANINGS
+    from headwise.tracing.probe_runs import probed as probed
+    from headwise.tracing.serialization import SCHEMA as SCHEMA
+    from headwise.tracing.shape_text import SpokenShape as SpokenShape
+    from headwise.tracing.shape_text import spoken as spoken
+    from headwise.tracing.size_words import LENGTHS as LENGTHS
+    from headwise.tracing.size_words import meanings as meanings
+    from headwise.tracing.steps import MOST_TURNS as MOST_TURNS
+    from headwise.tracing.steps import Symbol as Symbol
     from headwise.tracing.steps import Trace as Trace
-    from headwise.tracing.traced import trace as trace
-
-_HOME = {"Trace": "steps", "trace": "traced"}
-
-__all__ = ["Trace", "trace"]
-
-
-def __getattr__(name: str) -> object:
-    """The name asked for, imported at its first use."""
-    if name not in _HOME:
-        raise AttributeError(f"headwise.tracing has no name {name!r}: it has {', '.join(__all__)}")
-    found = getattr(_import_module(f"headwise.tracing.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
+    from headwise.tracing.symbol_names import asked as asked
+    from headwise.tracing.terminal import show as show
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headwise.tracing.steps import Place, Shape, Step
+from headwise.dataflow import Shape
+from headwise.tracing.steps import Place, Step
 
 __all__ = ["ARROW", "Chain", "Part", "chains", "holds"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.recording.targets import Target, load, parse, read
-from headwise.tracing.traced import traced
+from headwise.targets import Target, load, parse, read
+from headwise.tracing.entry_point import traced
 from headwise.wording import Refusal
 
 __all__ = ["answer"]

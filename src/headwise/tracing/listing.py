@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from headwise.tracing.batch_mixing import signs_of
 from headwise.tracing.chains import Chain, chains, holds
-from headwise.tracing.regions import regions
-from headwise.tracing.signs import signs_of
+from headwise.tracing.function_lines import regions
 from headwise.tracing.steps import Comment, Place, Problem, Step, Trace
 
 __all__ = ["Columns", "File", "Line", "columns_of", "listing", "unplaced"]

@@ -6,45 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MOST_TURNS", "Axis", "Comment", "Place", "Problem", "Shape", "Step", "Symbol", "Trace"]
+from headwise.dataflow import Shape
+
+__all__ = ["MOST_TURNS", "Comment", "Place", "Problem", "Step", "Symbol", "Trace"]
 
 # of a loop that turns more often, a page of steps shows the beginning
 MOST_TURNS = 12
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis. text: its name ("B", "H*d", "(L H)", "4", "?"); size: how many entries the run that is shown had.
-
-    scrambled: its entries mix several axes of where they come from, although the size may be legal.
-    """
-
-    text: str
-    size: int
-    scrambled: bool = False
-
-    def said(self, *, real: bool) -> str:
-        """The name of the axis, or its size in the run that is shown."""
-        return str(self.size) if real else self.text
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The axes of one tensor, from the first to the last."""
-
-    axes: tuple[Axis, ...]
-
-    def __str__(self) -> str:
-        return self.said()
-
-    def said(self, *, real: bool = False) -> str:
-        """The shape in the notes' own style: "[B, L, H*d]"; real: in numbers."""
-        return f"[{', '.join(each.said(real=real) for each in self.axes)}]"
-
-    @property
-    def is_scrambled(self) -> bool:
-        """Whether an axis mixes what several held."""
-        return any(each.scrambled for each in self.axes)
 
 
 @dataclass(frozen=True)
@@ -149,14 +116,14 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as data that JSON carries: what `headwise trace --json` prints."""
-        from headwise.tracing.plain import to_plain
+        from headwise.tracing.serialization import to_plain
 
         return to_plain(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
         """The trace that `to_dict` made this of."""
-        from headwise.tracing.plain import from_plain
+        from headwise.tracing.serialization import from_plain
 
         return from_plain(data)
 
@@ -165,7 +132,7 @@ class Trace:
 
         An InputError says which name is none of the trace's, is no word, or would stand for two symbols.
         """
-        from headwise.tracing.renaming import renamed
+        from headwise.tracing.symbol_names import renamed
 
         return renamed(self, names)
 
@@ -175,6 +142,6 @@ class Trace:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        from headwise.tracing.page import block
+        from headwise.tracing.html import block
 
         return block(self)

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from headwise.dataflow import Shape
 from headwise.tracing.chains import Chain
+from headwise.tracing.function_lines import indent_of
 from headwise.tracing.legend import called, condition, legend, notices
 from headwise.tracing.listing import Columns, File, Line, listing, unplaced
-from headwise.tracing.regions import indent_of
-from headwise.tracing.steps import Problem, Shape, Trace
+from headwise.tracing.steps import Problem, Trace
 from headwise.wording import say
 from headwise.wording.screen import columns, fit, visible
 

@@ -67,11 +67,11 @@ def contraction(function: Any, args: Sequence[Any], options: Mapping[str, Any]) 
     if function is Tensor.__rmatmul__:
         return _of_matmul(args[1], args[0])
     if function in ADDED and len(args) == 3:
-        found = _of_matmul(args[1], args[2])
-        if found is None or set(options) - {"beta", "alpha"}:
+        product = _of_matmul(args[1], args[2])
+        if product is None or set(options) - {"beta", "alpha"}:
             return None
         beta, alpha = float(options.get("beta", 1)), float(options.get("alpha", 1))
-        return replace(found, addend=args[0] if beta else None, multiplier=alpha, of_addend=beta)
+        return replace(product, addend=args[0] if beta else None, multiplier=alpha, of_addend=beta)
     if function in EINSUMS and not options:
         return _of_einsum(args)
     return None
@@ -83,8 +83,8 @@ def _of_matmul(left: Any, right: Any) -> Contraction | None:
     lead = string.ascii_lowercase[: max(left.ndim, right.ndim) - 2]
     if max(left.ndim, right.ndim) > len(string.ascii_lowercase):
         return None
-    mine, other = lead[len(lead) - left.ndim + 2 :], lead[len(lead) - right.ndim + 2 :]
-    return Contraction((left, right), (f"{mine}QD", f"{other}DK"), f"{lead}QK", ("Q", "K"))
+    left_batch, right_batch = lead[len(lead) - left.ndim + 2 :], lead[len(lead) - right.ndim + 2 :]
+    return Contraction((left, right), (f"{left_batch}QD", f"{right_batch}DK"), f"{lead}QK", ("Q", "K"))
 
 
 def _of_einsum(args: Sequence[Any]) -> Contraction | None:
@@ -112,8 +112,8 @@ def _of_einsum(args: Sequence[Any]) -> Contraction | None:
         # a letter twice is a diagonal
         if len(set(spelled[-1])) != len(spelled[-1]) or (tensor is not None and len(spelled[-1]) != tensor.ndim):
             return None
-    mine, other, made = spelled
-    if not set(made) <= set(mine + other):
+    left_axes, right_axes, out_axes = spelled
+    if not set(out_axes) <= set(left_axes + right_axes):
         return None
-    rows = ("".join(c for c in made if c not in other), "".join(c for c in made if c not in mine))
-    return Contraction((left, right), (mine, other), made, rows)
+    rows = ("".join(c for c in out_axes if c not in right_axes), "".join(c for c in out_axes if c not in left_axes))
+    return Contraction((left, right), (left_axes, right_axes), out_axes, rows)

@@ -1,4 +1,4 @@
-"""Hooks: which module is running, told by hooks on the watched model only, which no copy of it takes along."""
+"""Hooks: which module is running, by hooks on the watched model only, which no copy of it carries."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from headwise.watching.chosen import hookable, unwatchable
-from headwise.watching.ears import Ears
+from headwise.watching.session import Session
+from headwise.watching.watched_modules import hookable, unwatchable
 
 __all__ = ["attached"]
 
@@ -22,40 +22,40 @@ NOTHING = nullcontext().__exit__
 
 
 @contextmanager
-def attached(model: nn.Module, ears: Ears) -> Iterator[Hooks]:
-    """A block in which `ears` know which module of the model is running; nothing stays behind."""
-    closed = {module: why for module in ears.names if (why := unwatchable(module)) is not None}
+def attached(model: nn.Module, session: Session) -> Iterator[Hooks]:
+    """A block in which `session` follows which modules of the model run; nothing stays behind."""
+    closed = {module: why for module in session.modules.names if (why := unwatchable(module)) is not None}
     for module, why in closed.items():
-        if any(inner in ears.taken for inner in module.modules()):
-            ears.seen._miss(ears.names[module], why)
-    made: list[Hook] = []
+        if any(inner in session.modules.taken for inner in module.modules()):
+            session.collector.miss(session.modules.names[module], why)
+    hooks: list[Hook] = []
     try:
-        for module in hookable(model, ears.taken, closed):
-            made += (Entering(module, ears), Leaving(module, ears))
-        yield Hooks(made)
+        for module in hookable(model, session.modules.taken, closed):
+            hooks += (Entering(module, session), Leaving(module, session))
+        yield Hooks(hooks)
     finally:
-        for hook in reversed(made):
+        for hook in reversed(hooks):
             hook.remove()
 
 
 class Hooks:
     """All hooks of a watch, which may be off for a while: code that is compiled with them is compiled anew without."""
 
-    def __init__(self, made: list[Hook]) -> None:
-        self._made, self._are_off = made, False
+    def __init__(self, hooks: list[Hook]) -> None:
+        self._hooks, self._are_off = hooks, False
 
     def take_off(self) -> None:
         """Take all off."""
         if not self._are_off:
             self._are_off = True
-            for hook in self._made:
+            for hook in self._hooks:
                 hook.take_off()
 
     def put_back(self) -> None:
         """Put all back."""
         if self._are_off:
             self._are_off = False
-            for hook in self._made:
+            for hook in self._hooks:
                 hook.put_back()
 
 
@@ -65,9 +65,9 @@ class Hook:
     # where a module keeps such hooks
     place = ""
 
-    def __init__(self, module: nn.Module, ears: Ears) -> None:
+    def __init__(self, module: nn.Module, session: Session) -> None:
         self.module: nn.Module | None = module
-        self.ears: Ears | None = ears
+        self.session: Session | None = session
         self.copies: list[weakref.ref[nn.Module]] = []
         # numbered as torch numbers them, without its handles, which cost more than a call of the hook
         self.number = RemovableHandle.next_id
@@ -92,7 +92,7 @@ class Hook:
                 del vars(module)[self.place][self.number]
                 module._forward_hooks_always_called.pop(self.number, None)
         # compiled code may keep the hook, and a call in another thread may have it in hand
-        self.module = self.ears = None
+        self.module = self.session = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if isinstance(copied := memo.get(id(self.module)), nn.Module):
@@ -109,8 +109,8 @@ class Entering(Hook):
     place = "_forward_pre_hooks"
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and module is self.module and (ears := self.ears) is not None:
-            ears.enter(module, sys._getframe(1))
+        if not torch.compiler.is_compiling() and module is self.module and (session := self.session) is not None:
+            session.enter(module, sys._getframe(1))
 
 
 class Leaving(Hook):
@@ -129,5 +129,5 @@ class Leaving(Hook):
             self.module._forward_hooks_always_called[self.number] = True
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and module is self.module and (ears := self.ears) is not None:
-            ears.leave(module)
+        if not torch.compiler.is_compiling() and module is self.module and (session := self.session) is not None:
+            session.leave(module)

@@ -1,4 +1,4 @@
-"""Hugging Face: what an attention function of transformers was given, and a proof that it was understood."""
+"""Hugging Face: the arguments of an attention function of transformers, and a proof that they were understood."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headwise.errors import AttentionError
 from headwise.masks import Mask, allowed
 from headwise.ops import reference
 from headwise.ops.call import cast_by_autocast, checked
-from headwise.watching.record import Record
+from headwise.watching.record import CallRecord
 
-__all__ = ["deviation", "given_to", "interface", "of_eager", "unpacked"]
+__all__ = ["arguments_of", "deviation", "interface", "of_eager", "unpacked"]
 
 # a bias that half precision holds without losing much of what is added to it
 LEAST = -64.0
@@ -25,7 +25,7 @@ LEAST = -64.0
 FIRST = ("module", "query", "key", "value", "attention_mask")
 
 
-def given_to(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an attention function by name."""
     named = dict(zip(FIRST, args, strict=False))
     if len(args) > len(FIRST):
@@ -34,13 +34,13 @@ def given_to(function: Callable[..., Any], args: tuple[Any, ...], options: Mappi
     return named | dict(options)
 
 
-def of_eager(given: Mapping[str, Any]) -> Record:
+def of_eager(arguments: Mapping[str, Any]) -> CallRecord:
     """What an eager attention function computes by, if it computes as the families do; `deviation` proves it."""
-    module, scale = given["module"], given.get("scaling")
-    q, k, _ = cast_by_autocast(given["query"], given["key"], given["value"])
-    hiding = given.get("attention_mask")
+    module, scale = arguments["module"], arguments.get("scaling")
+    q, k, _ = cast_by_autocast(arguments["query"], arguments["key"], arguments["value"])
+    hiding = arguments.get("attention_mask")
     mask: Mask | None = None
-    bias = given.get("position_bias")
+    bias = arguments.get("position_bias")
     if hiding is not None:
         hiding = hiding[..., : k.shape[-2]]
         if hiding.dtype is torch.bool:
@@ -49,13 +49,13 @@ def of_eager(given: Mapping[str, Any]) -> Record:
             bias = hiding if bias is None else bias + hiding
     if bias is not None and bias.dtype is torch.float16:
         bias = _swallowing(bias)
-    sinks = given.get("s_aux", given.get("sinks", getattr(module, "sinks", None)))
+    sinks = arguments.get("s_aux", arguments.get("sinks", getattr(module, "sinks", None)))
     sink = sinks.reshape(-1) if isinstance(sinks, Tensor) and sinks.numel() == q.shape[1] else None
-    return Record(q, k, mask, bias, None if scale is None else float(scale), given.get("softcap"), sink)
+    return CallRecord(q, k, mask, bias, None if scale is None else float(scale), arguments.get("softcap"), sink)
 
 
-def unpacked(record: Record, query: Tensor) -> Record:
-    """The record of one query a head, where the query heads of a group were handed to the kernel as rows.
+def unpacked(record: CallRecord, query: Tensor) -> CallRecord:
+    """The record of one query a head, where the query heads of a group were passed to the kernel as rows.
 
     query: (B, Hq, 1, D), as it was before. Does nothing where the kernel got that shape.
     """
@@ -70,13 +70,13 @@ def unpacked(record: Record, query: Tensor) -> Record:
         mask = allowed(_rows_as_heads(dense, record))
     if bias is not None:
         bias = _rows_as_heads(bias, record)
-    return Record(
+    return CallRecord(
         record.q.reshape(B, Hq, 1, D), record.k, mask, bias, record.scale, record.softcap, record.sink,
         None if lse is None else lse.reshape(shape[:3]),
     )  # fmt: skip
 
 
-def _rows_as_heads(values: Tensor, record: Record) -> Tensor:
+def _rows_as_heads(values: Tensor, record: CallRecord) -> Tensor:
     """Values broadcastable to (B, Hk, G, Lk) as (B, Hk·G, 1, Lk), or (B, 1, 1, Lk) where all heads share them."""
     if values.shape[1] == values.shape[2] == 1:
         return values
@@ -86,9 +86,9 @@ def _rows_as_heads(values: Tensor, record: Record) -> Tensor:
 
 
 def _swallowing(bias: Tensor) -> Tensor:
-    """A bias in float16 as one that leaves of a closed row what float16 leaves of it.
+    """A float16 bias as one that gives a masked row the weights that float16 gives it.
 
-    There, a number added to the least one is lost up to 16, so that a row that is closed by it has even weights.
+    There, a number added to the least one is lost up to 16, so that a row masked by it has uniform weights.
     """
     largest = bias.amax(dim=-1, keepdim=True)
     is_closed = largest.isfinite() & (largest <= torch.finfo(bias.dtype).min / 2)
@@ -98,7 +98,7 @@ def _swallowing(bias: Tensor) -> Tensor:
     return torch.where(is_closed, even, bias.float())
 
 
-def deviation(record: Record, weights: object, *, dropout: float) -> str:
+def deviation(record: CallRecord, weights: object, *, dropout: float) -> str:
     """Why the weights that a function gave are not those of its record; "" where sampled rows agree.
 
     Of every sample and head the first, the last and the middle row are compared, and those that a bias closes by a
@@ -125,18 +125,18 @@ def deviation(record: Record, weights: object, *, dropout: float) -> str:
         difference = (came * (1.0 - dropout) - expected).abs()
         if dropout:
             difference = difference.masked_fill(came == 0, 0.0)
-        found, limit = difference.sum(-1).amax(dim=(1, 2)) / 2, _limit(record, part)
+        distance, limit = difference.sum(-1).amax(dim=(1, 2)) / 2, _limit(record, part)
         # also where it is NaN
-        if not bool((found <= limit).all()):
-            sample = int(found.nan_to_num(float("inf")).argmax())
+        if not bool((distance <= limit).all()):
+            sample = int(distance.nan_to_num(float("inf")).argmax())
             return (
-                f"its own weights are {float(found[sample]):.2g} away from softmax(q kᵀ) in sample {sample}, where "
+                f"its own weights are {float(distance[sample]):.2g} away from softmax(q kᵀ) in sample {sample}, where "
                 f"rounding explains {limit:.2g}"
             )
     return ""
 
 
-def _closed(record: Record) -> slice:
+def _closed(record: CallRecord) -> slice:
     """The rows, and those between them, that no key has but by a large negative bias, where it may be rounded."""
     bias = record.attn_bias
     if bias is None or record.q.dtype not in (torch.bfloat16, torch.float16):
@@ -148,7 +148,7 @@ def _closed(record: Record) -> slice:
     return slice(closed[0], closed[-1] + 1) if closed else slice(0, 0)
 
 
-def _limit(record: Record, part: Any) -> float:
+def _limit(record: CallRecord, part: Any) -> float:
     """How far rounding in the dtype of the model can move a row of weights."""
     q, k = part.q.float(), part.k.float()
     product = float(q.norm(dim=-1).max() * k.norm(dim=-1).max()) * abs(part.multiplier)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwise.masks import Mask, allowed, causal
 from headwise.ops.call import autocasts, cast_by_autocast
-from headwise.watching.record import Record
+from headwise.watching.record import CallRecord
 
 __all__ = ["FUSED", "Kernels", "of_fused", "of_sdpa", "sdpa_is_fused", "top_left", "with_lse"]
 
@@ -35,7 +35,7 @@ SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"
 
 
 class Kernels(TorchDispatchMode):
-    """A block in which the fused kernels are seen, below autograd: graph and numbers stay as they are.
+    """A block that intercepts the fused kernels, below autograd: graph and numbers stay as they are.
 
     It is on for one call of a fused kernel at a time: torch.compile skips what runs while such a mode is on, and
     F.linear of a transposed input gives other last bits in inference mode. Measured on torch 2.13.
@@ -66,13 +66,13 @@ class Kernels(TorchDispatchMode):
         return result
 
 
-def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse: Tensor) -> Record:
+def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse: Tensor) -> CallRecord:
     """What a fused kernel was given, by the names of its schema, as each has its own order; lse: as it gave it."""
     names = [argument.name for argument in func._schema.arguments]
-    given = dict(zip(names, args, strict=False)) | dict(options)
-    mask = given.get("attn_mask", given.get("attn_bias"))
-    causal, scale = given.get("is_causal", False), given.get("scale")
-    record = of_sdpa(given["query"], given["key"], given["value"], mask, is_causal=causal, scale=scale)
+    arguments = dict(zip(names, args, strict=False)) | dict(options)
+    mask = arguments.get("attn_mask", arguments.get("attn_bias"))
+    causal, scale = arguments.get("is_causal", False), arguments.get("scale")
+    record = of_sdpa(arguments["query"], arguments["key"], arguments["value"], mask, is_causal=causal, scale=scale)
     return with_lse(record, [lse])
 
 
@@ -85,7 +85,7 @@ def of_sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Record:
+) -> CallRecord:
     """What scaled_dot_product_attention computes by, as a record; takes what it takes.
 
     Leading axes become samples; without an axis of heads, (N, L, E), there is one head, but with enable_gqa three axes
@@ -111,12 +111,12 @@ def of_sdpa(
     mask, bias = None, None
     if attn_mask is not None:
         is_shared = math.prod(attn_mask.shape[:-inner]) == 1
-        given = attn_mask if attn_mask.ndim == rank == 4 else _four(attn_mask, rank, None if is_shared else batch)
-        mask, bias = (allowed(given), None) if given.dtype is torch.bool else (None, given)
+        four = attn_mask if attn_mask.ndim == rank == 4 else _four(attn_mask, rank, None if is_shared else batch)
+        mask, bias = (allowed(four), None) if four.dtype is torch.bool else (None, four)
     if is_causal:
         aligned = top_left(q.shape[2], k.shape[2], q.device)
         mask = aligned if mask is None else mask & aligned
-    return Record(q, k, mask, bias, scale)
+    return CallRecord(q, k, mask, bias, scale)
 
 
 def top_left(Lq: int, Lk: int, device: torch.device) -> Mask:
@@ -128,25 +128,25 @@ def top_left(Lq: int, Lk: int, device: torch.device) -> Mask:
 
 def sdpa_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
     """Whether scaled_dot_product_attention, given these, runs a fused kernel; not asked in autocast."""
-    given = dict(zip(SDPA_ARGUMENTS, args, strict=False)) | dict(options)
-    q, k, v = (given.pop(name) for name in SDPA_ARGUMENTS[:3])
-    return not autocasts(q) and bool(torch._fused_sdp_choice(q, k, v, **given) != SDPBackend.MATH.value)
+    arguments = dict(zip(SDPA_ARGUMENTS, args, strict=False)) | dict(options)
+    q, k, v = (arguments.pop(name) for name in SDPA_ARGUMENTS[:3])
+    return not autocasts(q) and bool(torch._fused_sdp_choice(q, k, v, **arguments) != SDPBackend.MATH.value)
 
 
-def with_lse(record: Record, lse: Sequence[Tensor]) -> Record:
+def with_lse(record: CallRecord, lse: Sequence[Tensor]) -> CallRecord:
     """The record with the lse of the one fused kernel that ran; as it is, where none or several did."""
     if len(lse) != 1 or record.sink is not None or record.softcap is not None:
         return record
-    (found,), (B, Hq, Lq, _) = lse, record.q.shape
-    if found.ndim == 4 and found.shape[-1] == 1:
+    (row_lse,), (B, Hq, Lq, _) = lse, record.q.shape
+    if row_lse.ndim == 4 and row_lse.shape[-1] == 1:
         # cuDNN's comes as a column
-        found = found[..., 0]
+        row_lse = row_lse[..., 0]
     # kernels pad the queries to whole tiles, and leave the lse out where no gradient is wanted
-    if found.ndim != 3 or found.shape[-1] < Lq or found.shape[0] * found.shape[1] != B * Hq:
+    if row_lse.ndim != 3 or row_lse.shape[-1] < Lq or row_lse.shape[0] * row_lse.shape[1] != B * Hq:
         return record
-    if found.shape != (B, Hq, Lq):
-        found = found[..., :Lq].reshape(B, Hq, Lq)
-    return replace(record, lse=found)
+    if row_lse.shape != (B, Hq, Lq):
+        row_lse = row_lse[..., :Lq].reshape(B, Hq, Lq)
+    return replace(record, lse=row_lse)
 
 
 def _four(t: Tensor, rank: int, batch: tuple[int, ...] | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Record: what one call of attention was given, held so that its map can be read after the model has run."""
+"""CallRecord: the arguments of one call of attention, kept so that its map can be read after the model has run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, attention_map
-from headwise.maps.making import additive_map, shared_map
+from headwise.maps.constructors import additive_map, shared_map
 from headwise.masks import Mask
 from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.shared_axis import SharedHeads
 
-__all__ = ["Record", "unreadable"]
+__all__ = ["CallRecord", "unreadable"]
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class CallRecord:
     """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them.
 
     weight: (Hq, D) or (D,), of additive scores, None: scores are dot products. spread, heads: what of the map ranks
@@ -52,7 +52,7 @@ class Record:
             sink=self.sink, lse=self.lse,
         )  # fmt: skip
 
-    def held(self, *, grad: bool) -> Record:
+    def detached(self, *, grad: bool) -> CallRecord:
         """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""
         if grad and (self.spread is not None or self.heads is not None):
             raise ArgumentError("a map that ranks share has no way back to q and k: watch without grad=True")
@@ -63,12 +63,12 @@ class Record:
             bias = bias.detach()
         sink, weight = (None if t is None else _copied(t, grad=grad) for t in (self.sink, self.weight))
         lse = None if self.lse is None else self.lse.detach()
-        q, k = (_held(t, grad=grad) for t in (self.q, self.k))
+        q, k = (_kept(t, grad=grad) for t in (self.q, self.k))
         return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse, weight=weight)
 
 
-def _held(t: Tensor, *, grad: bool) -> Tensor:
-    """A query or key to keep: itself, or a copy where it may be written again or where nothing would tell of it."""
+def _kept(t: Tensor, *, grad: bool) -> Tensor:
+    """A query or key to keep: itself, or a copy where it may be written again or where no version would show it."""
     t = t if grad else t.detach()
     # what has been written in place before, as a cache is before each step, will be again
     if not t.is_inference() and t._version == 0:
@@ -90,7 +90,7 @@ def unreadable(q: Any) -> str:
     if type(q) not in (Tensor, nn.Parameter):
         return f"ran on {type(q).__name__}, not on plain tensors: watch it on those"
     if q.is_nested:
-        return "ran on nested tensors: pad them, and hide the padding by a mask"
+        return "ran on nested tensors: pad them, and mask the padding"
     if q.device.type == "meta":
         return "ran on the meta device, which has no numbers: move the model to another"
     return ""

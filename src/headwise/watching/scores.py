@@ -14,8 +14,8 @@ from headwise.masks import allowed
 from headwise.ops.call import cast_by_autocast
 from headwise.watching.axes import Axes, Axis, arranged, merged
 from headwise.watching.contraction import Contraction
-from headwise.watching.followed import Ran
-from headwise.watching.record import Record
+from headwise.watching.provenance import Ran
+from headwise.watching.record import CallRecord
 
 __all__ = ["Groups", "Scores", "scores_after", "scores_of", "storage_of", "version_of"]
 
@@ -32,7 +32,7 @@ class Operand(NamedTuple):
     axes: tuple[Axis, ...]
 
 
-class Factor(NamedTuple):
+class ScoreFactor(NamedTuple):
     """One factor of q·k: (axes, D), which of its axes the other factor has not, and whether it is a parameter."""
 
     operand: Operand
@@ -45,10 +45,10 @@ class Scores:
     """Scores multiplier·f(scale·q·k) + biases where all of `opened` allow, with f = tanh where `scale` is not None.
 
     lead: their axes but those of queries and keys. weights: what multiplies q·k beside the numbers, such as one
-    temperature a head. fills: what stands where `opened` hide. versions: of all tensors, as they were read.
+    temperature a head. fills: what stands where `opened` mask. versions: of all tensors, as they were read.
     """
 
-    factors: tuple[Factor, Factor]
+    factors: tuple[ScoreFactor, ScoreFactor]
     lead: tuple[Axis, ...]
     multiplier: float = 1.0
     scale: float | None = None
@@ -72,11 +72,11 @@ class Scores:
         operands = (*(f.operand for f in self.factors), *self.weights, *self.biases, *self.opened)
         return any(storage_of(operand.tensor) == storage for operand in operands)
 
-    def keys(self, key: Axis) -> Factor | None:
+    def keys(self, key: Axis) -> ScoreFactor | None:
         """The factor whose free axis the softmax runs over; None: neither's, or it has been split."""
         return next((f for f in self.factors if f.free.leaves() == [key]), None)
 
-    def record(self, query: Axis, key: Axis, lead: Groups) -> Record | None:
+    def record(self, query: Axis, key: Axis, lead: Groups) -> CallRecord | None:
         """The call of attention whose scores these are; None: there is none that is certain to have them.
 
         lead: the axes that make up the batch, and those that make up the heads.
@@ -108,11 +108,11 @@ class Scores:
         for operand in self.opened:
             four = _four(operand, every)
             mask = four if mask is None else mask & four
-        record = Record(q, k, None if mask is None else allowed(_compressed(mask)), bias, scale, softcap)
+        record = CallRecord(q, k, None if mask is None else allowed(_compressed(mask)), bias, scale, softcap)
         return record if self._hides(record) and (mask is None or self._leaves_keys(mask)) else None
 
-    def _hides(self, record: Record) -> bool:
-        """Whether every finite number that stands for a hidden pair is so low that its weight is 0."""
+    def _hides(self, record: CallRecord) -> bool:
+        """Whether every finite number that stands for a masked pair is so low that its weight is 0."""
         finite = [fill for fill in self.fills if math.isfinite(fill)]
         if not finite or 0 in (*record.q.shape, *record.k.shape):
             return True
@@ -122,7 +122,7 @@ class Scores:
         return max(finite) <= -(highest + 2 * added + UNDERFLOW)
 
     def _leaves_keys(self, mask: Tensor) -> bool:
-        """Whether every row has a key, where it is not -inf that hides the others: they would get even weights."""
+        """Whether every row has a key, where it is not -inf that masks the others: they would get uniform weights."""
         return all(fill == -math.inf for fill in self.fills) or bool(mask.any(dim=-1).all())
 
 
@@ -140,14 +140,14 @@ def scores_of(product: Contraction, axes: Axes, is_learned: Callable[[Tensor], b
         order = [n for n, letter in enumerate(letters) if letter != product.summed]
         moved = tensor.permute(*order, letters.index(product.summed))
         operand = Operand(moved, tuple(named[letters[n]] for n in order))
-        factors.append(Factor(operand, named[free], is_learned(product.factors[side])))
+        factors.append(ScoreFactor(operand, named[free], is_learned(product.factors[side])))
         versions += version_of(tensor)
     lead = tuple(named[c] for c in product.result if c not in "".join(product.rows))
-    made = Scores((factors[0], factors[1]), lead, product.multiplier, versions=tuple(versions))
+    scores = Scores((factors[0], factors[1]), lead, product.multiplier, versions=tuple(versions))
     if product.addend is None:
-        return made
+        return scores
     addend = product.addend if product.of_addend == 1.0 else product.addend * product.of_addend
-    return _with(made, axes, addend, "biases")
+    return _with(scores, axes, addend, "biases")
 
 
 def scores_after(scores: Scores, axes: Axes, at: int, ran: Ran) -> Scores | None:
@@ -167,7 +167,7 @@ def _multiplied(
             by = math.inf if by == 0 else 1 / by
         if (not scores.is_plain and by <= 0 and scores.opened) or not math.isfinite(by):
             return None
-        biases = tuple(Operand(t * by, own) for t, own in scores.biases)
+        biases = tuple(Operand(t * by, operand_axes) for t, operand_axes in scores.biases)
         return replace(scores, multiplier=scores.multiplier * by, biases=biases)
     if not isinstance(by, Tensor) or not scores.is_plain:
         return None
@@ -183,12 +183,12 @@ def _added(
 ) -> Scores | None:
     if len(args) != 2 or set(options) - {"alpha"} or (at == 1 and (options or sign < 0)):
         return None
-    other, alpha = args[1 - at], sign * float(options.get("alpha", 1))
-    if not isinstance(other, Tensor):
+    addend, alpha = args[1 - at], sign * float(options.get("alpha", 1))
+    if not isinstance(addend, Tensor):
         return None
-    if not other.is_floating_point():
-        other = other.to(torch.get_default_dtype())
-    return _with(scores, axes, other if alpha == 1.0 else other * alpha, "biases")
+    if not addend.is_floating_point():
+        addend = addend.to(torch.get_default_dtype())
+    return _with(scores, axes, addend if alpha == 1.0 else addend * alpha, "biases")
 
 
 def _subtracted(scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]) -> Scores | None:
@@ -196,8 +196,8 @@ def _subtracted(scores: Scores, axes: Axes, at: int, args: Sequence[Any], option
 
 
 def _filled(scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]) -> Scores | None:
-    given = dict(zip(("input", "mask", "value"), args, strict=False)) | dict(options)
-    return _hidden(scores, axes, given.get("mask"), given.get("value"), is_open=False) if at == 0 else None
+    arguments = dict(zip(("input", "mask", "value"), args, strict=False)) | dict(options)
+    return _hidden(scores, axes, arguments.get("mask"), arguments.get("value"), is_open=False) if at == 0 else None
 
 
 def _chosen(scores: Scores, axes: Axes, at: int, args: Sequence[Any], options: Mapping[str, Any]) -> Scores | None:
@@ -241,16 +241,16 @@ def _hidden(scores: Scores, axes: Axes, mask: Any, fill: Any, *, is_open: bool) 
     value = _number(fill, anywhere=True)
     if not isinstance(mask, Tensor) or mask.dtype is not torch.bool or not isinstance(value, float) or not value < 0:
         return None
-    made = _with(scores, axes, mask if is_open else ~mask, "opened")
-    return None if made is None else replace(made, fills=(*made.fills, value))
+    result = _with(scores, axes, mask if is_open else ~mask, "opened")
+    return None if result is None else replace(result, fills=(*result.fills, value))
 
 
 def _with(scores: Scores, axes: Axes, tensor: Tensor, where: str) -> Scores | None:
     """The scores with one more operand, which broadcasts against a tensor that has these axes."""
-    found = axes.split(tensor)
-    if found is None:
+    split = axes.split(tensor)
+    if split is None:
         return None
-    operand = Operand(found[0], tuple(found[1]))
+    operand = Operand(split[0], tuple(split[1]))
     versions = (*scores.versions, *version_of(tensor))
     return replace(scores, **{where: (*getattr(scores, where), operand), "versions": versions})  # type: ignore[arg-type]
 

@@ -7,9 +7,9 @@ import re
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
 from headwise.maps.files import LoadedMaps
-from headwise.watching.joining import joined
-from headwise.watching.record import Record
-from headwise.watching.seen import Seen
+from headwise.watching.joined_steps import joined
+from headwise.watching.record import CallRecord
+from headwise.watching.watched_maps import Seen
 
 __all__ = ["layers_of"]
 
@@ -27,15 +27,15 @@ def layers_of(maps: Seen | LoadedMaps) -> list[tuple[str, AttentionMap]]:
     if isinstance(maps, LoadedMaps):
         modules = [numbered[1] if (numbered := NUMBERED.fullmatch(name)) else name for name in modules]
     steps: dict[str, list[AttentionMap]] = {}
-    for module, (_, made) in zip(modules, calls, strict=True):
-        steps.setdefault(module, []).append(made)
-    whole = {module: _whole(maps, module, made) for module, made in steps.items()}
+    for module, (_, call_map) in zip(modules, calls, strict=True):
+        steps.setdefault(module, []).append(call_map)
+    whole = {module: _whole(maps, module, call_map) for module, call_map in steps.items()}
     layers: list[tuple[str, AttentionMap]] = []
-    for module, (name, made) in zip(modules, calls, strict=True):
+    for module, (name, call_map) in zip(modules, calls, strict=True):
         sequence = whole[module]
         if sequence is None:
-            layers.append((name, made))
-        elif made is steps[module][0]:
+            layers.append((name, call_map))
+        elif call_map is steps[module][0]:
             layers.append((module, sequence))
     return layers
 
@@ -58,6 +58,6 @@ def _may_be_steps(steps: list[AttentionMap]) -> bool:
     return all(count == 1 for count in rows[1:]) or sum(rows) <= steps[-1].shape[3]
 
 
-def _record(step: AttentionMap) -> Record:
+def _record(step: AttentionMap) -> CallRecord:
     call, lse = step.stored()
-    return Record(call.q, call.k, call.mask, call.attn_bias, call.scale, call.softcap, call.sink, lse, call.weight)
+    return CallRecord(call.q, call.k, call.mask, call.attn_bias, call.scale, call.softcap, call.sink, lse, call.weight)

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.watching.axes import Axes
+from headwise.watching.axis_moves import is_still, moved_axes
 from headwise.watching.contraction import OTHERS, PRODUCTS, Contraction, contraction
-from headwise.watching.followed import Followed, Ran
-from headwise.watching.handwritten import OVERWRITTEN, Softmax, Weights
-from headwise.watching.moves import is_still, moved_axes
-from headwise.watching.record import Record, unreadable
+from headwise.watching.handwritten_call import OVERWRITTEN, Softmax, Weights
+from headwise.watching.provenance import Followed, Ran
+from headwise.watching.record import CallRecord, unreadable
 from headwise.watching.scores import Scores, scores_after, scores_of, storage_of
 
 __all__ = ["SOFTMAXES", "Softmaxes"]
@@ -63,7 +63,7 @@ class Softmaxes:
     add: takes in a call of attention under a name. modules: whose parameters are no keys.
     """
 
-    def __init__(self, add: Callable[[str, Record], None], modules: Iterable[nn.Module]) -> None:
+    def __init__(self, add: Callable[[str, CallRecord], None], modules: Iterable[nn.Module]) -> None:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
@@ -87,7 +87,7 @@ class Softmaxes:
 
     def concerns(self, function: Any) -> bool:
         """Whether a call of a function can matter now: while nothing is followed, few can."""
-        if self._scores.known or self._weights.known or self._folds.known:
+        if self._scores or self._weights or self._folds:
             return True
         begins = self._begins.get(function)
         if begins is None:
@@ -187,31 +187,31 @@ class Softmaxes:
         if before is not None and at == 0 and ran.is_in_place:
             before += 1
         scores = tracked.scores if _version(came) == before else None
-        for made in ran.results:
-            if tracked.is_outer and made.shape in (came.shape[:-1], (*came.shape[:-1], 1)):
-                self._sum_features(tracked, came, made)
-            if tracked.way >= LONGEST_WAY or not is_still(came, made, ran.name):
+        for result in ran.results:
+            if tracked.is_outer and result.shape in (came.shape[:-1], (*came.shape[:-1], 1)):
+                self._sum_features(tracked, came, result)
+            if tracked.way >= LONGEST_WAY or not is_still(came, result, ran.name):
                 continue
             axes, after = None, None
             if tracked.axes is not None:
-                moved = moved_axes(ran, tracked.axes, made) if at == 0 else None
+                moved = moved_axes(ran, tracked.axes, result) if at == 0 else None
                 if moved is not None:
                     axes, after = moved, scores
-                elif made.shape == came.shape:
+                elif result.shape == came.shape:
                     axes = tracked.axes
                     after = None if scores is None else scores_after(scores, axes, at, ran)
             self._scores.put(
-                made, Tracked(axes, after, tracked.is_outer, _version(made), tracked.way + 1, tracked.is_lent)
+                result, Tracked(axes, after, tracked.is_outer, _version(result), tracked.way + 1, tracked.is_lent)
             )
 
     def _carry(self, weights: Weights, came: Tensor, ran: Ran) -> None:
         """A function of weights has run."""
         results = list(ran.results)
         # what gives its argument again may have written to it once
-        weights = weights.at(came, writes=int(any(made is came for made in results)))
-        for made in results:
-            if weights.way < LONGEST_WAY and is_still(came, made, ran.name):
-                self._weights.put(made, weights.after(came, made, ran))
+        weights = weights.at(came, writes=int(any(result is came for result in results)))
+        for result in results:
+            if weights.way < LONGEST_WAY and is_still(came, result, ran.name):
+                self._weights.put(result, weights.after(came, result, ran))
 
     def _combine(self, ran: Ran) -> None:
         """Queries and keys that meet in a sum, (.., Lq, 1, D) and (.., 1, Lk, D), or by their distance."""
@@ -229,10 +229,11 @@ class Softmaxes:
             has_features = ran.name != "cdist" and first[-1] == second[-1] > 1
             self._scores.put(result, Tracked(None, None, has_features, _version(result), 0))
 
-    def _sum_features(self, tracked: Tracked, came: Tensor, made: Any) -> None:
+    def _sum_features(self, tracked: Tracked, came: Tensor, result: Any) -> None:
         """The features of queries and keys that met have been summed to one score, or to one a head."""
-        if isinstance(made, Tensor) and made.is_floating_point() and made.shape[: came.ndim - 1] == came.shape[:-1]:
-            self._scores.put(made, Tracked(None, None, False, _version(made), tracked.way + 1))
+        is_score = isinstance(result, Tensor) and result.is_floating_point()
+        if is_score and result.shape[: came.ndim - 1] == came.shape[:-1]:
+            self._scores.put(result, Tracked(None, None, False, _version(result), tracked.way + 1))
 
     def _fold(self, ran: Ran) -> None:
         """Batch and heads merged in one axis by (B, H, L, D) -> (B·H, L, D), and what is made of that."""
@@ -268,7 +269,7 @@ class Softmaxes:
                     self._weights.put(tensor, weights._replace(changed=ran.name.strip("_")))
 
     def _lend(self, ran: Ran) -> None:
-        """A function has run: memory that it gave to others may be written by them, which nothing tells."""
+        """A function has run: memory that it lent may be written by others, which no version shows."""
         for lent in ran.lent:
             storage = storage_of(lent)
             for tensor, tracked in self._scores.items() if storage else ():

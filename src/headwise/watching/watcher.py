@@ -10,13 +10,13 @@ from torch import nn
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
-from headwise.watching.chosen import Only, chosen
-from headwise.watching.compiled import Compiled, compiled_calls
-from headwise.watching.ears import Ears
+from headwise.watching.function_mode import AttentionMode
 from headwise.watching.hooks import attached
-from headwise.watching.listening import Listening
 from headwise.watching.patches import Patches
-from headwise.watching.seen import Seen
+from headwise.watching.session import Session
+from headwise.watching.torch_compile import Compiled, compiled_calls
+from headwise.watching.watched_maps import Seen
+from headwise.watching.watched_modules import Only, WatchedModules, chosen
 
 __all__ = ["watch"]
 
@@ -37,7 +37,7 @@ def watch(
     dropout. What was met and not seen is in `seen.unseen`, with the reason.
     Attention by hand is seen too: a softmax of scores in which queries and keys meet, summed with values by a product.
     Where sampled rows prove the q and k of its scores, its map is over these, else it holds the scores (O(L²) memory).
-    A batch of heads is (B, H, Lq, Lk) where a view made it so. Hidden pairs are -inf in `logits`, for -1e9 too.
+    A batch of heads is (B, H, Lq, Lk) where a view made it so. Masked pairs are -inf in `logits`, for -1e9 too.
 
     only: a name or glob, several of them, or a function of a name, None: everything. A name takes in all that is
     inside of the module, a function does not; what is not taken costs nothing. keep: called with each map as it is
@@ -66,19 +66,19 @@ def watch(
             f"keep must be a function of a map, but {type(keep).__name__} came: give such as lambda m: m.entropy()"
         )
     names = {module: name for name, module in model.named_modules()}
-    taken = chosen(names, only)
-    seen = Seen(keep)
-    ears = Ears(names, taken, seen, hears_all=only is None, grad=grad)
+    modules = WatchedModules(names, chosen(names, only), takes_functions=only is None)
+    maps = Seen(keep)
+    session = Session(modules, maps, grad=grad)
     with ExitStack() as around:
-        patches = Patches(ears)
+        patches = Patches(session)
         around.callback(patches.remove)
         patches.install()
-        hooks = around.enter_context(attached(model, ears))
+        hooks = around.enter_context(attached(model, session))
 
         def come_back() -> None:
             hooks.put_back()
             patches.come_back()
 
         compiled_calls(around, Compiled(patches.step_aside, hooks.take_off, come_back))
-        around.enter_context(ears.open(Listening(ears)))
-        yield seen
+        around.enter_context(session.open(AttentionMode(session)))
+        yield maps

@@ -17,8 +17,19 @@ __all__ = ["LANGUAGES", "Refusal", "Sentence", "percent", "refusal", "say", "sai
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
 
 
-class Refusal(InputError):
-    """An InputError that can be said again in another language.
+class _Entry:
+    """An entry of the tables with its values, in any language."""
+
+    key: str
+    values: dict[str, object]
+
+    def said(self, lang: str) -> str:
+        """The sentence in a language of LANGUAGES; values that are Sentences too."""
+        return _filled(self.key, lang, {name: said_in(value, lang) for name, value in self.values.items()})
+
+
+class Refusal(_Entry, InputError):
+    """An InputError with its sentence in every language.
 
     `str` gives the English sentence; `key` and `values` are what `say` needs for any other.
     """
@@ -31,35 +42,24 @@ class Refusal(InputError):
     def __reduce__(self) -> tuple[type[Refusal], tuple[str, dict[str, object]]]:
         return type(self), (self.key, self.values)
 
-    def said(self, lang: str) -> str:
-        """The sentence in a language of LANGUAGES."""
-        return _filled(self.key, lang, self.values)
 
+class Sentence(_Entry, str):
+    """A sentence of the tables: a text, in English, with its words in every language.
 
-class Sentence(str):
-    """A sentence of the tables in English, which can be said again in another language.
-
-    A text in every way; `key` and `values` are what `say` needs. values that are Sentences are said again, too.
+    `key` and `values` are what `say` needs; values that are Sentences are translated with it.
 
     >>> waiting = Sentence("step.loading", model="bert")
     >>> waiting, waiting.said("zh")
     ('loading the model bert', '读入模型 bert')
     """
 
-    key: str
-    values: dict[str, object]
-
     def __new__(cls, key: str, /, **values: object) -> Sentence:
-        made = super().__new__(cls, _filled(key, "en", values))
-        made.key, made.values = key, values
-        return made
+        sentence = super().__new__(cls, _filled(key, "en", values))
+        sentence.key, sentence.values = key, values
+        return sentence
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (self.key, self.values)
-
-    def said(self, lang: str) -> str:
-        """The sentence in a language of LANGUAGES."""
-        return _filled(self.key, lang, {name: said_in(value, lang) for name, value in self.values.items()})
 
 
 def percent(share: float) -> str:
@@ -73,9 +73,9 @@ def percent(share: float) -> str:
     return f"{hundredths:.{places}f}%"
 
 
-def said_in(what: object, lang: str) -> object:
+def said_in(value: object, lang: str) -> object:
     """A Sentence in a language, and anything else as it is."""
-    return what.said(lang) if isinstance(what, Sentence) else what
+    return value.said(lang) if isinstance(value, Sentence) else value
 
 
 def say(key: str, /, *, lang: str = "en", **values: object) -> str:
@@ -90,7 +90,7 @@ def say(key: str, /, *, lang: str = "en", **values: object) -> str:
 
 
 def refusal(key: str, /, **values: object) -> Refusal:
-    """The error to raise when what a person gave cannot be used: English as `str`, and able to be said in Chinese.
+    """The error to raise for input that cannot be used: English as `str`, with its sentence in every language.
 
     >>> str(refusal("refuse.empty"))
     'The text must hold at least one word, but nothing came: put a sentence between quotes.'

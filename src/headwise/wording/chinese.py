@@ -16,7 +16,7 @@ CHINESE: dict[str, str] = {
     "cli.commands": "命令：",
     "cli.help": "显示这段帮助。",
     "cli.version": "显示版本号。",
-    "cli.lang": "用哪种语言说话：en 或 zh。",
+    "cli.lang": "输出的语言：en 或 zh。",
     "cli.required": "（必须给出）",
     "cli.missing": "必须给出 {what}：请看 `{command} --help`。",
     "cli.no_such_option": "没有 {what} 这个选项：请看 `{command} --help`。",
@@ -147,7 +147,7 @@ CHINESE: dict[str, str] = {
     "refuse.child_memory": "代码最多使用 {megabytes} MB 内存，但它要得更多：请缩小规模。",
     "refuse.child_raised": "代码必须运行到底，但它抛出了 {error}：请在那里改正。",
     "refuse.child_exit": "代码必须运行到底，但它以退出码 {status} 结束了进程：请去掉这一步。",
-    "refuse.child_exit_said": "代码必须运行到底，但进程说了“{words}”之后以退出码 {status} 结束：请在那里改正。",
+    "refuse.child_exit_said": "代码必须运行到底，但进程打印“{words}”之后以退出码 {status} 结束：请在那里改正。",
     "refuse.child_signal": "代码必须运行到底，但它的进程被 {signal} 中止：请去掉使它崩溃或被终止的部分。",
     "refuse.child_large": "回答最多 {megabytes} MB，而这一份有 {got} MB：请只追踪其中一部分。",
     "refuse.child_noise": "代码不得往不是自己打开的管道里写，但它写了：请去掉这一步。",
@@ -189,7 +189,7 @@ CHINESE: dict[str, str] = {
     "trace.guessed": "没有找到能运行的调用；走得最远的一次在这里失败。可用 --call 说明怎样调用：",
     "trace.nothing": "在它自己的代码行里没有看到任何运算：运行的是库里的代码。",
     "trace.cross_only": "只在键与查询长度不同时：",
-    # recording: how a target is called
+    # calls: how a target is called
     "refuse.calls.object": "{option} 必须是由名字和值组成的对象，但给出的是 {given}：请写在花括号里。",
     "refuse.calls.unknown": "{option} 里的 {name} 不是参数：请从 {names} 中选择。",
     "refuse.calls.value": "{option} 给 {name} 的对象是 {given}：对象必须含有 _expr（文本）、_tuple 或 _ids（列表）之一。",

@@ -48,7 +48,7 @@ CONVERSION: dict[str, tuple[str, str]] = {
         "旧文件里的缓冲区：用来遮住键的数",
     ),
     "convert.why.untold": (
-        "weights alone do not tell it",
+        "weights alone do not show it",
         "只凭权重看不出来",
     ),
     "convert.why.base": (
@@ -68,11 +68,11 @@ CONVERSION: dict[str, tuple[str, str]] = {
         "add_zero_attn 变成了 logit 为 0 的 sink",
     ),
     "convert.note.zero_untold": (
-        "weights do not tell add_zero_attn, which is taken as off",
+        "weights do not show add_zero_attn, which is taken as off",
         "权重看不出 add_zero_attn，按关闭处理",
     ),
     "convert.note.flags_untold": (
-        "weights do not tell the flags of this class (qk_norm, softclamp_logits, add_zero_kv, ...): taken as off",
+        "weights do not show the flags of this class (qk_norm, softclamp_logits, add_zero_kv, ...): taken as off",
         "权重看不出这个类的开关（qk_norm、softclamp_logits、add_zero_kv 等）：按关闭处理",
     ),
     "convert.note.shared": (

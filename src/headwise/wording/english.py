@@ -16,7 +16,7 @@ ENGLISH: dict[str, str] = {
     "cli.commands": "Commands:",
     "cli.help": "Show this message and exit.",
     "cli.version": "Show the version and exit.",
-    "cli.lang": "The language of all that is said: en or zh.",
+    "cli.lang": "The language of the output: en or zh.",
     "cli.required": " (required)",
     "cli.missing": "{what} must be given: see `{command} --help`.",
     "cli.no_such_option": "There is no option {what}: see `{command} --help`.",
@@ -26,11 +26,11 @@ ENGLISH: dict[str, str] = {
     "cli.other": "{message}",
     "convert.help": "Give the weights of one attention layer the names of another library, and prove it.",
     "convert.help.weights": "File of weights: .safetensors, .pt, .pth or .bin; it may hold a whole model.",
-    "convert.help.from": "Whose names the weights have; found out by the names where it is left out.",
+    "convert.help.from": "Whose names the weights have; without it, recognised by the names.",
     "convert.help.to": "Whose names to write; headwise's own where it is left out.",
     "convert.help.layer": "The layer whose name has this number in it.",
-    "convert.help.block": "What the names of the layer begin with, where a number does not tell.",
-    "convert.help.heads": "Query heads, where no configuration tells them.",
+    "convert.help.block": "What the names of the layer begin with, where a number is ambiguous.",
+    "convert.help.heads": "Query heads, where no configuration has them.",
     "convert.help.config": "The model's configuration; config.json beside the weights where it is left out.",
     "convert.help.out": "The file to write: .safetensors, .pt, .pth or .bin.",
     "convert.help.list": "List the conventions that are known.",
@@ -88,13 +88,13 @@ ENGLISH: dict[str, str] = {
     "belongs to the model.",
     "refuse.encoder_decoder": "Only models of one stack can be shown so far, but {model} ({model_type}) is an encoder "
     "and a decoder: choose an encoder such as BERT, or a decoder such as GPT-2.",
-    "refuse.no_attention": "A model must give its attention weights to be looked at, but {model} ({model_type}) did "
+    "refuse.no_attention": "A model must return its attention weights, but {model} ({model_type}) did "
     "not ({reason}): choose a text model with softmax self-attention.",
     "refuse.model_fails": "A model must run on its {got} tokens, but {model} did not ({reason}): give a text model "
     "whose inputs its tokenizer makes.",
     "refuse.own_tokenizer": "A tokenizer must make input_ids of a text, as Hugging Face's do, but {tokenizer} did not "
     "({reason}): give one that is called with a text.",
-    "refuse.unequal": "A watched model must give what it gives by itself, bit for bit, but an output of {model} "
+    "refuse.unequal": "A watched model must compute what it computes unwatched, bit for bit, but an output of {model} "
     "differs by {difference:.3g}: make it deterministic, or report it.",
     "refuse.suffix": "The output must end in one of {suffixes}, but came as {file}: change its suffix.",
     "refuse.exists": "The output must be a new file, but {file} exists: choose another name, or add --force to replace "
@@ -118,7 +118,7 @@ ENGLISH: dict[str, str] = {
     "or --block for one of {candidates}.",
     "refuse.block_unchosen": "Exactly one layer of attention must be chosen, but the file holds {count}: give "
     "--layer or --block for one of {candidates}.",
-    "refuse.heads_untold": "The number of heads must be known, but weights alone do not tell it: give --heads, or"
+    "refuse.heads_untold": "The number of heads must be known, but weights alone do not show it: give --heads, or"
     " --config with the model's config.json.",
     "refuse.config_untold": "{name} must be known, but {why}: give --config with a file that says {name}.",
     "refuse.convention_untold": "These names must be of one convention, but {conventions} share {names} and "
@@ -159,7 +159,7 @@ ENGLISH: dict[str, str] = {
     "refuse.target_binary": "A target must be text, but {path} holds the byte 0 at {place}: give the source's file.",
     "refuse.target_encoding": "The text of {path} must be {encoding}, but its byte {place} is not: save it as UTF-8.",
     "refuse.target_blank": "A target must hold code, but {path} is empty: write the class or the function into it.",
-    "refuse.target_syntax": "{path} must be valid Python, but line {line}, column {column} is not ({reason}): mend "
+    "refuse.target_syntax": "{path} must be valid Python, but line {line}, column {column} is not ({reason}): fix "
     "that line.",
     "refuse.target_deep": "{path} must be Python that can be read, but it is nested too deeply: simplify it.",
     "refuse.target_notebook": "{path} must be a notebook in JSON, but it is not ({reason}): save it again in Jupyter.",
@@ -173,17 +173,17 @@ ENGLISH: dict[str, str] = {
     "{path}:{first}.",
     "refuse.target_module": "The module {module} must be installed, but it cannot be found: check its name, or install "
     "it.",
-    "refuse.target_not_run": "{path} must run up to {name}, but line {line} raised {error}: mend it there.",
+    "refuse.target_not_run": "{path} must run up to {name}, but line {line} raised {error}: fix it there.",
     "refuse.target_package": "The code uses {name} of the package {package}, which is not installed: install it, or "
     "take it out of the code.",
     "refuse.child_time": "The code must finish within {seconds} s, but it did not: take out what loops or "
     "waits, or allow more with --seconds.",
     "refuse.child_memory": "The code may use at most {megabytes} MB of memory, but asked for more: make it smaller.",
-    "refuse.child_raised": "The code must run to its end, but it raised {error}: mend it there.",
+    "refuse.child_raised": "The code must run to its end, but it raised {error}: fix it there.",
     "refuse.child_exit": "The code must run to its end, but it ended its process with exit status {status}: take that "
     "out.",
     "refuse.child_exit_said": "The code must run to its end, but its process ended with exit status {status}, after "
-    "saying “{words}”: mend it there.",
+    "printing “{words}”: fix it there.",
     "refuse.child_signal": "The code must run to its end, but its process was stopped by {signal}: take out what "
     "crashes or kills it.",
     "refuse.child_large": "An answer may have at most {megabytes} MB, but this one has {got} MB: trace a smaller part.",
@@ -237,7 +237,7 @@ ENGLISH: dict[str, str] = {
     "trace.guessed": "No call was found that runs; the one that came furthest fails here. --call says how to call it:",
     "trace.nothing": "No operation of its own lines was seen: what ran is code of a library.",
     "trace.cross_only": "Only where keys differ from queries in length:",
-    # recording: how a target is called
+    # calls: how a target is called
     "refuse.calls.object": "{option} must be an object of names and values, but {given} came: put it between braces.",
     "refuse.calls.unknown": "{option} names {name}, which is no parameter: choose among {names}.",
     "refuse.calls.value": "{option} gives {name} the object {given}: an object must have one of _expr (text), _tuple "

@@ -1,4 +1,4 @@
-"""The sentences in English of the steps of a person's code: what each kind of operation is, and the command steps."""
+"""The sentences in English of the steps of user code: what each kind of operation is, and the command steps."""
 
 STEPS: dict[str, str] = {
     "steps.kind.project": "Project",
@@ -7,7 +7,7 @@ STEPS: dict[str, str] = {
     "steps.says.split": "The features of each token become pieces, one for each head. No number changes; colours "
     "follow the heads.",
     "steps.kind.turn": "Reorder the axes",
-    "steps.says.turn": "Axes change places. No number changes, and each keeps its token and its head.",
+    "steps.says.turn": "Axes are swapped. No number changes, and each keeps its token and its head.",
     "steps.kind.scores": "Scores",
     "steps.says.scores": "Every query is multiplied with every key: one number for each pair.",
     "steps.kind.scale": "Scale",
@@ -20,7 +20,7 @@ STEPS: dict[str, str] = {
     "row need not sum to 1.",
     "steps.says.bias": "Something is added to the score of each pair, such as a bias for its distance.",
     "steps.kind.softmax": "Softmax",
-    "steps.says.softmax": "Along one axis numbers become weights that share out 1; −∞ becomes exactly 0.",
+    "steps.says.softmax": "Along one axis numbers become weights that sum to 1; −∞ becomes exactly 0.",
     "steps.kind.dropout": "Dropout",
     "steps.says.dropout": "In training it sets numbers to 0 at random. The code runs in eval mode here, where a "
     "dropout layer changes nothing.",
@@ -32,14 +32,14 @@ STEPS: dict[str, str] = {
     "steps.says.mixed": "The sizes are legal, but entries of several axes are mixed up: the colours show of which "
     "head each number is.",
     "steps.kind.project_out": "Project the output",
-    "steps.says.project_out": "A linear layer mixes what the heads have found.",
+    "steps.says.project_out": "A linear layer mixes the outputs of the heads.",
     "steps.kind.attention": "Attention in one call",
     "steps.says.attention": "PyTorch computes scores, softmax and weighted sum inside: only what goes in and what "
     "comes out is seen.",
     "steps.kind.fold": "Fold the heads into the batch",
-    "steps.says.fold": "Each head of each sample becomes a sample of its own.",
+    "steps.says.fold": "Each head of each batch element becomes a batch element of its own.",
     "steps.kind.unfold": "Take the heads out of the batch",
-    "steps.says.unfold": "Samples and heads become two axes again.",
+    "steps.says.unfold": "The batch and the heads become two axes again.",
     "steps.kind.part": "Take a part",
     "steps.says.part": "Some of the numbers are taken out. None changes.",
     "steps.kind.copy": "Repeat",
@@ -58,7 +58,7 @@ STEPS: dict[str, str] = {
     "and inputs.",
     "steps.crossed": "It fails where keys differ from queries in length, so both are of one length here.",
     "steps.fails": "After the last step it fails: {error}",
-    "steps.turns": "Of a loop that turned {turns} times the first {shown} turns are shown, and {left} are left out.",
+    "steps.turns": "A loop ran {turns} times: its first {shown} turns are shown, and {left} are left out.",
     "steps.more": "{count} more steps are left out.",
     "steps.mixed_axis": "{axes} mixed up",
     "steps.of_example": "Steps of attention",
@@ -70,7 +70,7 @@ STEPS: dict[str, str] = {
     "refuse.page_suffix": "A page must end in .html, but {file} came: give such a name.",
     "refuse.steps_target": "{option} says how a target is built and called, but no TARGET came: give one, such as "
     "attention.py:MultiHeadAttention.",
-    "refuse.steps_failed": "At least one operation must run, but {target} failed at the first ({error}): mend it, or "
+    "refuse.steps_failed": "At least one operation must run, but {target} failed at the first ({error}): fix it, or "
     "say how it is called with --call.",
     "refuse.steps_none": "At least one operation must stand in the code that is named, but {target} runs none of its "
     "own: name what computes attention.",

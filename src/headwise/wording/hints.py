@@ -58,12 +58,12 @@ def _explain(
     name = function.__qualname__.removesuffix(".__init__").removesuffix(".forward")
     unknown = [word for word in kwargs if word in words]
     if unknown:
-        raise CallError(f"{name} takes no {unknown[0]}=: {_said(words[unknown[0]], kwargs[unknown[0]])}") from None
-    places = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken.values())
+        raise CallError(f"{name} takes no {unknown[0]}=: {_text(words[unknown[0]], kwargs[unknown[0]])}") from None
+    places = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in taken.values())
     if by_name and len(args) > places:
-        raise CallError(_said(by_name, args[places])) from None
+        raise CallError(_text(by_name, args[places])) from None
     raise error
 
 
-def _said(hint: Hint, given: object) -> str:
-    return hint if isinstance(hint, str) else hint(given)
+def _text(hint: Hint, argument: object) -> str:
+    return hint if isinstance(hint, str) else hint(argument)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import headwise as hw
-from headwise.compat.conversion.known import conventions
+from headwise.compat.conversion.registry import conventions
 from headwise.errors import ConversionError
 from headwise.testing import assert_within_budget
 from tests.compat.conversion import own_classes as own

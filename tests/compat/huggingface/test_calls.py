@@ -9,7 +9,7 @@ import torch
 
 from headwise.compat.huggingface import register, unregister
 from headwise.compat.huggingface.masks import HandedMask
-from headwise.compat.huggingface.registering import HARMLESS
+from headwise.compat.huggingface.registration import HARMLESS
 from headwise.errors import ArgumentError, ConversionError, MaskError
 from headwise.masks import causal
 from headwise.testing import assert_within_budget, exact_attention, plain_attention

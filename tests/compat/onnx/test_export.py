@@ -15,7 +15,7 @@ from torch.export import Dim
 
 import headwise as hw
 from headwise.compat.onnx import export
-from headwise.compat.onnx.quiet import LOGGED
+from headwise.compat.onnx.exporter_warnings import LOGGED
 from headwise.errors import ArgumentError, InputError
 from headwise.testing import assert_within_budget
 

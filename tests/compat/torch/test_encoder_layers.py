@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.torch.replacing import replace
+from headwise.compat.torch.replacement import replace
 from headwise.testing import assert_within_budget
 from tests.compat.agreement import randn
 from tests.compat.torch.pairs import LQ, B, E

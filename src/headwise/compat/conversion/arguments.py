@@ -7,16 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from headwise.atomic_write import check_place
 from headwise.errors import ConversionError
 from headwise.wording import refusal
-from headwise.written import check_place
 
 __all__ = ["NAMES", "PICKLES", "SUFFIXES", "check_convention", "check_file", "check_output", "check_suffix",
            "read_config"]  # fmt: skip
 
 PICKLES = (".pt", ".pth", ".bin")
 SUFFIXES = (".safetensors", *PICKLES)
-# the names and aliases of the tables in `known`, in their order; a test holds the two to each other
+# the names and aliases of the tables in `registry`, in their order; a test holds the two to each other
 NAMES = (
     "torch", "torch_separate", "d2l", "note_002", "note_003", "annotated", "note_004", "vit", "note_000", "bert",
     "roberta", "xlm-roberta", "camembert", "electra", "ernie", "vit_files", "bart", "clip", "whisper", "gpt2",
@@ -59,9 +59,9 @@ def read_config(file: Path | None, weights: Path) -> Any:
     if place is None:
         return None
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
+        config = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise refusal("refuse.config", file=place, reason=f"{type(error).__name__}: {error}") from error
-    if not isinstance(found, dict):
-        raise refusal("refuse.config", file=place, reason=type(found).__name__)
-    return found
+    if not isinstance(config, dict):
+        raise refusal("refuse.config", file=place, reason=type(config).__name__)
+    return config

@@ -8,16 +8,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.compat.conversion.calling import Question, ask
-from headwise.compat.conversion.mapping import Table
-from headwise.compat.conversion.source import Plan, Source
+from headwise.compat.conversion.module_call import Question, ask
+from headwise.compat.conversion.source import ConversionSource, LayerPlan
+from headwise.compat.conversion.weight_tables import WeightTable
 from headwise.layer import DotProduct, MultiHeadAttention
 from headwise.positions import AlibiBias, RelativeBiasTable, RotaryEmbedding
 from headwise.wording import Sentence
 
 __all__ = ["Convention", "Formula", "features"]
 
-Formula = Callable[[Mapping[str, Tensor], Plan, Question], Tensor]
+Formula = Callable[[Mapping[str, Tensor], LayerPlan, Question], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,22 @@ class Convention:
 
     name: str
     about: Sentence
-    table: Table
-    plan: Callable[[Source], Plan]
+    table: WeightTable
+    plan: Callable[[ConversionSource], LayerPlan]
     formula: Formula
     fits: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     needs_config: bool = False
-    ask: Callable[[nn.Module, Plan, Question], Tensor] = ask
+    ask: Callable[[nn.Module, LayerPlan, Question], Tensor] = ask
     scale: float | None = None
 
     def why_not(self, layer: MultiHeadAttention) -> tuple[str, ...]:
         """What a layer does that this convention has no room for, and what it lacks, in words."""
-        found = features(layer, self.scale)
-        lacking = sorted(self.needs - found.keys())
-        return (*(said for name, said in found.items() if name not in self.fits), *(f"no {name}" for name in lacking))
+        present = features(layer, self.scale)
+        lacking = sorted(self.needs - present.keys())
+        return (*(text for name, text in present.items() if name not in self.fits), *(f"no {name}" for name in lacking))
 
     def is_for(self, module: Any, model_type: str | None) -> bool:
         """Whether a module's class or a configuration names this convention."""
@@ -63,7 +63,7 @@ def features(layer: MultiHeadAttention, scale: float | None = None) -> dict[str,
     """
     w, score, position = layer.widths, layer.score, layer.position
     turned = position.dim if isinstance(position, RotaryEmbedding) else 0
-    found = [
+    rows = [
         (w.Hk != w.Hq, "grouped", f"num_kv_heads={w.Hk} for num_heads={w.Hq}"),
         (w.Hq * w.D != w.E, "head_dim", f"head_dim={w.D} where embed_dim={w.E} and num_heads={w.Hq}"),
         (w.Dv != w.D, "v_head_dim", f"v_head_dim={w.Dv} beside head_dim={w.D}"),
@@ -83,11 +83,11 @@ def features(layer: MultiHeadAttention, scale: float | None = None) -> dict[str,
     if isinstance(score, DotProduct):
         wanted = w.D**-0.5 if scale is None else scale
         actual = w.D**-0.5 if score.scale is None else score.scale
-        found += [
+        rows += [
             (actual != wanted, "scale", f"scale={actual:g} in place of {wanted:g}"),
             (score.softcap is not None, "softcap", f"softcap={score.softcap}"),
             (score.sink is not None, f"sink {score.sink}", f"sink={score.sink!r}"),
         ]
     else:
-        found.append((True, "additive", f"score={score}"))
-    return {feature: said for there, feature, said in found if there}
+        rows.append((True, "additive", f"score={score}"))
+    return {feature: phrase for there, feature, phrase in rows if there}

@@ -6,27 +6,27 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.compat.conversion.calling import CannotAskError, Question, additive
-from headwise.compat.conversion.classic import linears, of_four_linears
-from headwise.compat.conversion.mapping import Ignored, Row, Table
-from headwise.compat.conversion.source import Plan
+from headwise.compat.conversion.classic_layers import linears, of_four_linears
+from headwise.compat.conversion.module_call import CannotAskError, Question, additive
+from headwise.compat.conversion.source import LayerPlan
+from headwise.compat.conversion.weight_tables import Ignored, WeightRow, WeightTable
 from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
 _NOT_ATTENTION = Sentence("convert.why.not_attention")
 
-BERT = Table(
+BERT = WeightTable(
     "bert",
     rows=(
-        Row("self.query.weight", "q_proj.weight"),
-        Row("self.query.bias", "q_proj.bias"),
-        Row("self.key.weight", "k_proj.weight"),
-        Row("self.key.bias", "k_proj.bias"),
-        Row("self.value.weight", "v_proj.weight"),
-        Row("self.value.bias", "v_proj.bias"),
-        Row("output.dense.weight", "out_proj.weight"),
-        Row("output.dense.bias", "out_proj.bias"),
+        WeightRow("self.query.weight", "q_proj.weight"),
+        WeightRow("self.query.bias", "q_proj.bias"),
+        WeightRow("self.key.weight", "k_proj.weight"),
+        WeightRow("self.key.bias", "k_proj.bias"),
+        WeightRow("self.value.weight", "v_proj.weight"),
+        WeightRow("self.value.bias", "v_proj.bias"),
+        WeightRow("output.dense.weight", "out_proj.weight"),
+        WeightRow("output.dense.bias", "out_proj.bias"),
     ),
     ignored=(
         Ignored("output.LayerNorm.weight", _NOT_ATTENTION),
@@ -38,16 +38,18 @@ VIT_FILES = linears(
     "vit_files", "attention.query", "attention.key", "attention.value", "output.dense", biased="bias of q, k, v"
 )
 # in the files of ViT only the biases of q, k and v are a choice
-VIT_FILES = Table(
+VIT_FILES = WeightTable(
     VIT_FILES.name,
-    tuple(Row(row.theirs, row.ours) if row.theirs == "output.dense.bias" else row for row in VIT_FILES.rows),
+    tuple(WeightRow(row.theirs, row.ours) if row.theirs == "output.dense.bias" else row for row in VIT_FILES.rows),
 )
 # without biases these are the names of GPT-J, which turns its queries
 BART = linears("bart", "q_proj", "k_proj", "v_proj", "out_proj", biased="")
-WHISPER = Table("whisper", tuple(Row(row.theirs, row.ours) for row in BART.rows if row.theirs != "k_proj.bias"))
+WHISPER = WeightTable(
+    "whisper", tuple(WeightRow(row.theirs, row.ours) for row in BART.rows if row.theirs != "k_proj.bias")
+)
 
 
-def _ask_bert(module: Any, _: Plan, question: Question) -> Tensor:
+def _ask_bert(module: Any, _: LayerPlan, question: Question) -> Tensor:
     if not question.is_self:
         if not getattr(module, "is_cross_attention", False):
             raise CannotAskError("BERT's self-attention takes no other keys")

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.atomic_write import write_whole
 from headwise.compat.conversion.arguments import check_file, check_suffix
-from headwise.compat.conversion.known import blocks, conventions, named
+from headwise.compat.conversion.registry import blocks, conventions, named
 from headwise.wording import refusal
-from headwise.written import write_whole
 
 __all__ = ["one_block", "read_weights", "write_weights"]
 
@@ -23,10 +23,11 @@ __all__ = ["one_block", "read_weights", "write_weights"]
 def read_weights(file: Path) -> dict[str, Tensor]:
     """The tensors of a file of weights, by their names; what is not one, or would run code, raises a Refusal."""
     check_file(file)
-    found = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
-    if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
-        raise refusal("refuse.no_state_dict", file=file, kind=type(found).__name__)
-    return dict(found)
+    weights = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
+    is_dict = isinstance(weights, Mapping) and len(weights) > 0
+    if not is_dict or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise refusal("refuse.no_state_dict", file=file, kind=type(weights).__name__)
+    return dict(weights)
 
 
 def one_block(
@@ -39,14 +40,14 @@ def one_block(
     """
     if prefix is not None:
         begins = prefix if not prefix or prefix[-1] in "./" else f"{prefix}."
-        found = {name: t for name, t in weights.items() if name.startswith(begins)}
-        if not found:
+        chosen = {name: t for name, t in weights.items() if name.startswith(begins)}
+        if not chosen:
             raise refusal("refuse.no_block", prefix=prefix, names=", ".join(sorted(weights)[:4]))
-        return found
+        return chosen
     inside = blocks(weights, conventions() if convention is None else named(convention))
     fitting = [each for each in inside if layer is None or str(layer) in each.split(".")]
     if not inside or fitting == [""]:
-        # no layer can be told from another: the names as a whole are right, or the reason why not is told later
+        # the names do not separate layers: as a whole they are right, or the reason why not comes later
         return dict(weights)
     if len(fitting) != 1:
         listed = [each.rstrip("./") for each in (fitting or inside)]
@@ -60,16 +61,16 @@ def one_block(
 def write_weights(weights: Mapping[str, Tensor], file: Path, *, force: bool) -> None:
     """Write tensors to a file, whole or not at all."""
     check_suffix(file)
-    own = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
+    tensors = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
 
     def fill(unfinished: Path) -> None:
         if file.suffix == ".safetensors":
             _needs_safetensors()
             from safetensors.torch import save_file
 
-            save_file(own, unfinished, metadata={"format": "pt"})
+            save_file(tensors, unfinished, metadata={"format": "pt"})
         else:
-            torch.save(own, unfinished)
+            torch.save(tensors, unfinished)
 
     write_whole(file, fill, force=force)
 
@@ -85,10 +86,10 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     try:
-        found: dict[str, Tensor] = load_file(file)
+        weights: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
         raise refusal("refuse.unreadable", file=file, reason=_first_line(error)) from error
-    return found
+    return weights
 
 
 def _read_pickle(file: Path) -> Any:

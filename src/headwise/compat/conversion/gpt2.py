@@ -7,50 +7,50 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from headwise.compat.conversion.calling import CannotAskError, Question
 from headwise.compat.conversion.convention import Convention
-from headwise.compat.conversion.mapping import Ignored, Row, Table
-from headwise.compat.conversion.plain import joined, mixed
-from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
-from headwise.compat.conversion.steps import PACKED, PACKED_PAIR, TRANSPOSED
+from headwise.compat.conversion.formulas import joined, mixed
+from headwise.compat.conversion.module_call import CannotAskError, Question
+from headwise.compat.conversion.source import HEADS, ConversionSource, LayerPlan, Shapes, plan_for
+from headwise.compat.conversion.weight_steps import PACKED, PACKED_PAIR, TRANSPOSED
+from headwise.compat.conversion.weight_tables import Ignored, WeightRow, WeightTable
 from headwise.layer import DotProduct
 from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
-_OUT = (Row("c_proj.weight", "out_proj.weight", (TRANSPOSED,)), Row("c_proj.bias", "out_proj.bias"))
+_OUT = (WeightRow("c_proj.weight", "out_proj.weight", (TRANSPOSED,)), WeightRow("c_proj.bias", "out_proj.bias"))
 _BUFFERS = (
     Ignored("bias", Sentence("convert.why.causal_buffer")),
     Ignored("masked_bias", Sentence("convert.why.hiding_buffer")),
 )
-GPT2 = Table(
+GPT2 = WeightTable(
     "gpt2",
     (
-        Row("c_attn.weight", ("q_proj.weight", "k_proj.weight", "v_proj.weight"), (TRANSPOSED, PACKED)),
-        Row("c_attn.bias", ("q_proj.bias", "k_proj.bias", "v_proj.bias"), (PACKED,)),
+        WeightRow("c_attn.weight", ("q_proj.weight", "k_proj.weight", "v_proj.weight"), (TRANSPOSED, PACKED)),
+        WeightRow("c_attn.bias", ("q_proj.bias", "k_proj.bias", "v_proj.bias"), (PACKED,)),
         *_OUT,
     ),
     _BUFFERS,
 )
-GPT2_CROSS = Table(
+GPT2_CROSS = WeightTable(
     "gpt2_cross",
     (
-        Row("q_attn.weight", "q_proj.weight", (TRANSPOSED,)),
-        Row("q_attn.bias", "q_proj.bias"),
-        Row("c_attn.weight", ("k_proj.weight", "v_proj.weight"), (TRANSPOSED, PACKED_PAIR)),
-        Row("c_attn.bias", ("k_proj.bias", "v_proj.bias"), (PACKED_PAIR,)),
+        WeightRow("q_attn.weight", "q_proj.weight", (TRANSPOSED,)),
+        WeightRow("q_attn.bias", "q_proj.bias"),
+        WeightRow("c_attn.weight", ("k_proj.weight", "v_proj.weight"), (TRANSPOSED, PACKED_PAIR)),
+        WeightRow("c_attn.bias", ("k_proj.bias", "v_proj.bias"), (PACKED_PAIR,)),
         *_OUT,
     ),
     _BUFFERS,
 )
 
 
-def _plan(source: Source) -> Plan:
+def _plan(source: ConversionSource) -> LayerPlan:
     width, columns = source.shape("c_attn.weight")
     crosses = "q_attn.weight" in source.weights
-    each = (columns // (2 if crosses else 3), width)
-    q = source.shape("q_attn.weight")[::-1] if crosses else each
-    shapes = Shapes(q, each, each, source.shape("c_proj.weight")[::-1])
+    shape = (columns // (2 if crosses else 3), width)
+    q = source.shape("q_attn.weight")[::-1] if crosses else shape
+    shapes = Shapes(q, shape, shape, source.shape("c_proj.weight")[::-1])
     plan = plan_for(shapes, source.heads(*HEADS), mask="" if crosses else "hw.causal()", dropout=source.dropout)
     usual = plan.head_dim**-0.5
     scale = usual if source.says("scale_attn_weights", otherwise=True) else 1.0
@@ -59,7 +59,7 @@ def _plan(source: Source) -> Plan:
     return plan if scale == usual else replace(plan, score=DotProduct(scale))
 
 
-def _formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+def _formula(w: Mapping[str, Tensor], plan: LayerPlan, question: Question) -> Tensor:
     if "q_attn.weight" in w:
         q = question.query @ w["q_attn.weight"] + w["q_attn.bias"]
         k, v = (question.keys @ w["c_attn.weight"] + w["c_attn.bias"]).chunk(2, -1)

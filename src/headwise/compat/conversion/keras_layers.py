@@ -10,29 +10,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compat.conversion.calling import CannotAskError, Question
-from headwise.compat.conversion.classic import four_linears, linears
+from headwise.compat.conversion.classic_layers import four_linears, linears
 from headwise.compat.conversion.convention import Convention
-from headwise.compat.conversion.mapping import Ignored, Row, Table
-from headwise.compat.conversion.plain import mixed
-from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
-from headwise.compat.conversion.steps import EINSUM_BIAS, EINSUM_KEY, EINSUM_OUT, EINSUM_QUERY, EINSUM_VALUE
-from headwise.compat.keras.heads import Heads
+from headwise.compat.conversion.formulas import mixed
+from headwise.compat.conversion.module_call import CannotAskError, Question
+from headwise.compat.conversion.source import HEADS, ConversionSource, LayerPlan, Shapes, plan_for
+from headwise.compat.conversion.weight_steps import EINSUM_BIAS, EINSUM_KEY, EINSUM_OUT, EINSUM_QUERY, EINSUM_VALUE
+from headwise.compat.conversion.weight_tables import Ignored, WeightRow, WeightTable
+from headwise.compat.keras.heads import HeadSizes
 from headwise.errors import ConversionError
 from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS", "is_keras", "keras_weights", "widened_keras"]
 
 _GATE = "the gate multiplies the output by a function of the query, which the layer has not: it cannot be converted"
-KERAS = Table(
+KERAS = WeightTable(
     "keras",
     (
-        Row("query/kernel", "q_proj.weight", (EINSUM_QUERY,)),
-        Row("key/kernel", "k_proj.weight", (EINSUM_KEY,)),
-        Row("value/kernel", "v_proj.weight", (EINSUM_VALUE,)),
-        Row("attention_output/kernel", "out_proj.weight", (EINSUM_OUT,)),
-        *(Row(f"{name}/bias", f"{name[0]}_proj.bias", (step,), group="bias") for name, step in EINSUM_BIAS.items()),
-        Row("attention_output/bias", "out_proj.bias", group="bias"),
+        WeightRow("query/kernel", "q_proj.weight", (EINSUM_QUERY,)),
+        WeightRow("key/kernel", "k_proj.weight", (EINSUM_KEY,)),
+        WeightRow("value/kernel", "v_proj.weight", (EINSUM_VALUE,)),
+        WeightRow("attention_output/kernel", "out_proj.weight", (EINSUM_OUT,)),
+        *(
+            WeightRow(f"{name}/bias", f"{name[0]}_proj.bias", (step,), group="bias")
+            for name, step in EINSUM_BIAS.items()
+        ),
+        WeightRow("attention_output/bias", "out_proj.bias", group="bias"),
     ),
     refused=(Ignored("gate/kernel", _GATE), Ignored("gate/bias", _GATE)),
 )
@@ -66,8 +69,8 @@ def widened_keras(layer: Any, widths: tuple[int, int, int]) -> tuple[Any, dict[s
     twin = type(layer).from_config({**layer.get_config(), "dtype": "float64"})
     query, keys, values = ((None, None, width) for width in widths)
     twin.build(query, values, keys)
-    for theirs, ours in zip(layer.weights, twin.weights, strict=True):
-        ours.assign(theirs.value)
+    for narrow, wide in zip(layer.weights, twin.weights, strict=True):
+        wide.assign(narrow.value)
     return twin, {_own_name(twin, weight): weight.value for weight in twin.weights if "seed" not in weight.path}
 
 
@@ -84,7 +87,7 @@ def _tensor(value: Any) -> Tensor:
     return torch.from_numpy(numpy.array(value))
 
 
-def _plan(source: Source) -> Plan:
+def _plan(source: ConversionSource) -> LayerPlan:
     kernels = [source.weights[f"{name}/kernel"] for name in _PARTS]
     if any(kernel.ndim != 3 for kernel in kernels):
         came = ", ".join(str(tuple(kernel.shape)) for kernel in kernels)
@@ -105,13 +108,13 @@ def _plan(source: Source) -> Plan:
     return plan_for(shapes, count, bias=bias, dropout=dropout, mask=_window(source))
 
 
-def _window(source: Source) -> str:
-    """What the layer hides by itself, as code."""
+def _window(source: ConversionSource) -> str:
+    """What the layer masks by itself, as code."""
     window = source.says("_sliding_window", "sliding_window", otherwise=None)
     return f"hw.window(before={window - 1}, after={window - 1})" if window else ""
 
 
-def _ask(module: Any, plan: Plan, question: Question) -> Tensor:
+def _ask(module: Any, plan: LayerPlan, question: Question) -> Tensor:
     if plan.mask:
         raise CannotAskError("its window cannot be turned off")
     mask = None if question.allowed is None else question.allowed[:, 0]
@@ -119,7 +122,7 @@ def _ask(module: Any, plan: Plan, question: Question) -> Tensor:
     return answer
 
 
-def _formula(w: Mapping[str, Tensor], _: Plan, question: Question) -> Tensor:
+def _formula(w: Mapping[str, Tensor], _: LayerPlan, question: Question) -> Tensor:
     q, k, v = (
         torch.einsum("bli,ihd->bhld", x, w[f"{name}/kernel"])
         for x, name in zip(question[1:4], ("query", "key", "value"), strict=True)
@@ -130,19 +133,19 @@ def _formula(w: Mapping[str, Tensor], _: Plan, question: Question) -> Tensor:
     return out + w["attention_output/bias"] if "attention_output/bias" in w else out
 
 
-def _linears_plan(source: Source) -> Plan:
+def _linears_plan(source: ConversionSource) -> LayerPlan:
     output = source.says("output_shape", otherwise=())
     if isinstance(output, list | tuple) and len(output) > 1:
         raise ConversionError(f"output_shape must be one width, but {tuple(output)} came: give it one axis")
     shapes = Shapes.of_linears(source, *(f"{name}.weight" for name in _PARTS))
-    # headwise's own class says them all at once
-    own = getattr(source.module, "heads", None)
-    count = own.Hq if isinstance(own, Heads) and source.num_heads in (None, own.Hq) else source.heads(*HEADS)
+    # headwise's own class has them all
+    sizes = getattr(source.module, "heads", None)
+    count = sizes.Hq if isinstance(sizes, HeadSizes) and source.num_heads in (None, sizes.Hq) else source.heads(*HEADS)
     bias = "query.bias" in source.weights
     return plan_for(shapes, count, bias=bias, dropout=source.dropout, mask=_window(source))
 
 
-def _linears_ask(module: Any, _: Plan, question: Question) -> Tensor:
+def _linears_ask(module: Any, _: LayerPlan, question: Question) -> Tensor:
     # the layer has no window of its own, and `module` is a copy
     module.sliding_window = None
     mask = None if question.allowed is None else question.allowed[:, 0]

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compat.conversion.calling import CannotAskError, Question
 from headwise.compat.conversion.convention import Convention
-from headwise.compat.conversion.mapping import Ignored, Row, Table
-from headwise.compat.conversion.plain import heads, joined, mixed, turned
-from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
-from headwise.compat.conversion.steps import BLOCK_COLUMNS, BLOCK_ROWS, PACKED, paired
+from headwise.compat.conversion.formulas import heads, joined, mixed, turned
+from headwise.compat.conversion.module_call import CannotAskError, Question
+from headwise.compat.conversion.source import HEADS, ConversionSource, LayerPlan, Shapes, plan_for
+from headwise.compat.conversion.weight_steps import BLOCK_COLUMNS, BLOCK_ROWS, PACKED, paired
+from headwise.compat.conversion.weight_tables import Ignored, WeightRow, WeightTable
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct
 from headwise.positions import Llama3Scaling, Rotary
@@ -23,36 +23,36 @@ from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
-X_TRANSFORMERS = Table(
+X_TRANSFORMERS = WeightTable(
     "x_transformers",
     (
-        Row("to_q.weight", "q_proj.weight", (BLOCK_ROWS,)),
-        Row("to_k.weight", "k_proj.weight"),
-        Row("to_v.weight", "v_proj.weight"),
-        Row("to_out.weight", "out_proj.weight", (BLOCK_COLUMNS,)),
-        Row("attend.head_attn_sink", "sink", (BLOCK_ROWS,), group="sink"),
+        WeightRow("to_q.weight", "q_proj.weight", (BLOCK_ROWS,)),
+        WeightRow("to_k.weight", "k_proj.weight"),
+        WeightRow("to_v.weight", "v_proj.weight"),
+        WeightRow("to_out.weight", "out_proj.weight", (BLOCK_COLUMNS,)),
+        WeightRow("attend.head_attn_sink", "sink", (BLOCK_ROWS,), group="sink"),
     ),
 )
-TIMM = Table(
+TIMM = WeightTable(
     "timm",
     (
-        Row("qkv.weight", ("q_proj.weight", "k_proj.weight", "v_proj.weight"), (PACKED,)),
-        Row("qkv.bias", ("q_proj.bias", "k_proj.bias", "v_proj.bias"), (PACKED,), group="bias of q, k, v"),
-        Row("proj.weight", "out_proj.weight"),
-        Row("proj.bias", "out_proj.bias", group="bias of the output"),
-        *(Row(f"{name}.weight", f"{name}.weight", group="norm") for name in ("q_norm", "k_norm")),
-        *(Row(f"{name}.bias", f"{name}.bias", group="bias of the norm") for name in ("q_norm", "k_norm")),
+        WeightRow("qkv.weight", ("q_proj.weight", "k_proj.weight", "v_proj.weight"), (PACKED,)),
+        WeightRow("qkv.bias", ("q_proj.bias", "k_proj.bias", "v_proj.bias"), (PACKED,), group="bias of q, k, v"),
+        WeightRow("proj.weight", "out_proj.weight"),
+        WeightRow("proj.bias", "out_proj.bias", group="bias of the output"),
+        *(WeightRow(f"{name}.weight", f"{name}.weight", group="norm") for name in ("q_norm", "k_norm")),
+        *(WeightRow(f"{name}.bias", f"{name}.bias", group="bias of the norm") for name in ("q_norm", "k_norm")),
     ),
 )
 _INTERLEAVED = (paired("interleaved"),)
 _FLAGS = Sentence("convert.note.flags_untold")
 _LATE_NORM = "it norms queries and keys after their rotation, and the layer before it: it cannot be converted"
-TORCHTUNE = Table(
+TORCHTUNE = WeightTable(
     "torchtune",
     tuple(
-        Row(f"{theirs}.{kind}", f"{ours}.{kind}", steps, group="" if kind == "weight" else f"bias of {theirs}")
+        WeightRow(f"{foreign}.{kind}", f"{ours}.{kind}", steps, group="" if kind == "weight" else f"bias of {foreign}")
         for kind in ("weight", "bias")
-        for theirs, ours, steps in (
+        for foreign, ours, steps in (
             ("q_proj", "q_proj", _INTERLEAVED),
             ("k_proj", "k_proj", _INTERLEAVED),
             ("v_proj", "v_proj", ()),
@@ -63,7 +63,7 @@ TORCHTUNE = Table(
 )
 
 
-def _x_plan(source: Source) -> Plan:
+def _x_plan(source: ConversionSource) -> LayerPlan:
     shapes = Shapes.of_linears(source, "to_q.weight", "to_k.weight", "to_v.weight", "to_out.weight")
     attend: Any = getattr(source.module, "attend", None)
     learned, zero = "attend.head_attn_sink" in source.weights, getattr(attend, "add_zero_kv", False)
@@ -73,7 +73,7 @@ def _x_plan(source: Source) -> Plan:
         # a proof on short questions would not see these
         number = getattr(source.module, flag, None) or getattr(attend, flag, None)
         if number is not None:
-            raise ConversionError(f"{flag} must be None, but {number} came, which hides keys by a rule of its own")
+            raise ConversionError(f"{flag} must be None, but {number} came, which masks keys by a rule of its own")
     normed = source.says("qk_norm", otherwise=False)
     score = DotProduct(
         scale=float(source.says("qk_norm_scale")) if normed else None,
@@ -87,20 +87,20 @@ def _x_plan(source: Source) -> Plan:
     return replace(plan, dropout=dropout, qk_norm="l2" if normed else None, notes=notes)
 
 
-def _x_ask(module: Any, plan: Plan, question: Question) -> Tensor:
-    given: dict[str, Any] = {} if question.is_self else {"context": question.keys}
+def _x_ask(module: Any, plan: LayerPlan, question: Question) -> Tensor:
+    options: dict[str, Any] = {} if question.is_self else {"context": question.keys}
     if plan.mask:
         if "causal" not in inspect.signature(module.forward).parameters:
             raise CannotAskError("its causal mask cannot be turned off")
-        given["causal"] = False
+        options["causal"] = False
     if question.allowed is not None:
-        given["attn_mask"] = question.allowed
-    answer = module(question.query, **given)
+        options["attn_mask"] = question.allowed
+    answer = module(question.query, **options)
     output: Tensor = answer[0] if isinstance(answer, tuple) else answer
     return output
 
 
-def _x_formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+def _x_formula(w: Mapping[str, Tensor], plan: LayerPlan, question: Question) -> Tensor:
     counts = (plan.num_heads, plan.num_kv_heads, plan.num_kv_heads)
     named = zip(question[1:4], ("to_q", "to_k", "to_v"), counts, strict=True)
     q, k, v = (heads(x, w[f"{name}.weight"], None, count) for x, name, count in named)
@@ -109,12 +109,12 @@ def _x_formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tenso
     return joined(mixed(q, k, v, question.allowed, tiled=True), w["to_out.weight"], None)
 
 
-def _timm_plan(source: Source) -> Plan:
+def _timm_plan(source: ConversionSource) -> LayerPlan:
     rows, width = source.shape("qkv.weight")
-    each = (rows // 3, width)
+    shape = (rows // 3, width)
     normed = "q_norm.weight" in source.weights
     plan = plan_for(
-        Shapes(each, each, each, source.shape("proj.weight")), source.heads(*HEADS),
+        Shapes(shape, shape, shape, source.shape("proj.weight")), source.heads(*HEADS),
         bias="qkv.bias" in source.weights or "proj.bias" in source.weights,
     )  # fmt: skip
     dropout = getattr(getattr(source.module, "attn_drop", None), "p", 0.0)
@@ -125,7 +125,7 @@ def _timm_plan(source: Source) -> Plan:
     return replace(plan, dropout=dropout, qk_norm="layer" if "q_norm.bias" in source.weights else "rms", eps=eps)
 
 
-def _timm_ask(module: Any, _: Plan, question: Question) -> Tensor:
+def _timm_ask(module: Any, _: LayerPlan, question: Question) -> Tensor:
     if not question.is_self:
         raise CannotAskError("it takes no other keys")
     if question.allowed is None:
@@ -137,7 +137,7 @@ def _timm_ask(module: Any, _: Plan, question: Question) -> Tensor:
     return answer
 
 
-def _timm_formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+def _timm_formula(w: Mapping[str, Tensor], plan: LayerPlan, question: Question) -> Tensor:
     if not question.is_self:
         raise CannotAskError("it takes no other keys")
     parts = torch.nn.functional.linear(question.query, w["qkv.weight"], w.get("qkv.bias"))
@@ -154,7 +154,7 @@ def _normed(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tenso
     return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
-def _tune_plan(source: Source) -> Plan:
+def _tune_plan(source: ConversionSource) -> LayerPlan:
     names = [f"{name}.weight" for name in ("q_proj", "k_proj", "v_proj", "output_proj")]
     plan = plan_for(Shapes.of_linears(source, *names), source.heads(*HEADS))
     bias = any(name.endswith("_proj.bias") for name in source.weights)
@@ -175,16 +175,16 @@ def _tune_plan(source: Source) -> Plan:
     return replace(plan, bias=bias, dropout=dropout, position=position)
 
 
-def _tune_ask(module: Any, _: Plan, question: Question) -> Tensor:
+def _tune_ask(module: Any, _: LayerPlan, question: Question) -> Tensor:
     allowed = question.allowed
     if allowed is None:
-        # without a mask it would hide later keys by itself
+        # without a mask it would mask later keys by itself
         allowed = torch.ones(len(question.query), 1, question.query.shape[1], question.keys.shape[1]).bool()
     answer: Tensor = module(question.query, question.keys, mask=allowed[:, 0].to(question.query.device))
     return answer
 
 
-def _tune_formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+def _tune_formula(w: Mapping[str, Tensor], plan: LayerPlan, question: Question) -> Tensor:
     counts = (plan.num_heads, plan.num_kv_heads, plan.num_kv_heads)
     named = zip(question[1:4], ("q_proj", "k_proj", "v_proj"), counts, strict=True)
     q, k, v = (heads(x, w[f"{name}.weight"], w.get(f"{name}.bias"), count) for x, name, count in named)

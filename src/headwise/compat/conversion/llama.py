@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compat.conversion.calling import CannotAskError, Question, additive
 from headwise.compat.conversion.convention import Convention
-from headwise.compat.conversion.mapping import Row, Step, Table
-from headwise.compat.conversion.plain import heads, joined, mixed, turned
+from headwise.compat.conversion.formulas import heads, joined, mixed, turned
+from headwise.compat.conversion.module_call import CannotAskError, Question, additive
 from headwise.compat.conversion.rope import kind_of_layer, rotary
-from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
-from headwise.compat.conversion.steps import ONE_MORE, paired
+from headwise.compat.conversion.source import HEADS, ConversionSource, LayerPlan, Shapes, plan_for
+from headwise.compat.conversion.weight_steps import ONE_MORE, paired
+from headwise.compat.conversion.weight_tables import WeightRow, WeightStep, WeightTable
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct
 from headwise.positions import Rotary
@@ -28,21 +28,21 @@ _HALF = (paired("half"),)
 _NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-def _table(name: str, *, biased: Mapping[str, str], norm: tuple[Step, ...] | None = None) -> Table:
+def _table(name: str, *, biased: Mapping[str, str], norm: tuple[WeightStep, ...] | None = None) -> WeightTable:
     """biased: which projections may have a bias, and the group it belongs to; norm: the steps of the norms' weights."""
     rows = []
-    for theirs in _NAMES:
-        ours = "out_proj" if theirs == "o_proj" else theirs
-        steps = _HALF if theirs in ("q_proj", "k_proj") else ()
-        rows.append(Row(f"{theirs}.weight", f"{ours}.weight", steps))
-        if theirs in biased:
-            rows.append(Row(f"{theirs}.bias", f"{ours}.bias", steps, group=biased[theirs]))
+    for foreign in _NAMES:
+        ours = "out_proj" if foreign == "o_proj" else foreign
+        steps = _HALF if foreign in ("q_proj", "k_proj") else ()
+        rows.append(WeightRow(f"{foreign}.weight", f"{ours}.weight", steps))
+        if foreign in biased:
+            rows.append(WeightRow(f"{foreign}.bias", f"{ours}.bias", steps, group=biased[foreign]))
     if norm is not None:
-        rows += [Row(f"{name}.weight", f"{name}.weight", norm) for name in ("q_norm", "k_norm")]
-    return Table(name, tuple(rows))
+        rows += [WeightRow(f"{name}.weight", f"{name}.weight", norm) for name in ("q_norm", "k_norm")]
+    return WeightTable(name, tuple(rows))
 
 
-def _plan(source: Source) -> Plan:
+def _plan(source: ConversionSource) -> LayerPlan:
     shapes = Shapes.of_linears(source, *(f"{name}.weight" for name in _NAMES))
     count = source.heads(*HEADS)
     plan = plan_for(shapes, count, head_dim=source.says("head_dim", otherwise=None), dropout=source.dropout)
@@ -61,11 +61,11 @@ def _plan(source: Source) -> Plan:
         eps=source.says("rms_norm_eps") if normed else None,
         mask=_mask(source, kind),
     )
-    _check_against_theirs(source, plan, kind)
+    _check_against_source(source, plan, kind)
     return plan
 
 
-def _mask(source: Source, kind: str | None) -> str:
+def _mask(source: ConversionSource, kind: str | None) -> str:
     if source.says("use_bidirectional_attention", otherwise=False):
         return ""
     keys = source.says("sliding_window", otherwise=None)
@@ -73,20 +73,20 @@ def _mask(source: Source, kind: str | None) -> str:
     return f"hw.causal() & hw.window(keys={keys})" if keys and slides else "hw.causal()"
 
 
-def _check_against_theirs(source: Source, plan: Plan, kind: str | None) -> None:
+def _check_against_source(source: ConversionSource, plan: LayerPlan, kind: str | None) -> None:
     """The angles that the library itself makes of a module's configuration must be those of the plan."""
     home = sys.modules.get(type(source.module).__module__)
     name = type(source.module).__name__.replace("Attention", "RotaryEmbedding")
-    theirs = getattr(home, name, None)
+    embedding_class = getattr(home, name, None)
     spec = plan.position
     if source.module is None or not isinstance(spec, Rotary):
         return
-    if theirs is None:
+    if embedding_class is None:
         raise ConversionError(f"the angles of a rotation must be checked, but the library has no {name} to ask")
-    made = theirs(source.module.config)
-    own = f"{kind}_" if hasattr(made, f"{kind}_inv_freq") else ""
-    angles = getattr(made, f"{own}inv_freq").double().cpu()
-    amplitude = getattr(made, f"{own}attention_scaling")
+    embedding = embedding_class(source.module.config)
+    prefix = f"{kind}_" if hasattr(embedding, f"{kind}_inv_freq") else ""
+    angles = getattr(embedding, f"{prefix}inv_freq").double().cpu()
+    amplitude = getattr(embedding, f"{prefix}attention_scaling")
     wanted = torch.tensor(spec.frequencies(plan.head_dim), dtype=torch.float64)
     ours = 1.0 if spec.scaling is None else spec.scaling.amplitude
     same = angles.shape == wanted.shape and bool(((angles - wanted).abs() <= 1e-5 * wanted).all())
@@ -97,7 +97,7 @@ def _check_against_theirs(source: Source, plan: Plan, kind: str | None) -> None:
         )
 
 
-def _ask(module: Any, plan: Plan, question: Question) -> Tensor:
+def _ask(module: Any, plan: LayerPlan, question: Question) -> Tensor:
     if not question.is_self or not isinstance(plan.position, Rotary):
         raise CannotAskError("its forward takes no other keys")
     x, spec = question.query, plan.position
@@ -112,7 +112,7 @@ def _ask(module: Any, plan: Plan, question: Question) -> Tensor:
 def _formula_with(more: float) -> Any:
     """The formula, with `more` added to the weight of a norm."""
 
-    def formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+    def formula(w: Mapping[str, Tensor], plan: LayerPlan, question: Question) -> Tensor:
         x, spec = question.query, plan.position
         counts = (plan.num_heads, plan.num_kv_heads, plan.num_kv_heads)
         q, k, v = (heads(x, w[f"{n}.weight"], w.get(f"{n}.bias"), c) for n, c in zip(_NAMES, counts, strict=False))
@@ -138,7 +138,9 @@ _GEMMA = _FITS | {"scale", "softcap"}
 _NORM = "qk_norm RMSNorm"
 
 
-def _family(table: Table, about: Sentence, classes: str, *, fits: frozenset[str] = _FITS, **more: Any) -> Convention:
+def _family(
+    table: WeightTable, about: Sentence, classes: str, *, fits: frozenset[str] = _FITS, **more: Any
+) -> Convention:
     formula = _formula_with(1.0 if any(ONE_MORE in row.steps for row in table.rows) else 0.0)
     modules = tuple(f"{name}Attention" for name in classes.split())
     return Convention(

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compat.conversion.calling import CannotAskError, Question, in_float64, twin_of
 from headwise.compat.conversion.convention import Convention
 from headwise.compat.conversion.keras_layers import is_keras, widened_keras
+from headwise.compat.conversion.module_call import CannotAskError, Question, in_float64, twin_of
 from headwise.compat.conversion.report import Check
-from headwise.compat.conversion.source import Plan, Source
+from headwise.compat.conversion.source import ConversionSource, LayerPlan
 from headwise.layer import MultiHeadAttention
 from headwise.wording import Sentence
 
@@ -62,7 +62,7 @@ class _Side:
 
 
 def prove(
-    source: Source, convention: Convention, plan: Plan, layer: MultiHeadAttention
+    source: ConversionSource, convention: Convention, plan: LayerPlan, layer: MultiHeadAttention
 ) -> tuple[str, tuple[Check, ...], tuple[str, ...]]:
     """What the layer was compared with, each comparison, and sentences on what could not be asked.
 
@@ -73,22 +73,22 @@ def prove(
 
 
 def _proved(
-    source: Source, convention: Convention, plan: Plan, layer: MultiHeadAttention
+    source: ConversionSource, convention: Convention, plan: LayerPlan, layer: MultiHeadAttention
 ) -> tuple[str, tuple[Check, ...], tuple[str, ...]]:
     device = layer.out_proj.weight.device
     ours = copy.deepcopy(layer).double().eval().requires_grad_()
     # a weight to which a constant was added has been rounded since; the proof is of the conversion, not of that
     exact = convention.table.to_headwise({name: t.double() for name, t in source.weights.items()}, plan.layout)
     ours.load_state_dict({**ours.state_dict(), **exact})
-    known = dict(ours.named_parameters())
-    us = _Side(lambda question: _ours(ours, question), known, dict)
+    parameters = dict(ours.named_parameters())
+    us = _Side(lambda question: _ours(ours, question), parameters, dict)
     notes: list[str] = []
     questions = list(_questions(plan, device))
     if source.module is not None:
         try:
             them = _module_side(source, convention, plan)
         except _FAILURES as error:
-            notes.append(Sentence("convert.note.not_asked", reason=_said(error)))
+            notes.append(Sentence("convert.note.not_asked", reason=_described(error)))
         else:
             checks, failures = _checked(them, us, questions)
             if checks:
@@ -107,7 +107,7 @@ def _proved(
     )
 
 
-def _questions(plan: Plan, device: torch.device) -> Iterator[Question]:
+def _questions(plan: LayerPlan, device: torch.device) -> Iterator[Question]:
     """All kinds of call that the layer takes; no query is left without a key."""
     one_width = plan.embed_dim == plan.kdim == plan.vdim
     generator = torch.Generator().manual_seed(5)
@@ -140,7 +140,7 @@ def _ours(layer: MultiHeadAttention, question: Question) -> Tensor:
     return layer(question.query, question.keys, question.values, mask=question.allowed)  # type: ignore[no-any-return]
 
 
-def _module_side(source: Source, convention: Convention, plan: Plan) -> _Side:
+def _module_side(source: ConversionSource, convention: Convention, plan: LayerPlan) -> _Side:
     def read(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         used = {name: gradients[name] for name in source.weights if name in gradients}
         return convention.table.to_headwise(used, plan.layout, gradients=True)
@@ -159,7 +159,7 @@ def _module_side(source: Source, convention: Convention, plan: Plan) -> _Side:
     return _Side(lambda question: convention.ask(twin, plan, question), named, read)
 
 
-def _formula_side(source: Source, convention: Convention, plan: Plan) -> _Side:
+def _formula_side(source: ConversionSource, convention: Convention, plan: LayerPlan) -> _Side:
     used = {row.theirs for row in convention.table.account(source.weights).used}
     weights = {name: t.detach().double().clone().requires_grad_() for name, t in source.weights.items() if name in used}
     return _Side(
@@ -175,18 +175,18 @@ def _checked(them: _Side, us: _Side, questions: list[Question]) -> tuple[tuple[C
         # some compute an answer, but no gradient of it
         for way in (_Side.__call__, _Side.alone):
             try:
-                theirs = way(them, question)
+                answer = way(them, question)
             except _FAILURES as error:
-                failures.append(_said(error))
+                failures.append(_described(error))
                 if isinstance(error, CannotAskError):
                     break
             else:
-                checks.append(_compared(theirs, way(us, question), partial(way, them, _nudged(question)), question))
+                checks.append(_compared(answer, way(us, question), partial(way, them, _nudged(question)), question))
                 break
     return tuple(checks), tuple(failures)
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
 
@@ -202,22 +202,22 @@ def _nudged(question: Question) -> Question:
     return question._replace(query=moved[question.query], keys=moved[question.keys], values=moved[question.values])
 
 
-def _compared(theirs: Answer, ours: Answer, nudged: Callable[[], Answer], question: Question) -> Check:
+def _compared(source: Answer, ours: Answer, nudged: Callable[[], Answer], question: Question) -> Check:
     """The differences of two answers and their limits, for which the nudged answer is asked only where it matters."""
-    shared = sorted(theirs[2])
+    shared = sorted(source[2])
 
     def parts(answer: Answer) -> tuple[list[Tensor], ...]:
         return [answer[0]], answer[1], [answer[2][name] for name in shared]
 
-    found = [_furthest(them, us) for them, us in zip(parts(theirs), parts(ours), strict=True)]
+    differences = [_furthest(them, us) for them, us in zip(parts(source), parts(ours), strict=True)]
     terms = 64 + question.query.shape[-1] + question.keys.shape[1]
-    largest = [max((t.abs().max().item() for t in part), default=0.0) for part in parts(theirs)]
+    largest = [max((t.abs().max().item() for t in part), default=0.0) for part in parts(source)]
     limits = [_EPS * terms * slack * each for slack, each in zip(_SLACK, largest, strict=True)]
-    if not all(difference <= limit for difference, limit in zip(found, limits, strict=True)):
-        moves = [_furthest(them, moved) for them, moved in zip(parts(theirs), parts(nudged()), strict=True)]
+    if not all(difference <= limit for difference, limit in zip(differences, limits, strict=True)):
+        moves = [_furthest(them, moved) for them, moved in zip(parts(source), parts(nudged()), strict=True)]
         limits = [limit + 16 * move for limit, move in zip(limits, moves, strict=True)]
-    inputs, weights = (found[1], found[2]) if theirs[1] else (None, None)
-    return Check(question.name, found[0], inputs, weights, (limits[0], limits[1], limits[2]))
+    inputs, weights = (differences[1], differences[2]) if source[1] else (None, None)
+    return Check(question.name, differences[0], inputs, weights, (limits[0], limits[1], limits[2]))
 
 
 def _furthest(left: list[Tensor], right: list[Tensor]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headwise.compat.conversion.mapping import Row
+from headwise.compat.conversion.weight_tables import WeightRow
 from headwise.wording import said_in, say
 from headwise.wording.screen import columns
 
@@ -40,7 +40,7 @@ class Check:
     @property
     def holds(self) -> bool:
         """Whether all three are within their limits; NaN is not."""
-        return all(found is None or found <= limit for found, limit in zip(self.found, self.limits, strict=True))
+        return all(error is None or error <= limit for error, limit in zip(self.found, self.limits, strict=True))
 
     @property
     def found(self) -> tuple[float, float | None, float | None]:
@@ -53,7 +53,7 @@ class Report:
     """What a conversion did and how it was proved; `str` is a table, `said` one in a language, `to_dict` plain data.
 
     against: "the module" or "the formula" that the layer was compared with, "" where there was nothing. filled: our
-    weights that theirs does not have, and what they were filled with. mask: what the source hides by itself, as code
+    weights that theirs does not have, and what they were filled with. mask: what the source masks by itself, as code
     to give the layer. notes: what else a reader should know.
     """
 
@@ -85,7 +85,7 @@ class Report:
     @property
     def largest_gradient(self) -> float:
         """The largest difference of gradients; NaN where nothing was compared."""
-        all_found = (found for check in self.checks for found in (check.inputs, check.weights) if found is not None)
+        all_found = (value for check in self.checks for value in (check.inputs, check.weights) if value is not None)
         return max(all_found, default=float("nan"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Report:
             "  " + say("convert.report.ignored", lang=lang, name=name, why=said_in(why, lang))
             for name, why in self.ignored
         ]
-        lines += [f"  {name}: {said_in(what, lang)}" for name, what in self.filled]
+        lines += [f"  {name}: {said_in(reason, lang)}" for name, reason in self.filled]
         if written:
             lines += ["", say("convert.report.written", lang=lang, target=target), "", *_renamed(written, lang, "<-")]
         lines += ["", *self._proof(lang)]
@@ -141,9 +141,9 @@ class Report:
         return [say(verdict, lang=lang, against=said_in(self.against, lang)), *_table(rows)]
 
 
-def used_by(rows: Iterable[Row]) -> tuple[Used, ...]:
+def used_by(rows: Iterable[WeightRow]) -> tuple[Used, ...]:
     """What the rows of a table make of their weights."""
-    return tuple(Used(row.theirs, row.names, tuple(step.said for step in row.steps)) for row in rows)
+    return tuple(Used(row.theirs, row.names, tuple(step.sentence for step in row.steps)) for row in rows)
 
 
 def _renamed(used: Iterable[Used], lang: str, arrow: str = "->") -> list[str]:
@@ -160,13 +160,13 @@ def _renamed(used: Iterable[Used], lang: str, arrow: str = "->") -> list[str]:
 def _table(rows: list[list[str]]) -> list[str]:
     """Rows of cells in columns as wide as their widest, the first to the left, the numbers to the right."""
     widths = [max(columns(row[n]) for row in rows) for n in range(len(rows[0]))]
-    said = []
+    lines = []
     for first, *numbers in rows:
         cells = [first + " " * (widths[0] - columns(first))]
         cells += [" " * (width - columns(cell)) + cell for cell, width in zip(numbers, widths[1:], strict=True)]
-        said.append("  " + "  ".join(cells))
-    return said
+        lines.append("  " + "  ".join(cells))
+    return lines
 
 
-def _number(found: float | None) -> str:
-    return "-" if found is None else f"{found:.1e}"
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headwise.compat.conversion.source import Source
+from headwise.compat.conversion.source import ConversionSource
 from headwise.errors import ConversionError
 from headwise.positions import LinearScaling, Llama3Scaling, Rotary, RotaryScaling, YarnScaling
 from headwise.wording import Sentence
@@ -16,7 +16,7 @@ _BASE = Sentence("convert.why.base")
 _YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor")
 
 
-def kind_of_layer(source: Source) -> str | None:
+def kind_of_layer(source: ConversionSource) -> str | None:
     """ "full_attention" or "sliding_attention" where layers differ, None where they do not."""
     kind: str | None = getattr(source.module, "layer_type", None)
     if kind is not None:
@@ -34,47 +34,48 @@ def kind_of_layer(source: Source) -> str | None:
     return str(kinds[source.layer])
 
 
-def rotary(source: Source, kind: str | None) -> Rotary:
+def rotary(source: ConversionSource, kind: str | None) -> Rotary:
     """The rotation of a layer. One that changes with the length, or is not known, raises ConversionError."""
-    said: Any = source.says("rope_parameters", otherwise=None)
-    if said is None:
-        said = dict(source.says("rope_scaling", otherwise=None) or {})
-        said["rope_theta"] = source.says("rope_theta", why=_BASE)
+    parameters: Any = source.says("rope_parameters", otherwise=None)
+    if parameters is None:
+        parameters = dict(source.says("rope_scaling", otherwise=None) or {})
+        parameters["rope_theta"] = source.says("rope_theta", why=_BASE)
         local = source.says("rope_local_base_freq", otherwise=None)
         if local is not None and kind == "sliding_attention":
-            said = {"rope_theta": local}
-    elif kind is not None and isinstance(said.get(kind), Mapping):
-        said = said[kind]
-    if "rope_theta" not in said:
-        raise ConversionError(f"rope_theta must be known, but {_BASE} and only {sorted(said)} came: give it in config=")
-    part = said.get("partial_rotary_factor") or source.says("partial_rotary_factor", otherwise=1.0)
+            parameters = {"rope_theta": local}
+    elif kind is not None and isinstance(parameters.get(kind), Mapping):
+        parameters = parameters[kind]
+    if "rope_theta" not in parameters:
+        raise ConversionError(
+            f"rope_theta must be known, but {_BASE} and only {sorted(parameters)} came: give it in config="
+        )
+    part = parameters.get("partial_rotary_factor") or source.says("partial_rotary_factor", otherwise=1.0)
     if part != 1.0:
         raise ConversionError(
             f"every feature of a head must turn, but partial_rotary_factor={part} came: this convention is not known"
         )
-    return Rotary(base=float(said["rope_theta"]), scaling=_scaling(said, source))
+    return Rotary(base=float(parameters["rope_theta"]), scaling=_scaling(parameters, source))
 
 
-def _scaling(said: Mapping[str, Any], source: Source) -> RotaryScaling | None:
-    kind = said.get("rope_type", said.get("type", "default"))
+def _scaling(parameters: Mapping[str, Any], source: ConversionSource) -> RotaryScaling | None:
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind == "default":
         return None
     if kind == "linear":
-        return LinearScaling(said["factor"])
+        return LinearScaling(parameters["factor"])
     if kind == "llama3":
         return Llama3Scaling(
-            said["factor"],
-            low_frequency_factor=said["low_freq_factor"],
-            high_frequency_factor=said["high_freq_factor"],
-            original_length=said["original_max_position_embeddings"],
+            parameters["factor"],
+            low_frequency_factor=parameters["low_freq_factor"],
+            high_frequency_factor=parameters["high_freq_factor"],
+            original_length=parameters["original_max_position_embeddings"],
         )
-    unknown = sorted(set(said) - {*_YARN, "rope_type", "type", "rope_theta", "partial_rotary_factor"})
+    unknown = sorted(set(parameters) - {*_YARN, "rope_type", "type", "rope_theta", "partial_rotary_factor"})
     if kind == "yarn" and not unknown:
-        length = said.get("original_max_position_embeddings") or source.says("max_position_embeddings")
-        ramp = {
-            name: said[name] for name in ("beta_fast", "beta_slow", "attention_factor") if said.get(name) is not None
-        }
-        return YarnScaling(said["factor"], length, **ramp)
+        length = parameters.get("original_max_position_embeddings") or source.says("max_position_embeddings")
+        names = ("beta_fast", "beta_slow", "attention_factor")
+        ramp = {name: parameters[name] for name in names if parameters.get(name) is not None}
+        return YarnScaling(parameters["factor"], length, **ramp)
     raise ConversionError(
         f"rope_type must be default, linear, llama3 or yarn, but {kind!r} came"
         f"{f' with {unknown}' if unknown else ''}: this way of scaling is not known"

@@ -1,4 +1,4 @@
-"""Source: what is to be converted, and what it says of itself; Plan: the layer that it asks for."""
+"""ConversionSource: what is to be converted, and what it declares; LayerPlan: the layer for it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.conversion.mapping import Layout
+from headwise.compat.conversion.weight_tables import WeightLayout
 from headwise.errors import ConversionError
 from headwise.layer import DotProduct, MultiHeadAttention
-from headwise.layer.widths import make_widths
+from headwise.layer.sizes import make_widths
 from headwise.positions import RelativeBias, Rotary, RotaryEmbedding
 from headwise.wording import Sentence
 
 # what libraries call the number of query heads
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "h")
 
-__all__ = ["HEADS", "Plan", "Shapes", "Source", "UntoldError", "layout_of", "plan_for"]
+__all__ = ["HEADS", "LayerPlan", "Shapes", "ConversionSource", "UntoldError", "layout_of", "plan_for"]
 
 _ABSENT = object()
 
 
 class UntoldError(ConversionError):
-    """Something that weights do not tell must be given. key, values: the same in the words of the command line."""
+    """Something that weights do not show must be given. key, values: the same in the words of the command line."""
 
     def __init__(self, message: str, key: str, **values: object) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class UntoldError(ConversionError):
 
 
 @dataclass(frozen=True)
-class Source:
+class ConversionSource:
     """Weights under the names of a convention, with all that is known beside them.
 
     weights: without the prefix that all keys had. module: where they came from, None: from a state_dict. config: the
@@ -72,13 +72,13 @@ class Source:
 
     def heads(self, *names: str) -> int:
         """The number of query heads; what was given must agree with what the module and config say."""
-        found = self._heads_of_side() or self.says(*names, otherwise=None)
-        if self.num_heads is not None and found is not None and self.num_heads != found:
+        declared = self._heads_of_side() or self.says(*names, otherwise=None)
+        if self.num_heads is not None and declared is not None and self.num_heads != declared:
             raise ConversionError(
-                f"num_heads must be what the source says, but num_heads={self.num_heads} came and {names[0]}={found}: "
-                "leave num_heads out"
+                f"num_heads must be what the source says, but num_heads={self.num_heads} came and "
+                f"{names[0]}={declared}: leave num_heads out"
             )
-        count = found if self.num_heads is None else self.num_heads
+        count = declared if self.num_heads is None else self.num_heads
         if count is None:
             raise UntoldError(
                 "the number of heads must be known, but weights alone do not tell it: give num_heads=, config= or the "
@@ -93,19 +93,19 @@ class Source:
 
     def _heads_of_side(self) -> int | None:
         """The heads of the encoder or the decoder, where a configuration has both and the weights are of one."""
-        found = [_look_up(self.config, f"{side}_attention_heads") for side in ("encoder", "decoder")]
-        if self.module is not None or None in found:
+        counts = [_look_up(self.config, f"{side}_attention_heads") for side in ("encoder", "decoder")]
+        if self.module is not None or None in counts:
             return None
         parts = self.prefix.split(".")
         inside = ["encoder" in parts, "decoder" in parts]
-        if found[0] != found[1] and sum(inside) != 1:
-            if self.num_heads in found:
+        if counts[0] != counts[1] and sum(inside) != 1:
+            if self.num_heads in counts:
                 return self.num_heads
             raise ConversionError(
-                f"the side must be known, since the encoder has {found[0]} heads and the decoder {found[1]}: keep it "
+                f"the side must be known, since the encoder has {counts[0]} heads and the decoder {counts[1]}: keep it "
                 "in the keys, as in decoder.layers.3.self_attn.q_proj.weight, or give num_heads="
             )
-        return int(found[inside.index(True)] if True in inside else found[0])
+        return int(counts[inside.index(True)] if True in inside else counts[0])
 
     def shape(self, name: str) -> tuple[int, int]:
         """(rows, columns) of a matrix."""
@@ -119,16 +119,16 @@ class Source:
         """The dropout of the weights that the module has, 0 where there is none."""
         for place in (getattr(self.module, "attention", None), getattr(self.module, "self", None), self.module):
             for name in ("attn_dropout", "attention_dropout", "dropout"):
-                found = getattr(place, name, None)
-                found = getattr(found, "p", found)
-                if isinstance(found, float):
-                    return found
+                rate = getattr(place, name, None)
+                rate = getattr(rate, "p", rate)
+                if isinstance(rate, float):
+                    return rate
         return 0.0
 
     def _places(self) -> tuple[Any, ...]:
         inner = getattr(self.module, "self", None)
-        own = [place for place in (self.module, inner) if place is not None]
-        return (*own, *(getattr(place, "config", None) for place in own), self.config)
+        objects = [place for place in (self.module, inner) if place is not None]
+        return (*objects, *(getattr(place, "config", None) for place in objects), self.config)
 
     @property
     def layer(self) -> int | None:
@@ -150,16 +150,16 @@ class Shapes:
     out: tuple[int, int]
 
     @classmethod
-    def of_linears(cls, source: Source, q: str, k: str, v: str, out: str) -> Shapes:
+    def of_linears(cls, source: ConversionSource, q: str, k: str, v: str, out: str) -> Shapes:
         """Those of four weights (out, in)."""
         return cls(*(source.shape(name) for name in (q, k, v, out)))
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """The layer to build: the arguments of `MultiHeadAttention`, and what a report should say of it.
 
-    eps: of the norm of queries and keys. mask: what the source hides by itself, as the code to give the layer, "":
+    eps: of the norm of queries and keys. mask: what the source masks by itself, as the code to give the layer, "":
     nothing. notes: sentences for the report.
     """
 
@@ -207,7 +207,7 @@ class Plan:
     @property
     def code(self) -> str:
         """The code that builds such a layer."""
-        given = {
+        options = {
             "num_kv_heads": (self.num_kv_heads, self.num_heads),
             "head_dim": (self.head_dim, self.embed_dim / self.num_heads),
             "v_head_dim": (self.v_head_dim, self.head_dim),
@@ -220,29 +220,29 @@ class Plan:
             "position": (self.position, None),
             "qk_norm": (self.qk_norm, None),
         }
-        said = [f"{name}={value!r}" for name, (value, usual) in given.items() if value != usual]
-        return f"MultiHeadAttention({', '.join([str(self.embed_dim), str(self.num_heads), *said])})"
+        arguments = [f"{name}={value!r}" for name, (value, usual) in options.items() if value != usual]
+        return f"MultiHeadAttention({', '.join([str(self.embed_dim), str(self.num_heads), *arguments])})"
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> WeightLayout:
         """What the steps of a table must know."""
         widths = make_widths(
             self.embed_dim, self.num_heads, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim,
             v_head_dim=self.v_head_dim, kdim=self.kdim, vdim=self.vdim, out_dim=self.out_dim,
         )  # fmt: skip
         if isinstance(self.position, Rotary):
-            return Layout(widths, self.position.pairing, self.position.width(self.head_dim))
-        return Layout(widths)
+            return WeightLayout(widths, self.position.pairing, self.position.width(self.head_dim))
+        return WeightLayout(widths)
 
 
-def layout_of(layer: MultiHeadAttention) -> Layout:
+def layout_of(layer: MultiHeadAttention) -> WeightLayout:
     """What the steps of a table must know of a layer."""
     if isinstance(layer.position, RotaryEmbedding):
-        return Layout(layer.widths, layer.position.spec.pairing, layer.position.dim)
-    return Layout(layer.widths)
+        return WeightLayout(layer.widths, layer.position.spec.pairing, layer.position.dim)
+    return WeightLayout(layer.widths)
 
 
-def plan_for(shapes: Shapes, num_heads: int, *, head_dim: int | None = None, **more: Any) -> Plan:
+def plan_for(shapes: Shapes, num_heads: int, *, head_dim: int | None = None, **more: Any) -> LayerPlan:
     """A plan whose widths follow from the shapes; ConversionError where heads do not divide them."""
     q, k, v, out = shapes.q, shapes.k, shapes.v, shapes.out
     if q[0] % num_heads or (head_dim is not None and head_dim * num_heads != q[0]):
@@ -258,7 +258,7 @@ def plan_for(shapes: Shapes, num_heads: int, *, head_dim: int | None = None, **m
             f"num_heads={num_heads} must fit all four projections, but queries have {q[0]} rows, keys {k[0]}, values "
             f"{v[0]} and the output {out[1]} columns: give the weights of one layer and its query heads"
         )
-    return Plan(
+    return LayerPlan(
         embed_dim=q[1], num_heads=num_heads, num_kv_heads=Hk, head_dim=D, v_head_dim=v[0] // Hk, kdim=k[1], vdim=v[1],
         out_dim=out[0], **more,
     )  # fmt: skip

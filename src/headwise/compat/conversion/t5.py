@@ -8,32 +8,32 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from headwise.compat.conversion.calling import Question
 from headwise.compat.conversion.convention import Convention
-from headwise.compat.conversion.mapping import Row, Table
-from headwise.compat.conversion.plain import heads, joined, mixed
-from headwise.compat.conversion.source import HEADS, Plan, Shapes, Source, plan_for
+from headwise.compat.conversion.formulas import heads, joined, mixed
+from headwise.compat.conversion.module_call import Question
+from headwise.compat.conversion.source import HEADS, ConversionSource, LayerPlan, Shapes, plan_for
+from headwise.compat.conversion.weight_tables import WeightRow, WeightTable
 from headwise.layer import DotProduct
 from headwise.positions import RelativeBias, relative_buckets
 from headwise.wording import Sentence
 
 __all__ = ["CONVENTIONS"]
 
-T5 = Table(
+T5 = WeightTable(
     "t5",
     (
-        Row("q.weight", "q_proj.weight"),
-        Row("k.weight", "k_proj.weight"),
-        Row("v.weight", "v_proj.weight"),
-        Row("o.weight", "out_proj.weight"),
-        Row("relative_attention_bias.weight", "position.weight", group="bias of distances"),
+        WeightRow("q.weight", "q_proj.weight"),
+        WeightRow("k.weight", "k_proj.weight"),
+        WeightRow("v.weight", "v_proj.weight"),
+        WeightRow("o.weight", "out_proj.weight"),
+        WeightRow("relative_attention_bias.weight", "position.weight", group="bias of distances"),
     ),
 )
 _BIAS = "relative_attention_bias.weight"
 _SHARED = Sentence("convert.note.shared")
 
 
-def _plan(source: Source) -> Plan:
+def _plan(source: ConversionSource) -> LayerPlan:
     shapes = Shapes.of_linears(source, "q.weight", "k.weight", "v.weight", "o.weight")
     plan = plan_for(shapes, source.heads(*HEADS), bias=False, score=DotProduct(scale=1.0), dropout=source.dropout)
     if _BIAS not in source.weights:
@@ -47,7 +47,7 @@ def _plan(source: Source) -> Plan:
     return replace(plan, position=position, mask="hw.causal()" if decodes else "")
 
 
-def _decodes(source: Source) -> bool:
+def _decodes(source: ConversionSource) -> bool:
     """Whether this is a layer of a decoder; the configuration of a whole model does not say which of its two."""
     parts = source.prefix.split(".")
     if source.module is None and ("decoder" in parts) != ("encoder" in parts):
@@ -55,7 +55,7 @@ def _decodes(source: Source) -> bool:
     return bool(source.says("is_decoder", why=Sentence("convert.why.buckets")))
 
 
-def _formula(w: Mapping[str, Tensor], plan: Plan, question: Question) -> Tensor:
+def _formula(w: Mapping[str, Tensor], plan: LayerPlan, question: Question) -> Tensor:
     q, k, v = (
         heads(x, w[f"{name}.weight"], None, plan.num_heads) for x, name in zip(question[1:4], "qkv", strict=True)
     )

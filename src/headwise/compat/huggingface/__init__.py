@@ -11,6 +11,6 @@ their attention function run here, T5 too. Those that write a softmax of their o
 Inkling 2, whose sinks differ from query to query, and sparse attention by indices are refused by the keyword.
 """
 
-from headwise.compat.huggingface.registering import register, unregister
+from headwise.compat.huggingface.registration import register, unregister
 
 __all__ = ["register", "unregister"]

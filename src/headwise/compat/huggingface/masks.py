@@ -1,4 +1,4 @@
-"""The masks of Hugging Face models, made of the pieces that transformers hands over: small where they can be."""
+"""The masks of Hugging Face models, made of the pieces that transformers passes: small where they can be."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class HandedMask:
 
     def to(self, *args: Any, **options: Any) -> HandedMask:
         """The same on another device; another dtype is refused."""
-        given = [*args, *options.values()]
-        if any(isinstance(value, torch.dtype) and value is not torch.bool for value in given):
-            self._refuse(f"asks for it by to({', '.join(map(str, given))})")
+        arguments = [*args, *options.values()]
+        if any(isinstance(value, torch.dtype) and value is not torch.bool for value in arguments):
+            self._refuse(f"asks for it by to({', '.join(map(str, arguments))})")
         places = [
-            value for value in given if isinstance(value, str | torch.device | int) and not isinstance(value, bool)
+            value for value in arguments if isinstance(value, str | torch.device | int) and not isinstance(value, bool)
         ]
         device = torch.empty(0, device=places[0]).device if places else self.device
         return HandedMask(None if self.mask is None else self.mask.to(device), self.shape, device, self.spread)
@@ -87,10 +87,10 @@ class HandedMask:
         cls._refuse(f"calls {getattr(function, '__name__', function)} with it")
 
     @staticmethod
-    def _refuse(what: str) -> NoReturn:
+    def _refuse(action: str) -> NoReturn:
         raise MaskError(
             "a mask must reach the attention function of transformers as it was made, bool with True = may attend, but "
-            f'the model {what}: load this model with attn_implementation="eager"'
+            f'the model {action}: load this model with attn_implementation="eager"'
         )
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ def handed(*, attention_mask: Tensor | HandedMask | None = None, **pieces: Any) 
 
     attention_mask: bool (B, keys so far), True = a real token, None: no padding. pieces: batch_size, q_length,
     kv_length, q_offset, kv_offset, mask_function, device, and what only other implementations read. What is not
-    recognised, or is being traced, is made dense by `sdpa_mask`. None only where no key is hidden and the model says
+    recognised, or is being traced, is made dense by `sdpa_mask`. None only where no key is masked and the model says
     that it takes None for that; a causal mask is never left to a flag. In `with spread:` the mask is that of the whole
     sequence.
     """
@@ -122,7 +122,7 @@ def handed(*, attention_mask: Tensor | HandedMask | None = None, **pieces: Any) 
         parts = _recognised(pieces["mask_function"], masking_utils)
         if parts is not None:
             return _joined(parts, attention_mask, pieces)
-    # it may leave a mask out where none is meant, but not where the kernel is to be told of a causal one
+    # it may leave a mask out where none is meant, but not where the kernel needs a causal one
     dense: Tensor | None = masking_utils.sdpa_mask(
         **{**pieces, "attention_mask": attention_mask, "allow_is_causal_skip": False}
     )
@@ -163,10 +163,10 @@ def _refuse_unrouted(config: Any) -> None:
     home = sys.modules.get(type(config).__module__.replace(".configuration_", ".modeling_"))
     if home is None or hasattr(home, "ALL_ATTENTION_FUNCTIONS"):
         return
-    own = [name for name, part in vars(home).items() if "Attention" in name and _is_module_of(part, home.__name__)]
-    if own:
+    classes = [name for name, part in vars(home).items() if "Attention" in name and _is_module_of(part, home.__name__)]
+    if classes:
         raise ConversionError(
-            f"a model must ask transformers for its attention function to run on headwise, but {own[0]} and all of "
+            f"a model must ask transformers for its attention function to run on headwise, but {classes[0]} and all of "
             f"{home.__name__.rpartition('.')[2]} compute attention by themselves: load it with "
             'attn_implementation="eager"'
         )
@@ -184,19 +184,19 @@ def _recognised(function: Callable[..., Tensor], made_by: Any) -> list[Mask] | N
         return []
     if getattr(function, "__module__", "") != made_by.__name__ or not inspect.isfunction(function):
         return None
-    kind, held = function.__qualname__.partition(".")[0], inspect.getclosurevars(function).nonlocals
+    kind, variables = function.__qualname__.partition(".")[0], inspect.getclosurevars(function).nonlocals
     if kind == "and_masks":
-        found = [_recognised(part, made_by) for part in held["mask_functions"]]
-        return None if None in found else [mask for part in found for mask in part or ()]
-    if kind == "sliding_window_overlay" and held["sliding_window"] > 0:
-        return [window(before=held["sliding_window"] - 1, after=ENDLESS)]
+        masks = [_recognised(part, made_by) for part in variables["mask_functions"]]
+        return None if None in masks else [mask for part in masks for mask in part or ()]
+    if kind == "sliding_window_overlay" and variables["sliding_window"] > 0:
+        return [window(before=variables["sliding_window"] - 1, after=ENDLESS)]
     if kind == "sliding_window_bidirectional_overlay":
-        return [window(before=held["sliding_window"], after=held["sliding_window"])]
+        return [window(before=variables["sliding_window"], after=variables["sliding_window"])]
     if kind == "packed_sequence_mask_function":
-        return [documents(held["packed_sequence_mask"])]
+        return [documents(variables["packed_sequence_mask"])]
     if kind == "remap_positions_for_packed_sequence":
         # positions count up by one within a sequence, and other sequences are hidden: distances stay
-        return _recognised(held["mask_function"], made_by)
+        return _recognised(variables["mask_function"], made_by)
     return None
 
 
@@ -211,7 +211,7 @@ def _padding(attention_mask: Tensor, Lk: int, kv_offset: int) -> Tensor | None:
 
 
 def _joined(parts: list[Mask], attention_mask: Tensor | None, pieces: dict[str, Any]) -> HandedMask | None:
-    """The parts and the padding as one mask, each only where it hides something; None where the model takes that."""
+    """The parts and the padding as one mask, each only where it masks something; None where the model takes that."""
     Lq, Lk = pieces["q_length"], pieces["kv_length"]
     q_offset, kv_offset = pieces["q_offset"], pieces["kv_offset"]
     lag = kv_offset + Lk - q_offset - Lq
@@ -231,7 +231,7 @@ def _joined(parts: list[Mask], attention_mask: Tensor | None, pieces: dict[str, 
 
 
 def _without_idle(parts: list[Mask], Lq: int, Lk: int) -> list[Mask]:
-    """The same parts for queries that are the last tokens, without those that hide nothing; a causal window is one."""
+    """The same parts for queries that are the last tokens, without those that mask nothing; a causal window is one."""
     is_causal = any(isinstance(part, Causal) for part in parts)
     kept: list[Mask] = [part for part in parts if not isinstance(part, Causal | Window)]
     for part in parts:

@@ -12,6 +12,6 @@ Scores come in the dtype of the output. A bfloat16 layer's `keras_weights` are f
 """
 
 from headwise.compat.keras.multi_head import GroupQueryAttention, MultiHeadAttention, from_keras
-from headwise.compat.keras.single import AdditiveAttention, Attention
+from headwise.compat.keras.single_head import AdditiveAttention, Attention
 
 __all__ = ["AdditiveAttention", "Attention", "GroupQueryAttention", "MultiHeadAttention", "from_keras"]

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from headwise.errors import ArgumentError, MaskError, ShapeError
 
-__all__ = ["Axes"]
+__all__ = ["AttentionAxes"]
 
 
 @dataclass(frozen=True)
-class Axes:
+class AttentionAxes:
     """The axes of (B, ..., features) that attend, and the ones between B and features that do not.
 
-    >>> axes = Axes.of(2, torch.zeros(2, 3, 4, 5))
+    >>> axes = AttentionAxes.of(2, torch.zeros(2, 3, 4, 5))
     >>> axes
-    Axes(attending=(2,), beside=(1,))
+    AttentionAxes(attending=(2,), beside=(1,))
     >>> axes.flat(torch.zeros(2, 3, 4, 5)).shape
     torch.Size([6, 4, 5])
     """
@@ -28,19 +28,19 @@ class Axes:
     beside: tuple[int, ...]
 
     @staticmethod
-    def of(given: int | Sequence[int] | None, query: Tensor) -> Axes:
+    def of(axes: int | Sequence[int] | None, query: Tensor) -> AttentionAxes:
         """The axes that attend in `query`; None: all but the first and the last."""
         if query.ndim < 3:
             raise ShapeError(f"query must be (B, T, features) or have more axes, but came as {tuple(query.shape)}")
         inner = tuple(range(1, query.ndim - 1))
-        listed = inner if given is None else (given,) if isinstance(given, int) else tuple(given)
+        listed = inner if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
         attending = tuple(axis + query.ndim if isinstance(axis, int) and axis < 0 else axis for axis in listed)
         if not attending or not set(attending) <= set(inner) or list(attending) != sorted(set(attending)):
             raise ArgumentError(
                 f"attention_axes must name axes of 1..{query.ndim - 2} in rising order, those between samples and "
-                f"features of the query {tuple(query.shape)}, but came as {given}"
+                f"features of the query {tuple(query.shape)}, but came as {axes}"
             )
-        return Axes(attending, tuple(axis for axis in inner if axis not in attending))
+        return AttentionAxes(attending, tuple(axis for axis in inner if axis not in attending))
 
     @property
     def is_plain(self) -> bool:

@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headwise.compat.flags import as_flags
 from headwise.compat.inputs import chance, check_tensors, count, width_of
-from headwise.compat.keras.axes import Axes
-from headwise.compat.keras.later import Later
+from headwise.compat.keras.axes import AttentionAxes
+from headwise.compat.keras.lazy_weights import Later
 from headwise.compat.keras.masks import Rows, joined
 from headwise.compat.keras.weights import Projection, all_or_none, shapes_of
+from headwise.compat.mask_flags import as_flags
 from headwise.errors import ArgumentError, ConversionError, ShapeError
 from headwise.maps import attention_map
 from headwise.masks import Mask
 from headwise.ops import attention
 from headwise.ops.call import autocasts
 
-__all__ = ["Heads", "KerasHeads"]
+__all__ = ["HeadSizes", "KerasHeads"]
 
 
-class Heads(NamedTuple):
+class HeadSizes(NamedTuple):
     """Query heads Hq, key/value heads Hk, and their widths D and Dv."""
 
     Hq: int
@@ -43,7 +43,7 @@ class KerasHeads(nn.Module):
 
     def __init__(
         self,
-        heads: Heads,
+        heads: HeadSizes,
         *,
         dropout: float,
         use_bias: bool,
@@ -59,8 +59,8 @@ class KerasHeads(nn.Module):
         if sliding_window is not None and not is_count:
             raise ArgumentError(f"sliding_window counts keys, so it must be 1 or more, or None; got {sliding_window!r}")
         self.heads, self.dropout, self.use_bias, self.use_gate = heads, chance(dropout), use_bias, use_gate
-        given = output_shape if isinstance(output_shape, list | tuple) else (output_shape,)
-        self.output_shape = () if output_shape is None else tuple(count("output_shape", size) for size in given)
+        sizes = output_shape if isinstance(output_shape, list | tuple) else (output_shape,)
+        self.output_shape = () if output_shape is None else tuple(count("output_shape", size) for size in sizes)
         self.attention_axes, self.sliding_window = attention_axes, sliding_window
         self._later = Later(device, dtype)
         for name in self.names:
@@ -81,13 +81,13 @@ class KerasHeads(nn.Module):
     ) -> None:
         """Make the linears for inputs of these shapes, of which only the last sizes count; Glorot-uniform, biases 0."""
         key_shape = value_shape if key_shape is None else key_shape
-        for each in self._projections(query_shape[-1], key_shape[-1], value_shape[-1]):
-            linear = nn.Linear(math.prod(each.inputs), math.prod(each.outputs), bias=self.use_bias,
+        for projection in self._projections(query_shape[-1], key_shape[-1], value_shape[-1]):
+            linear = nn.Linear(math.prod(projection.inputs), math.prod(projection.outputs), bias=self.use_bias,
                                device=self._later.device, dtype=self._later.dtype)  # fmt: skip
             nn.init.xavier_uniform_(linear.weight)
             if self.use_bias:
                 nn.init.zeros_(linear.bias)
-            setattr(self, each.name, linear)
+            setattr(self, projection.name, linear)
 
     def load_keras_weights(self, arrays: Sequence[Any]) -> None:
         """Take the arrays of Keras' `layer.get_weights()`, all or none; makes the linears where they are not yet made.
@@ -95,24 +95,24 @@ class KerasHeads(nn.Module):
         They are then made in the dtype of the arrays unless told otherwise. ConversionError names what does not fit.
         """
         kernels = shapes_of(arrays)[:: 2 if self.use_bias else 1]
-        known = self._current()
+        projections = self._current()
         if not self.built and len(kernels) == len(self.names) and all(kernels):
             widths = {name: kernel[0] for name, kernel in zip(self.names, kernels, strict=True)}
-            known = self._projections(widths["query"], widths["key"], widths["value"])
-        tensors = all_or_none(known, arrays, has_bias=self.use_bias)
+            projections = self._projections(widths["query"], widths["key"], widths["value"])
+        tensors = all_or_none(projections, arrays, has_bias=self.use_bias)
         if not self.built:
             self._later = self._later.of(tensors["query.weight"])
-            self.build(*((known[self.names.index(name)].inputs) for name in ("query", "value", "key")))
+            self.build(*((projections[self.names.index(name)].inputs) for name in ("query", "value", "key")))
         self.load_state_dict(tensors)
 
     def keras_weights(self) -> list[Any]:
         """The weights as arrays for Keras' `layer.set_weights()`."""
         if not self.built:
             raise ConversionError(f"{type(self).__name__} has no weights yet: call it once, or build(shapes), before")
-        found = []
-        for each in self._current():
-            found += each.to_keras(self.get_submodule(each.name))
-        return found
+        arrays = []
+        for projection in self._current():
+            arrays += projection.to_keras(self.get_submodule(projection.name))
+        return arrays
 
     def forward(
         self,
@@ -136,7 +136,7 @@ class KerasHeads(nn.Module):
         """
         key = value if key is None else key
         check_tensors(query=query, value=value, key=key)
-        axes = Axes.of(self.attention_axes, query)
+        axes = AttentionAxes.of(self.attention_axes, query)
         for name, x in (("value", value), ("key", key)):
             axes.check(query, name, x)
         if value.shape[:-1] != key.shape[:-1]:
@@ -162,9 +162,9 @@ class KerasHeads(nn.Module):
             return out
         return out, axes.scores(attention_map(q, k, mask=mask).dense().to(out.dtype), query, key)
 
-    def _check_fit(self, **given: Tensor) -> None:
+    def _check_fit(self, **inputs: Tensor) -> None:
         """Raise unless inputs have the widths and the dtype of the linears that read them."""
-        for name, x in given.items():
+        for name, x in inputs.items():
             linear = self.get_submodule(name)
             if width_of(linear) not in (None, x.shape[-1]):
                 raise ShapeError(
@@ -178,7 +178,13 @@ class KerasHeads(nn.Module):
                 )
 
     def _mask(
-        self, axes: Axes, query: Tensor, key: Tensor, rows: Rows, attention_mask: Tensor | None, is_causal: bool
+        self,
+        axes: AttentionAxes,
+        query: Tensor,
+        key: Tensor,
+        rows: Rows,
+        attention_mask: Tensor | None,
+        is_causal: bool,
     ) -> Mask | None:
         needs_plain = is_causal or self.sliding_window is not None or any(row is not None for row in rows)
         if needs_plain and not axes.is_plain:

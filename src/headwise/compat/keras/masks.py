@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headwise.compat.flags import as_flags
+from headwise.compat.mask_flags import as_flags
 from headwise.errors import MaskError
 from headwise.masks import Mask, allowed, causal, keys, window
 

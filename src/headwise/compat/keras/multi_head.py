@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from headwise.compat.inputs import count
-from headwise.compat.keras.heads import Heads, KerasHeads
-from headwise.compat.keras.single import AdditiveAttention, Attention, refuse_seed
+from headwise.compat.keras.heads import HeadSizes, KerasHeads
+from headwise.compat.keras.single_head import AdditiveAttention, Attention, refuse_seed
 from headwise.compat.keras.weights import as_weight
 from headwise.errors import ArgumentError, ConversionError
 
@@ -61,7 +61,7 @@ class MultiHeadAttention(KerasHeads):
         _refuse_flash(flash_attention)
         refuse_seed(seed)
         super().__init__(
-            Heads(num_heads, num_heads, key_dim, key_dim if value_dim is None else value_dim),
+            HeadSizes(num_heads, num_heads, key_dim, key_dim if value_dim is None else value_dim),
             dropout=dropout, use_bias=use_bias, output_shape=output_shape, attention_axes=attention_axes,
             sliding_window=sliding_window, use_gate=use_gate, device=device, dtype=dtype,
         )  # fmt: skip
@@ -101,7 +101,7 @@ class GroupQueryAttention(KerasHeads):
         _refuse_flash(flash_attention)
         refuse_seed(seed)
         super().__init__(
-            Heads(num_query_heads, num_key_value_heads, head_dim, head_dim),
+            HeadSizes(num_query_heads, num_key_value_heads, head_dim, head_dim),
             dropout=dropout, use_bias=use_bias, output_shape=None, attention_axes=1,
             sliding_window=sliding_window, use_gate=use_gate, device=device, dtype=dtype,
         )  # fmt: skip

@@ -36,22 +36,23 @@ class Projection(NamedTuple):
 def all_or_none(projections: Sequence[Projection], arrays: Sequence[Any], *, has_bias: bool) -> dict[str, Tensor]:
     """Keras' arrays, kernel and bias of one projection after the other, as a state_dict of Linears of these names."""
     wanted: list[tuple[str, tuple[int, ...]]] = []
-    for each in projections:
-        wanted.append((f"{each.name} kernel", (*each.inputs, *each.outputs)))
-        wanted += [(f"{each.name} bias", each.outputs)] if has_bias else []
-    given = shapes_of(arrays)
-    if given != [shape for _, shape in wanted]:
+    for projection in projections:
+        wanted.append((f"{projection.name} kernel", (*projection.inputs, *projection.outputs)))
+        wanted += [(f"{projection.name} bias", projection.outputs)] if has_bias else []
+    came = shapes_of(arrays)
+    if came != [shape for _, shape in wanted]:
         listed = ", ".join(f"{name} {shape}" for name, shape in wanted)
         raise ConversionError(
-            f"the weights must be {len(wanted)} arrays in the order of Keras, {listed}, but {len(given)} came: "
-            f"{', '.join(map(str, given)) or 'none'}"
+            f"the weights must be {len(wanted)} arrays in the order of Keras, {listed}, but {len(came)} came: "
+            f"{', '.join(map(str, came)) or 'none'}"
         )
     tensors, rest = {}, iter(arrays)
-    for each in projections:
+    for projection in projections:
         kernel = as_weight(next(rest))
-        tensors[f"{each.name}.weight"] = kernel.reshape(math.prod(each.inputs), math.prod(each.outputs)).T
+        rows, columns = math.prod(projection.inputs), math.prod(projection.outputs)
+        tensors[f"{projection.name}.weight"] = kernel.reshape(rows, columns).T
         if has_bias:
-            tensors[f"{each.name}.bias"] = as_weight(next(rest)).flatten()
+            tensors[f"{projection.name}.bias"] = as_weight(next(rest)).flatten()
     return tensors
 
 

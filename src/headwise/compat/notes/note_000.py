@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from headwise.compat.flags import with_four_axes
 from headwise.compat.inputs import chance
+from headwise.compat.mask_flags import with_four_axes
 from headwise.compat.notes.four_linears import FourLinears
 from headwise.compat.notes.table import NOTES
 from headwise.masks import Mask

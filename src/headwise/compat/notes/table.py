@@ -1,4 +1,4 @@
-"""What four notes on multi-head attention call things, and what in them is mended: one row to each note."""
+"""The names of four notes on multi-head attention, and what is fixed in them: one row for each note."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["NOTES", "Note"]
 
 @dataclass(frozen=True)
 class Note:
-    """One note: the words of its class, the rules that it attends by, and what in it is mended here.
+    """One note: the words of its class, the rules that it attends by, and what is fixed here.
 
     takes, forward: the arguments of its constructor and of its forward. projections: the names of its four linear
     layers, of queries, keys, values and output; they begin the keys of its state_dict. has_bias: whether these have

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headwise.compat.onnx.quiet import quiet_exporter
+from headwise.atomic_write import write_whole
+from headwise.compat.onnx.exporter_warnings import quiet_exporter
 from headwise.errors import ArgumentError
 from headwise.masks.leaves import Causal
 from headwise.ops import attention
 from headwise.ops.call import Call, cast_by_autocast, checked
 from headwise.wording import refusal
-from headwise.written import write_whole
 
 __all__ = ["export"]
 
@@ -69,12 +69,12 @@ def export(
     finally:
         for part, was_training in modes.items():
             part.training = was_training
-    made = None if written is None else written.model.opset_imports.get("")
-    if written is None or made != opset:
+    version = None if written is None else written.model.opset_imports.get("")
+    if written is None or version != opset:
         # torch 2.13 only logs that it could not, and its program fits no opset
         raise ArgumentError(
-            f"torch.onnx.export must write opset {opset}, but gave {made}: give one that this version of torch writes, "
-            f"such as {FIRST_OPSET}"
+            f"torch.onnx.export must write opset {opset}, but gave {version}: give one that this version "
+            f"of torch writes, such as {FIRST_OPSET}"
         )
     # a large one has its weights in a file beside it
     write_whole(Path(path), written.save, force=True)
@@ -110,16 +110,16 @@ class Operators(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        given = dict(kwargs or {})
-        if func is attention and given.get("backend", "auto") == "auto":
+        options = dict(kwargs or {})
+        if func is attention and options.get("backend", "auto") == "auto":
             call = checked(
-                *cast_by_autocast(*args), **{name: value for name, value in given.items() if name != "backend"}
+                *cast_by_autocast(*args), **{name: value for name, value in options.items() if name != "backend"}
             )
             if call.dropout:
                 raise ArgumentError(f"a program for ONNX draws no numbers, but dropout={call.dropout}: leave it out")
             if call.sink is None:
                 return _operator(call)
-        return func(*args, **given)
+        return func(*args, **options)
 
 
 def _operator(call: Call) -> Tensor:
@@ -134,14 +134,14 @@ def _operator(call: Call) -> Tensor:
     elif call.mask is not None:
         k, v = call.without_hidden_keys()
         attn_mask = call.allowed
-    seen, dtype = attn_mask, q.dtype
+    may_attend, dtype = attn_mask, q.dtype
     if call.attn_bias is not None:
         bias = call.attn_bias if call.attn_bias.ndim == 4 else call.attn_bias[None, None]
         # the operator adds a bias of the queries' dtype, and a wider one must not be narrowed
         dtype = dtype if bias.dtype is dtype else torch.promote_types(dtype, torch.float32)
         bias = bias.to(dtype)
-        attn_mask = bias if seen is None else torch.where(seen, bias, float("-inf"))
-        seen = ~attn_mask.isneginf()
+        attn_mask = bias if may_attend is None else torch.where(may_attend, bias, float("-inf"))
+        may_attend = ~attn_mask.isneginf()
     # the operator takes the square root of the scale, and in float32; torch rounds plain numbers to it too
     is_theirs = call.multiplier > 0 and dtype is not torch.float64
     q, scale = (q, call.multiplier) if is_theirs else (q * q.new_tensor(call.multiplier), 1.0)
@@ -156,5 +156,5 @@ def _operator(call: Call) -> Tensor:
         dtype=dtype,
         shape=(*q.shape[:3], v.shape[3]),
     )
-    mixed = mixed if seen is None else mixed.masked_fill(~seen.any(dim=-1, keepdim=True), 0.0)
+    mixed = mixed if may_attend is None else mixed.masked_fill(~may_attend.any(dim=-1, keepdim=True), 0.0)
     return mixed.to(q.dtype)

@@ -46,7 +46,7 @@ def attention(
     nonpad_kv_seqlen: (B,), how many of the keys are tokens, None: all; not with a past; from opset 24 on.
 
     attn_mask: bool, True = may attend, or floating, added to the scores; of 1 to 4 axes, broadcast from the right to
-    (B, Hq, Lq, P + Lk). From opset 24 on a shorter last axis hides the keys behind it, and one of size 1 is such a
+    (B, Hq, Lq, P + Lk). From opset 24 on a shorter last axis masks the keys behind it, and one of size 1 is such a
     short one: it is not repeated. Integers are refused: the schema lets them in, but gives them no meaning.
     is_causal: query i sits at position i + P, or at i + nonpad_kv_seqlen - Lq, and sees no key after it. Without
     either, query 0 sits at key 0, also where Lq and Lk differ. left_window_size, right_window_size: how many keys
@@ -105,7 +105,7 @@ def _scores(q: Tensor, k: Tensor, mode: int, rules: Rules) -> Tensor:
         return reference.scores(checked(q, k, k, scale=rules["scale"], softcap=capped))
     call = checked(q, k, k, **rules)
     scores = reference.scores(call)
-    # a hidden key shows -inf, whatever its score was
+    # a masked key shows -inf, whatever its score was
     return scores if call.allowed is None else scores.masked_fill(~call.allowed, float("-inf"))
 
 
@@ -204,8 +204,8 @@ def _placed(mask: Mask, offset: int | Tensor, q: Tensor, total: int) -> Mask:
     return mask.at(torch.arange(Lq, device=q.device) + rows, torch.arange(total, device=q.device))
 
 
-def _both(one: Mask, other: Mask | None) -> Mask:
-    return one if other is None else one & other
+def _both(first: Mask, second: Mask | None) -> Mask:
+    return first if second is None else first & second
 
 
 def _masked(

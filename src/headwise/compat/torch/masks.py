@@ -60,7 +60,7 @@ def rules_of(
         if t.dtype is torch.bool:
             blocks[name] = t
             continue
-        # what blocks is said as a mask, since a row of nothing but -inf has no gradient
+        # what blocks is passed as a mask, since a row of nothing but -inf has no gradient
         blocks[name] = t.isneginf()
         added = t.masked_fill(blocks[name], 0.0)
         if name == "key_padding_mask":
@@ -114,8 +114,8 @@ def say_what_torch_says(
         use_separate_proj_weight=layer.in_proj_weight is None, q_proj_weight=layer.q_proj_weight,
         k_proj_weight=layer.k_proj_weight, v_proj_weight=layer.v_proj_weight,
     )  # fmt: skip
-    given = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
-    came = [f"{name} {tuple(t.shape)} {t.dtype}" for name, t in given.items() if t is not None]
+    masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
+    came = [f"{name} {tuple(t.shape)} {t.dtype}" for name, t in masks.items() if t is not None]
     raise ShapeError(
         f"query, key and value must share B, key and value a length, and be E={layer.embed_dim}, kdim={layer.kdim} and "
         f"vdim={layer.vdim} wide, with masks (B, Lk) and (Lq, Lk) or (B*H, Lq, Lk), but {tuple(query.shape)}, "

@@ -1,4 +1,4 @@
-"""Nested tensors, which nn.TransformerEncoder hands to its layers in eval, as padded ones and back."""
+"""Nested tensors, which nn.TransformerEncoder passes to its layers in eval, as padded ones and back."""
 
 from __future__ import annotations
 

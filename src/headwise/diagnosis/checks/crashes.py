@@ -10,20 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.condensing import is_condensed
+from headwise.calls import call_role, is_of_code, is_of_library, is_wrong_kind
+from headwise.dataflow import Marks, Run, chain_of, operand_marks, source_of
+from headwise.diagnosis.checks.compressed_keys import is_condensed
 from headwise.diagnosis.checks.head_axes import early_merge
 from headwise.diagnosis.checks.inputs import redirected
-from headwise.diagnosis.checks.naming import attribute_suspect, name_suspect
-from headwise.diagnosis.checks.refusing import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
-from headwise.diagnosis.checks.transposition import PRODUCTS, transposed_scores
-from headwise.diagnosis.checks.viewing import asked_sizes, view_suspect
-from headwise.diagnosis.following.anatomy import chain_of, operand_marks
-from headwise.diagnosis.following.marks import Marks, source_of
-from headwise.diagnosis.following.replacing import site_of
-from headwise.diagnosis.following.running import Run
+from headwise.diagnosis.checks.refusals import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
+from headwise.diagnosis.checks.transposed_scores import PRODUCTS, transposed_scores
+from headwise.diagnosis.checks.undefined_names import attribute_suspect, name_suspect
+from headwise.diagnosis.checks.view_errors import asked_sizes, view_suspect
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Operation
-from headwise.recording.calls import call_role, is_of_code, is_of_library
+from headwise.recording import Operation, site_of
 
 __all__ = ["crash_suspect"]
 
@@ -61,11 +58,11 @@ def crash_suspect(done: Run, exam: Any) -> Suspect | None:
         return None if is_condensed(done, failure.operation) else Suspect("mask-raises", failure.span, said=said)
     if exam.is_published or not _is_certain(done, failure.operation):
         return None
-    words = "unready" if "before Module.__init__()" in str(error) else ""
+    kind = "super-init-missing" if "before Module.__init__()" in str(error) else "raises"
     # as many of the largest as there are none: of fewer experts or keys than were meant
     is_few = failure.operation is not None and failure.operation.function.rpartition(".")[2] in ("topk", "kthvalue")
     guess = "sizes" if is_few or takes_one_size(done, exam) else ""
-    return Suspect("raises", failure.span, said=said, words=words, guess=guess)
+    return Suspect(kind, failure.span, said=said, guess=guess)
 
 
 def _merge(done: Run, exam: Any, said: dict[str, object]) -> Suspect | None:
@@ -79,15 +76,33 @@ def _merge(done: Run, exam: Any, said: dict[str, object]) -> Suspect | None:
 def _is_certain(done: Run, operation: Operation | None) -> bool:
     """Whether an operation failed on what the code itself computed, and not on what it was called with."""
     error = None if done.record.failure is None else done.record.failure.error
-    if isinstance(error, Exception) and is_of_code(error, done.plan):
+    if isinstance(error, Exception) and (is_of_code(error, done.plan) or is_wrong_kind(error, done.plan)):
         return True
-    if operation is None or not operation.inputs:
+    if operation is None or not operation.inputs or _is_of_guessed_width(done, operation):
         return False
     others = [name for name in done.named if name != done.plan.mask][1:]
     if any(call_role(name.partition(".")[0]) not in INPUTS for name in others):
         # nothing says what shape such an argument has
         return False
     return all(each.requires_grad or done.marks_at(each) is not None for each in operation.inputs)
+
+
+def _is_of_guessed_width(done: Run, failed: Operation) -> bool:
+    """Whether a projection was given an input whose width no layer took before: the width of the call is a guess."""
+    if failed.function.rpartition(".")[2] != "linear" or len(failed.inputs) < 2:
+        return False
+    marks = done.marks_at(failed.inputs[0])
+    if marks is None or any(
+        entry.joint is not None for entry in chain_of(done, len(done.seen), failed.inputs[0].number)
+    ):
+        return False
+    taken = (each for entry in done.seen if _has_weights(entry.operation) for each in entry.given)
+    return not any(each is not None and each.kind == "token" and _sources(each) & _sources(marks) for each in taken)
+
+
+def _has_weights(operation: Operation) -> bool:
+    """Whether an operation takes weights with its features: a projection or a norm."""
+    return operation.function.rpartition(".")[2] in ("linear", "layer_norm", "rms_norm")
 
 
 def _turned_mask(done: Run, operation: Operation | None, exam: Any) -> Suspect | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from headwise.diagnosis.following.seeing import Sight
+from headwise.dataflow import Sight
 
 __all__ = ["adds_itself"]
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 
-from headwise.diagnosis.following.replacing import Site, site_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
-from headwise.diagnosis.patches.sources import Code, code_at
+from headwise.dataflow import Run, Seen
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Span
+from headwise.recording import Site, site_of
+from headwise.source import Code, Span, code_at
 
 __all__ = ["gradient_cut"]
 
@@ -29,7 +27,7 @@ def gradient_cut(
     *,
     is_data: bool = False,
     said: Mapping[str, object] | None = None,
-    words: str = "",
+    kind: str = "gradient-cut",
 ) -> list[Suspect]:
     """The first operation without which the gradient passes: alone, with all that comes after it, or with the others.
 
@@ -45,12 +43,12 @@ def gradient_cut(
         together |= alone
         for stand_ins, place in ((alone, entry), (together, first)):
             if is_better(rerun(dict(stand_ins))):
-                return [_suspect(place, stand_ins, said, words)]
+                return [_suspect(kind, place, stand_ins, said)]
         later = [each for each in done.seen if each.at > entry.at and each.last not in DETACHING]
         found = _fewest([_with(together, later[:count]) for count in range(len(later) + 1)],
                         lambda stand_ins: is_better(rerun(dict(stand_ins))))  # fmt: skip
         if found is not None:
-            return [_suspect(first, found, said, words)]
+            return [_suspect(kind, first, found, said)]
     return []
 
 
@@ -69,11 +67,11 @@ def _fewest(choices: Sequence[StandIns], suffices: Callable[[StandIns], bool]) -
     return choices[many]
 
 
-def _suspect(entry: Seen, stand_ins: StandIns, said: Mapping[str, object] | None, words: str) -> Suspect:
+def _suspect(kind: str, entry: Seen, stand_ins: StandIns, said: Mapping[str, object] | None) -> Suspect:
     operation = entry.operation
     spans = [operation.span, *reversed(operation.chain)]
     home = None if entry.operation.name in DETACHING else next(filter(None, map(_switch, spans)), None)
-    return Suspect("gradient-cut", operation.span, dict(stand_ins), said=dict(said or {}), words=words, home=home)
+    return Suspect(kind, operation.span, dict(stand_ins), said=dict(said or {}), home=home)
 
 
 def _cutting(done: Run, *, is_data: bool) -> Iterator[Seen]:

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from headwise.diagnosis.checks.layout import Breach, Side, breaches, leaving, sides
-from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
-from headwise.diagnosis.following.marks import Marks, place_of
-from headwise.diagnosis.following.replacing import Site, site_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
+from headwise.dataflow import Attention, Marks, Run, Seen, attentions, chain_of, is_movement, place_of
+from headwise.diagnosis.checks.head_layout import Breach, Side, leaving
+from headwise.diagnosis.checks.layer_inputs import handed, taken_breaches
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Span
-from headwise.tracing.movement import is_movement
+from headwise.recording import Site, site_of
+from headwise.source import Span
 
 __all__ = ["Merge", "Rerun", "early_merge", "movements_of", "untransposed_heads"]
 
@@ -65,7 +62,7 @@ def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | Non
     stand_ins = {site_of(split.operation): _permuted(split.function, order) for split, order in swaps}
     done = rerun(stand_ins) if swaps else None
     now = [] if done is None else attentions(done)
-    if done is None or len(now) <= number or breaches(now[number]):
+    if done is None or len(now) <= number or taken_breaches(now[number]):
         return None
     said: dict[str, object] = {
         "_swapped": tuple(dict.fromkeys((split.operation.span, order) for split, order in swaps))
@@ -78,14 +75,14 @@ def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | Non
         said["_merge"] = merge.span, merge.move
     together = stand_ins if merge is None else {**stand_ins, **merge.stand_ins}
     span = swaps[0][0].operation.span
-    return Suspect("split-without-transpose", span, together, said=said, words="heads_attended")
+    return Suspect("attention-over-heads", span, together, said=said)
 
 
 def _splits(run: Run, attention: Attention, found: list[Breach]) -> list[Seen]:
     """The movements that split the heads of the operands, each once; []: that of one is not known."""
     out: dict[int, Seen] = {}
     for breach in found:
-        side = next(each for each in sides(attention) if each.name == breach.side)
+        side = next(each for each in handed(attention) if each.name == breach.side)
         split = next((each for each in movements_of(run, side) if _adds_axes(each)), None)
         if split is None:
             return []

@@ -10,21 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.elsewhere import is_elsewhere
-from headwise.diagnosis.checks.ignoring import is_dead, is_dead_elsewhere, is_switched
-from headwise.diagnosis.checks.layout import Side, sides
-from headwise.diagnosis.checks.packing import shared_features, shared_part
-from headwise.diagnosis.checks.roles import role_of
-from headwise.diagnosis.following.anatomy import Attention, attentions, chain_of
-from headwise.diagnosis.following.constructing import assigned
-from headwise.diagnosis.following.marks import source_of
-from headwise.diagnosis.following.members import module_at, parameter_at
-from headwise.diagnosis.following.origins import call_of
-from headwise.diagnosis.following.replacing import Site, site_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
+from headwise.calls import call_role
+from headwise.dataflow import Attention, Run, Seen, attentions, call_of, chain_of, source_of
+from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.diagnosis.checks.ignored_arguments import is_dead, is_dead_elsewhere, is_switched
+from headwise.diagnosis.checks.packed_weights import shared_features, shared_part
+from headwise.diagnosis.checks.projection_names import role_of
+from headwise.diagnosis.checks.untaken_branches import is_elsewhere
+from headwise.diagnosis.members import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
-from headwise.recording.calls import call_role
+from headwise.recording import Site, site_of
+from headwise.source import assigned
 
 __all__ = ["Held", "Making", "ignored_inputs", "is_absorbed", "makings", "redirected", "shared_projections"]
 
@@ -97,9 +93,9 @@ def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
     """That an operation takes one argument in place of another; and with the other."""
     place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
     said, home = {"name": name, "was": was}, call_of(run, entry)
-    words = "input_unread" if not was else "input_mixed" if _is_taken(run, name) else ""
+    kind = "input-unused" if not was else "input-mixed" if _is_taken(run, name) else "input-ignored"
     if place is None or name not in run.plan.arguments(run.sizes)[1]:
-        return Suspect("input-ignored", entry.operation.span, said=said, home=home, words=words)
+        return Suspect(kind, entry.operation.span, said=said, home=home)
     taken: dict[str, Any] = {}
     function = entry.function
 
@@ -109,10 +105,7 @@ def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
     def change(_: Any, options: dict[str, Any]) -> None:
         taken["value"] = options[name]
 
-    return Suspect(
-        "input-ignored", entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home,
-        words=words,
-    )  # fmt: skip
+    return Suspect(kind, entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home)
 
 
 def _is_taken(run: Run, name: str) -> bool:
@@ -180,8 +173,8 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
                     stand_ins, change = _with_weight(entry, spare[0])
                     out.append(
                         Suspect(
-                            "projection-shared", entry.operation.span, stand_ins, change=change,
-                            said={"name": f"{a}, {b}", "near": _owners(spare[:1])}, words="projection_twin",
+                            "projection-reused", entry.operation.span, stand_ins, change=change,
+                            said={"name": f"{a}, {b}", "near": _owners(spare[:1])},
                         )
                     )  # fmt: skip
             if out:

@@ -12,15 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.sharing import TOLERANCE
-from headwise.diagnosis.following.anatomy import attentions
-from headwise.diagnosis.following.marks import source_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.seeing import Sight, sight_of
-from headwise.diagnosis.following.shadow import Seen
+from headwise.dataflow import Run, Seen, Sight, attentions, is_movement, sight_of, source_of
+from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Change, Suspect, both
-from headwise.recording import Span
-from headwise.tracing.movement import is_movement
+from headwise.source import Span
 
 __all__ = ["padding_suspects"]
 

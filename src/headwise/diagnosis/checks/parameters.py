@@ -8,18 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.diagnosis.checks.discarding import end_of, last_of, named_again, unmade
-from headwise.diagnosis.checks.elsewhere import is_used_elsewhere
+from headwise.dataflow import Run, Seen, attentions, chain_of
 from headwise.diagnosis.checks.gradients import gradient_cut
-from headwise.diagnosis.checks.ignoring import is_read
+from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.inputs import Held
-from headwise.diagnosis.following.anatomy import attentions, chain_of
-from headwise.diagnosis.following.constructing import assigned
-from headwise.diagnosis.following.members import module_at, parameter_at
-from headwise.diagnosis.following.replacing import Site, site_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
+from headwise.diagnosis.checks.untaken_branches import is_used_elsewhere
+from headwise.diagnosis.checks.unused_projections import called_twice, end_of, last_of, named_again, unmade
+from headwise.diagnosis.members import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
+from headwise.recording import Site, site_of
+from headwise.source import assigned
 
 __all__ = ["apart", "cut_gradients", "holder_of", "listed", "unregistered", "unused_parameters", "without_gradient"]
 
@@ -89,8 +87,16 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
             continue
         stand_ins, change = _applied(done, target, owner)
         severity = "fault" if _fits_somewhere(done, target, owner) else "note"
-        out.append(Suspect("projection-unused", end_of(done), stand_ins, severity, said={"name": owner}, change=change,
-                           home=named_again(done)))  # fmt: skip
+        if not stand_ins and (instead := called_twice(done, owner)) is not None:
+            out.append(instead)
+            continue
+        span, home = end_of(done), named_again(done)
+        if not stand_ins and isinstance(dict(target.named_modules()).get(owner), nn.Linear):
+            # what does not fit behind the last operation is named where it is made
+            span, home = assigned(target, [owner]) or span, None
+        out.append(
+            Suspect("projection-unused", span, stand_ins, severity, said={"name": owner}, change=change, home=home)
+        )
     return out
 
 
@@ -133,9 +139,9 @@ def unregistered(done: Run) -> list[Suspect]:
                 holder = holder_of(done.target, tensor)
                 span = None if holder is None else assigned(holder[0], [holder[1]])
                 change = None if holder is None else _registered(done.target, *holder)
-                return [Suspect("parameters-unregistered", span or entry.operation.span,
-                                said={"name": "" if holder is None else holder[1]}, change=change,
-                                words="weights_apart" if holder is None else "")]  # fmt: skip
+                kind = "weights-outside-module" if holder is None else "parameters-unregistered"
+                said = {"name": "" if holder is None else holder[1]}
+                return [Suspect(kind, span or entry.operation.span, said=said, change=change)]
     return []
 
 
@@ -199,7 +205,7 @@ def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run])
     """Where the gradient of weights or of an operand is cut off, though some of the packed parameters get theirs."""
     if not _is_cut(done):
         return []
-    return gradient_cut(done, rerun, lambda then: not _is_cut(then), is_data=True, words="gradient_path")
+    return gradient_cut(done, rerun, lambda then: not _is_cut(then), is_data=True, kind="gradient-path-cut")
 
 
 def _is_cut(done: Run) -> bool:
@@ -238,11 +244,9 @@ def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[
             then = rerun(dict(stand_ins))
             if then.record.failure is None and not without_gradient(then)[1]:
                 said = {"error": error}
-                return [
-                    Suspect("gradient-cut", place.operation.span, dict(stand_ins), said=said, words="gradient_broken")
-                ]
+                return [Suspect("inplace-breaks-backward", place.operation.span, dict(stand_ins), said=said)]
     last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
-    return [Suspect("gradient-cut", last.operation.span, said={"error": error}, words="gradient_broken")]
+    return [Suspect("inplace-breaks-backward", last.operation.span, said={"error": error})]
 
 
 def apart(entry: Seen) -> Callable[..., Any]:

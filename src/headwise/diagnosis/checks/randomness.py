@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.diagnosis.following.anatomy import Attention, attentions
-from headwise.diagnosis.following.replacing import site_of
-from headwise.diagnosis.following.running import Run
-from headwise.diagnosis.following.shadow import Seen
+from headwise.dataflow import Attention, Run, Seen, attentions
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording import site_of
 
 __all__ = ["random_suspects"]
 

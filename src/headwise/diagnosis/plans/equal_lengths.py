@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwise.diagnosis.checks.layout import breaches
-from headwise.diagnosis.checks.refusing import is_refusal
+from headwise.calls import Plan, alike
+from headwise.dataflow import Manner, attentions, run
+from headwise.diagnosis.checks.head_layout import breaches
+from headwise.diagnosis.checks.refusals import is_refusal
+from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.following.anatomy import attentions
-from headwise.diagnosis.following.running import Manner, run
-from headwise.diagnosis.plans.saying import as_json
-from headwise.diagnosis.plans.sizing import small
-from headwise.diagnosis.tried import Missed
-from headwise.recording.calls import Plan, alike
+from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.plans.user_arguments import as_json
 
 __all__ = ["fails_apart"]
 

@@ -11,28 +11,15 @@ from typing import Any
 
 import torch
 
-from headwise.diagnosis.following.running import Run, run
-from headwise.diagnosis.plans.further import further_masks, laid_flat
-from headwise.diagnosis.plans.intent import meaning_of, ones_of
-from headwise.diagnosis.plans.opening import StandingPlan
-from headwise.diagnosis.plans.shapes import as_said, said_lines, said_shapes
-from headwise.diagnosis.plans.sizing import small, squared
-from headwise.diagnosis.plans.switches import causal_plans
+from headwise.calls import Found, Plan, Reading, Tried, call_role, callee, find, mask_arguments, masks, parameters, read
+from headwise.dataflow import Run, run
+from headwise.diagnosis.plans.flags import causal_plans
+from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
+from headwise.diagnosis.plans.mask_shapes import as_said, said_lines, said_shapes
+from headwise.diagnosis.plans.mask_variants import StandingPlan
+from headwise.diagnosis.plans.small_sizes import small, squared
 from headwise.errors import InputError
-from headwise.recording.calls import (
-    Found,
-    Plan,
-    Reading,
-    Tried,
-    call_role,
-    callee,
-    find,
-    mask_arguments,
-    masks,
-    parameters,
-    read,
-)
-from headwise.recording.libraries import is_installed
+from headwise.source import is_installed, meaning_of, ones_of
 from headwise.wording import Refusal
 
 __all__ = ["Settings", "settings"]

@@ -49,11 +49,11 @@ def attend(call: Call) -> Attended:
     """
     if reason := why_not_additive(call):
         raise BackendError(f"the Triton kernels cannot compute this call: {reason}")
-    out, lse = Additive.apply(call, call.q, call.k, call.v, call.weight)
+    out, lse = AdditiveFunction.apply(call, call.q, call.k, call.v, call.weight)
     return Attended(out, lse)
 
 
-class Additive(torch.autograd.Function):
+class AdditiveFunction(torch.autograd.Function):
     """Additive attention by tiles; keeps its outputs and their lse, and computes the weights anew on the way back."""
 
     @staticmethod

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.derived import derived
-from headwise.masks.places import Point, Sizes
+from headwise.masks.coordinates import Point, Sizes
+from headwise.masks.derived_tensors import derived
 from headwise.masks.tiles import EMPTY, FULL, MIXED, TileGrid
 from headwise.ops.call import Call
 
@@ -47,7 +47,7 @@ def tile_table(call: Call, block: int) -> TileTable:
     """The table of a call's mask in tiles of block × block.
 
     O(L) memory where the mask has O(L) mixed tiles. How many there are is read from the device, once for a mask, with
-    which the table is kept (`headwise.masks.derived`) until one of its tensors is changed in place.
+    which the table is kept (`headwise.masks.derived_tensors`) until one of its tensors is changed in place.
     """
     mask, sizes, device = call.mask, call.sizes, call.q.device
     # what one stream has made another may not read without waiting

@@ -1,0 +1,127 @@
+"""Argument axes: what a source calls the axes of its arguments."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first"]
+
+# how documentation says a shape: its brackets, and the names of axes in them
+BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
+AXIS = r"[\w*+/ ]+"
+FIRST = re.compile(rf"[(\[<]\s*{BATCH}\s*[,x×]\s*{AXIS}[,x×]", re.IGNORECASE)
+# numbers of tokens have no axis of features; what a mask is shaped like says nothing of them
+LENGTH = r"(?:seq\w*|sentence\w*|len\w*|time\w*|tokens?|src_?len|tgt_?len|max_?len|[lts])"
+FIRST_OF_TWO = re.compile(
+    rf"^(?!.*(?:mask|pad|len(?:gth)?s)\b).*[(\[<]\s*{BATCH}\s*[,x×]\s*{LENGTH}\s*[\])>]", re.IGNORECASE | re.MULTILINE
+)
+SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
+DOCUMENT = ('"""', "'''", 'r"""')
+
+
+def last(node: ast.AST) -> str:
+    """The last word of `d_model`, `self.d_model` or `config.d_model`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def asked(tree: ast.AST) -> Iterator[str]:
+    """Names that stand alone as a question: `if shifted:`, `not self.shifted`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp):
+            yield last(node.test)
+            yield from map(last, node.test.values if isinstance(node.test, ast.BoolOp) else ())
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield last(node.operand)
+
+
+def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names that the axes of a tensor are unpacked into, and those of an einops pattern."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            of = _shape_of(node.value)
+            names = tuple(last(each) for each in node.targets[0].elts)
+            if of and not any(isinstance(each, ast.Starred) for each in node.targets[0].elts):
+                yield of, names
+        elif isinstance(node, ast.Call) and last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1:
+            pattern = node.args[1]
+            if isinstance(pattern, ast.Constant) and "->" in str(pattern.value) and last(node.args[0]):
+                left = re.sub(r"\([^)]*\)", "_", str(pattern.value).split("->")[0]).split()
+                if "..." not in left:
+                    yield last(node.args[0]), tuple(left)
+
+
+def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
+    """Single axes that are given a name: `bsz = x.size(1)`, `T, B = x.shape[0], x.shape[1]`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        names, values = node.targets[:1], [node.value]
+        if isinstance(names[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+            names, values = names[0].elts, node.value.elts
+        for name, value in zip(names, values, strict=False):
+            of, at = _axis_of(value)
+            if of and at >= 0 and last(name):
+                yield of, at, last(name)
+
+
+def repeated(tree: ast.AST) -> Iterator[str]:
+    """What says how many modules are made in turn: `[Block(d) for _ in range(n)]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Call):
+            for each in node.generators:
+                if isinstance(each.iter, ast.Call) and last(each.iter.func) == "range" and len(each.iter.args) == 1:
+                    yield last(each.iter.args[0])
+
+
+def _axis_of(node: ast.AST) -> tuple[str, int]:
+    """The tensor and the number of the axis that `x.size(1)` or `x.shape[1]` asks for."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+        of, at = node.value.value, node.slice
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
+        of, at = node.func.value, node.args[0]
+    else:
+        return "", -1
+    return last(of), at.value if isinstance(at, ast.Constant) and isinstance(at.value, int) else -1
+
+
+def _shape_of(node: ast.AST) -> str:
+    """The tensor whose `.shape` or `.size()` a value is, whole."""
+    if isinstance(node, ast.Attribute) and node.attr == "shape":
+        return last(node.value)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "size"
+        and not node.args
+    ):
+        return last(node.func.value)
+    if isinstance(node, ast.Call) and last(node.func) in ("list", "tuple") and node.args:
+        return _shape_of(node.args[0])
+    return ""
+
+
+def says_batch_first(target: Any) -> bool:
+    """Whether the words of a class say shapes with the batch first, and none with it second."""
+    kind = target if isinstance(target, type) else type(target)
+    # that of a builtin type may be a descriptor
+    words = [kind.__doc__ if isinstance(kind.__doc__, str) else ""]
+    for function in vars(kind).values():
+        if inspect.isfunction(function):
+            with contextlib.suppress(OSError, tokenize.TokenError, SyntaxError):
+                source = textwrap.dedent(inspect.getsource(function))
+                tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+                words += [
+                    each.string for each in tokens
+                    if each.type == tokenize.COMMENT or each.string.startswith(DOCUMENT)
+                ]  # fmt: skip
+    said = "\n".join(words)
+    is_first = FIRST.search(said) is not None or FIRST_OF_TWO.search(said) is not None
+    return is_first and SECOND.search(said) is None

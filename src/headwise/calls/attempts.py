@@ -1,0 +1,227 @@
+"""Attempts: what is built for a search, the plans by which it may be called, and which of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from headwise.calls import plan_variants
+from headwise.calls.candidates import calls, extras, is_narrow, wanted
+from headwise.calls.code_errors import is_of_code
+from headwise.calls.constructor_arguments import Draft
+from headwise.calls.constructor_errors import halved, rebuilt
+from headwise.calls.embedding_tables import vocabularies
+from headwise.calls.equations import fixed_at
+from headwise.calls.first_drafts import opening
+from headwise.calls.layouts import Family
+from headwise.calls.plan import Named, Plan
+from headwise.calls.request import Wish
+from headwise.calls.signature import EMPTY, callee, parameters, starred
+from headwise.calls.size_bindings import Mismatch
+from headwise.calls.source_hints import Reading
+from headwise.calls.symbols import LEGEND, named, spoken
+from headwise.calls.trial import Attempts, mended
+from headwise.calls.width_errors import told_widths
+from headwise.recording import Budget
+
+__all__ = ["LEARNING", "Bench"]
+
+# NARROW: drafts tried again with widths that many numbers divide; LEARNING: work of
+# following errors
+DEEPEST, NARROW, LEARNING = 4, 4, 37_500
+
+
+class Bench:
+    """What one search builds and runs. drafts: ways to build the target; built: what the first of them gives. missed:
+    plans that did not run; telling: those whose errors are the code's own; reached, why: how far the last one came.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        namespace: Mapping[str, Any],
+        reading: Reading,
+        wish: Wish,
+        *,
+        work: int,
+    ) -> None:
+        self.target, self.namespace, self.reading, self.wish = target, namespace, reading, wish
+        self.budget, function = Budget(work), callee(target)
+        self.learning = min(work, LEARNING)
+        self.ran = Attempts(finite=wish.finite)
+        self.runs = self.ran.all_run
+        every = parameters(function) or starred(function)
+        self.called = [each for each in every if each.name != wish.masked]
+        # a mask that must be there is there from the beginning
+        self.is_masked = any(each.name == wish.masked and each.default is EMPTY for each in every)
+        self.what = wanted(self.called)
+        self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
+        self.reached: Plan
+        found = opening(target, reading, namespace, wish, has_heads="heads" in self.what.rest.values())
+        even = [each for one in found[:1] if isinstance(target, type) for each in halved(one, self._unbuilt(one))]
+        self.drafts = [each for each in [*even, *found] if self._is_built(each)]
+        if not self.drafts and isinstance(target, type):
+            self.drafts = rebuilt(found, parameters(target), self._unbuilt, Budget(self.learning))
+        if isinstance(target, type) and is_narrow(self._built(), reading):
+            self.drafts += [each for each in map(plan_variants.divisible, found[:NARROW]) if self._is_built(each)]
+        self.built = self._built()
+
+    def candidates(self, draft: Draft, family: Family, *, is_cross: bool) -> Iterator[Plan]:
+        """The plans with arguments laid out as a family, likely ones first."""
+        what, sizes = self.what, self._sizes(draft)
+        tables = sum(isinstance(each, nn.Embedding) for each in self._modules())
+        if not what.is_ids and tables:
+            is_ids = [True, False] if "vocabulary" in sizes else [False, True]
+        else:
+            # without a table, what is called tokens holds features
+            is_ids = [False, True] if what.is_ids and self._modules() else [what.is_ids]
+        ways = [replace(what, is_ids=each) for each in is_ids]
+        if tables > 1 and what.key and what.key not in what.optional:
+            ways.insert(0, replace(what, is_ids=True, keys_are_ids=True))
+        # an input whose size is declared is given, in self-attention too
+        declared = tuple(name for name in (what.key, what.value) if name in self.wish.numbers.call)
+        for way in ways:
+            for more in extras(what):
+                for call in calls(
+                    self.called, way, family, self.reading,
+                    is_cross=is_cross, sizes=sizes, extras=(*more, *declared),
+                ):  # fmt: skip
+                    layout = {} if family.layout in ("BLD", "BHLd", "BLd") else {"_layout": family.layout}
+                    yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
+
+    def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:
+        """The plans of a draft and a call that can be what was declared."""
+        wish, what = self.wish, self.what
+        plan = self.plan(draft, call, is_cross=is_cross)
+        if wish.numbers:
+            inputs = (what.query, what.key, what.value)
+            ways = (call, {**call, what.value: [*call.get(what.value, ())[:-1], "dv"]}) if what.is_triple else (call,)
+            bound = (self._numbered(draft, plan, each, inputs, is_cross=is_cross) for each in ways)
+            found = next((each for each in bound if each is not None), None)
+            if found is None:
+                return
+            plan = found
+        if is_cross and call.get(what.key) == call.get(what.query) and (wish.call or wish.numbers):
+            # what is declared has keys as many as queries
+            return
+        if not self.is_masked:
+            yield plan
+        # code may need a mask although it has a default
+        for mask in wish.masks(plan):
+            yield self.renamed(replace(plan, call={**plan.call, "_mask": mask}, mask=wish.masked))
+
+    def _numbered(
+        self, draft: Draft, plan: Plan, call: Mapping[str, Any], inputs: tuple[str, ...], *, is_cross: bool
+    ) -> Plan | None:
+        """A plan with the numbers that were declared in it; None: it cannot have them. plan: without a call."""
+        numbers = self.wish.numbers
+        try:
+            there = self.plan(draft, numbers.called(call, plan, inputs), is_cross=is_cross)
+        except Mismatch:
+            return None
+        sizes = numbers.sizes(there)
+        if sizes is None:
+            return None
+        return fixed_at(there, sizes, self.wish.fixed) if self.wish.fixed else there
+
+    def _sizes(self, draft: Draft) -> dict[str, str]:
+        """What the axes of a layout are called here."""
+        sizes = self.plan(draft, {}, is_cross=False).sizes(-1)
+        found = vocabularies(draft.known, self._modules(), sizes)
+        out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
+        out["packed"] = "3*H*d" if "H" in draft.known and "D" not in draft.known else "3*D"
+        has_weights = bool(self.weights)
+        is_said = "D" in spoken(list(self.wish.call.values()))
+        if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
+            out["D"] = "d"
+        return out
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """The parameters of what was built."""
+        return [each for one in self._modules() for each in one.parameters(recurse=False)]
+
+    def _modules(self) -> list[nn.Module]:
+        return list(self.built.modules()) if isinstance(self.built, nn.Module) else []
+
+    def plan(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Plan:
+        """The plan of a draft and a call."""
+        mask = call.get("_mask")
+        sized = {name: Named(name, "parameter", name) for name, value in call.items() if value == name}
+        # an argument that is called as a symbol is no size of that name
+        known = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.known}
+        if {"rows", "grid"} & {self.what.rest.get(name) for name in call}:
+            known.setdefault("L", replace(LEGEND["L"], equals="h*w"))
+        return Plan(
+            self.target,
+            "cross" if is_cross else "self",
+            draft.init,
+            call,
+            named(draft.init, call, known),
+            str(mask["argument"]) if isinstance(mask, Mapping) else "",
+            self.namespace,
+        )
+
+    def worked(self, plan: Plan) -> Plan | None:
+        """The plan, or what its errors make of it, if that runs in every probe."""
+        seen: list[Plan] = []
+        waiting, self.reached = [(plan, 0)], plan
+        while waiting and not self.budget.is_over:
+            each, depth = waiting.pop(0)
+            if each in seen or (self.wish.numbers and self.wish.numbers.sizes(each) is None):
+                continue
+            seen.append(each)
+            done = self.ran(each)
+            self.why = f"{self.why if depth else ''} {type(done.error).__name__}: {done.error}"
+            if done.error is not None and is_of_code(done.error, each):
+                self.telling.append(each)
+            if done.error is None:
+                if (lasting := plan_variants.lasting(each, self.runs)) is not None:
+                    return lasting
+            elif depth < DEEPEST:
+                more = mended(each, done.error)
+                if not more and self.reached is plan and told_widths(str(done.error)) is None:
+                    self.reached = each
+                waiting[:0] = [(self.renamed(one), depth + 1) for one in more]
+        return None
+
+    def renamed(self, plan: Plan) -> Plan:
+        """A plan with the symbols that its call uses now; a number of the file's own is a symbol too."""
+        known = {each.name: each for each in plan.symbols}
+        draft = next((each for each in self.drafts if each.init == plan.init), Draft({}))
+        call = dict(plan.call)
+        numbers = {str(size): name for name, size in self.reading.numbers.items()}
+        for name, value in call.items():
+            last = str(value[-1]) if isinstance(value, list) and value else ""
+            if (
+                last.isdigit()
+                and int(last) > 1
+                and "D" not in draft.known
+                and name not in {*self.wish.call, *self.wish.numbers.call}
+            ):
+                known["D"] = Named("D", "width", numbers.get(last, ""), fixed=int(last))
+                call[name] = [*value[:-1], "D"]
+        return replace(plan, call=call, symbols=named(plan.init, call, {**draft.known, **known}))
+
+    def named(self, plan: Plan) -> Plan:
+        """The plan with its symbols as its draft has them."""
+        draft = next((each for each in self.drafts if each.init == plan.init), Draft({}))
+        return replace(plan, symbols=self.plan(draft, plan.call, is_cross=plan.setting == "cross").symbols)
+
+    def _unbuilt(self, draft: Draft) -> Exception | None:
+        """The error with which a draft is not built."""
+        done = self.ran(self.plan(draft, {}, is_cross=False))
+        return None if done.is_built else done.error
+
+    def _is_built(self, draft: Draft) -> bool:
+        plan = self.plan(draft, {}, is_cross=False)
+        is_built = not isinstance(self.target, type) or self.ran(plan).is_built
+        self.missed += [] if is_built else [plan]
+        return is_built
+
+    def _built(self) -> Any:
+        plan = self.plan(self.drafts[0], {}, is_cross=False) if self.drafts else None
+        return None if plan is None else plan.build(plan.sizes(-1))

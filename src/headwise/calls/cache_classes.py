@@ -1,0 +1,117 @@
+"""Cache classes: an object that keeps keys and values, made of a class of the user's file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from headwise.calls.signature import EMPTY, parameters
+from headwise.calls.source_hints import Reading
+
+__all__ = ["filled", "stores"]
+
+# no sequence that is tried is longer
+ROOM = 16
+# what a size of a store is called, and which of the known sizes it is; the first that fits counts
+SIZES = (
+    (r"layer", "layers"),
+    (r"batch|bsz|^b$|^bs$", "B"),
+    (r"(kv|key).*head|n_kv|num_kv", "Hkv"),
+    (r"head_?(dim|size|width)|^d$|d_?head|dim_?head|d_?k$|d_?v$", "d"),
+    (r"head|^h$", "Hkv"),
+    (r"len|seq|max|pos|size|capacity|context|block|room|slots|tokens|window", "room"),
+    (r"dim|width|model|embed|hidden", "D"),
+)
+
+
+def stores(name: str, said: Any, target: Any, namespace: Mapping[str, Any], reading: Reading) -> Iterator[type]:
+    """The classes of which the store for an argument or attribute may be made, the likeliest first.
+
+    name: what it is called. said: its annotation.
+    """
+    own = target if isinstance(target, type) else type(target)
+    words = set(re.findall(r"[A-Za-z_]\w*", said if isinstance(said, str) else str(said)))
+    attributes = reading.attributes.get(name, ())
+    used = {"__getitem__" if each.startswith("[") else each for each in attributes}
+    found: list[tuple[int, type]] = []
+    for label, kind in namespace.items():
+        if not isinstance(kind, type) or kind is own or _is_library(kind):
+            continue
+        is_said = label in words
+        has = set(dir(kind)) | _assigned(kind)
+        is_like = bool(re.search(r"cache|kv|past|store|memory|state|slots", label, re.IGNORECASE))
+        fits = used <= has and bool(used)
+        if is_said or fits or (is_like and used <= has):
+            found.append((-2 * is_said - fits - is_like, kind))
+    yield from (kind for _, kind in sorted(found, key=lambda each: each[0]))
+    cache = _of_transformers(own, words)
+    if cache is not None:
+        yield cache
+
+
+def _assigned(kind: type) -> set[str]:
+    """The attributes that a constructor sets, as its code names them."""
+    return {
+        name
+        for each in kind.__mro__
+        for function in vars(each).values()
+        if inspect.isfunction(function)
+        for name in function.__code__.co_names
+    }
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in (
+        "torch",
+        "builtins",
+        "typing",
+        "collections",
+        "abc",
+        "enum",
+        "dataclasses",
+        "transformers",
+    )
+
+
+def _of_transformers(own: type, words: set[str]) -> type | None:
+    """The cache of the library that a class is written for; None: it is written for none."""
+    if not own.__module__.startswith("transformers.") and not words & {"Cache", "DynamicCache"}:
+        return None
+    try:
+        from transformers import DynamicCache
+    except ImportError:
+        return None
+    return DynamicCache  # type: ignore[no-any-return]
+
+
+def filled(function: Callable[..., Any], sizes: Mapping[str, int], dtype: Any) -> dict[str, Any] | None:
+    """What a constructor or a method that makes room is given, by the names of its parameters; None: not known."""
+    out: dict[str, Any] = {}
+    for each in parameters(function):
+        if each.name == "self":
+            continue
+        if re.search(r"dtype|type$", each.name):
+            out[each.name] = dtype
+        elif each.name == "device":
+            out[each.name] = "cpu"
+        elif each.default is not EMPTY and not isinstance(each.default, int):
+            continue
+        elif each.default is EMPTY or (each.default is not EMPTY and not isinstance(each.default, bool)):
+            size = _size(each.name, sizes)
+            if size is None and each.default is EMPTY:
+                return None
+            if size is not None:
+                out[each.name] = size
+    return out
+
+
+def _size(name: str, sizes: Mapping[str, int]) -> int | None:
+    heads = sizes.get("Hkv", sizes.get("H", 1))
+    width = sizes.get("D", heads)
+    known = {
+        "layers": 1, "B": sizes.get("B", 1), "Hkv": heads, "room": ROOM, "D": width,
+        "d": sizes.get("d", width // max(1, sizes.get("H", 1))),
+    }  # fmt: skip
+    return next((known[key] for pattern, key in SIZES if re.search(pattern, name.lower())), None)

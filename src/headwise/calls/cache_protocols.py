@@ -1,0 +1,259 @@
+"""Cache protocols: the ways in which a target may take the keys and values of earlier tokens, by its signature."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.calls.cache_classes import ROOM, filled, stores
+from headwise.calls.plan import Plan
+from headwise.calls.roles import call_role, init_role
+from headwise.calls.signature import EMPTY, callee, parameters
+from headwise.calls.source_hints import Reading, read
+
+__all__ = ["Way", "seen_names", "ways"]
+
+FLAG = re.compile(r"cache|past|present|(^|_)kv|incremental|decod|inference|step|generat", re.IGNORECASE)
+# how many tokens came before: "start", or a word of the first group with one of the second
+STARTS = re.compile(
+    r"^(start|offset|pos|position|step|t|idx|index|n_past|num_past|seen)$|^(start|offset)_|"
+    r"(start|cur|curr|current|cache|past|kv|pos|seq|token|decode|step|context|rope|rotary|time|query)_?"
+    r"(pos|position|idx|index|offset|len|length|start|step|shift)s?$"
+)
+MAKES = re.compile(
+    r"(set_?up|init|build|make|create|alloc|enable|start|prepare|reset|clear).*(cache|kv|decod|state)|^reset$"
+)
+POSITIONS = ("positions",)
+TABLES = ("frequencies", "cosine", "sine", "cosine_sine")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to decode. name: of the argument or the attribute.
+
+    options: given with every call; start: the argument's name and what is handed over before the first token, made
+    anew for each sequence; pick: which part of a result is handed on, None: the same object, "pair": the last two.
+    starts, positions: the arguments that get the position of the first new token, or of each. prepare: done to the
+    target before a sequence. plan: how it is built and called apart from that. is_own: all code that keeps is the
+    person's own. tables: arguments that are handed over whole, the target takes its own rows of them.
+    """
+
+    name: str
+    plan: Plan
+    options: Mapping[str, Any] = field(default_factory=dict)
+    start: Callable[[], dict[str, Any]] = dict
+    names: tuple[str, ...] = ()
+    pick: int | str | None = None
+    starts: tuple[str, ...] = ()
+    positions: Mapping[str, int] = field(default_factory=dict)
+    prepare: Callable[[Any], None] | None = None
+    is_own: bool = True
+    tables: tuple[str, ...] = ()
+
+    def onward(self, options: dict[str, Any], result: Any) -> dict[str, Any]:
+        """What is handed over with the next tokens. LookupError: the result holds no cache."""
+        if self.pick is None:
+            return options
+        if not isinstance(result, tuple | list):
+            held = getattr(result, "past_key_values", getattr(result, "cache", None))
+            if held is None:
+                raise LookupError
+            return {self.names[0]: held}
+        if self.pick == "pair":
+            if len(result) <= len(self.names) or len(result) < len(("output", "k", "v")):
+                raise LookupError
+            last = tuple(result[-2:])
+            return dict(zip(self.names, last, strict=True)) if len(self.names) > 1 else {self.names[0]: last}
+        held = result[int(self.pick)] if -len(result) < int(self.pick) < len(result) else None
+        if held is None:
+            raise LookupError
+        if len(self.names) > 1:
+            if not isinstance(held, tuple | list) or len(held) != len(self.names):
+                raise LookupError
+            return dict(zip(self.names, held, strict=True))
+        return {self.names[0]: held}
+
+
+def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
+    """The ways to decode with a target, the likeliest first. plan: that runs without a cache."""
+    tables = tuple(name for name in plan.call if call_role(name) in TABLES)
+    for each in _ways(plan, sizes, dtype):
+        yield each
+        if tables and each.starts:
+            yield replace(each, tables=tables)
+
+
+def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
+    own = parameters(callee(plan.target))
+    caches = [each for each in own if _is_cache(each)]
+    flags = _flags(own)
+    starts = tuple(each.name for each in own if _is_start(each, caches))
+    more = _positions(own, plan)
+    reading = read(plan.target, plan.namespace)
+    for each in _forms(plan, caches, reading, sizes, dtype):
+        for options in flags:
+            for positions in more:
+                yield replace(each, options=options, starts=starts, positions=positions)
+    for each in _kept(plan, bool(caches), reading, sizes, dtype):
+        for options in reversed(flags):
+            for positions in more:
+                if each.name or options or starts or positions or each.prepare is not None:
+                    name = each.name or next(iter([*options, *starts, *positions]), "")
+                    yield replace(each, name=name, options=options, starts=starts, positions=positions)
+
+
+def seen_names(plan: Plan) -> list[str]:
+    """The arguments that speak of a cache, by their names."""
+    own = parameters(callee(plan.target))
+    return [each.name for each in own if _is_cache(each) or (_is_flag(each) and re.search("cache|past", each.name))]
+
+
+def _is_flag(each: Any) -> bool:
+    is_said = isinstance(each.default, bool) or str(each.annotation) in ("bool", "<class 'bool'>")
+    return (is_said or call_role(each.name) == "flag") and bool(FLAG.search(each.name))
+
+
+def _is_cache(each: Any) -> bool:
+    if _is_flag(each) or STARTS.search(each.name.lower()) or "int" in str(each.annotation).replace("Tuple", ""):
+        return False
+    said = each.annotation if isinstance(each.annotation, str) else str(each.annotation)
+    return call_role(each.name) == "cache" or bool(re.search(r"Cache|KV|Past", said))
+
+
+def _is_start(each: Any, caches: list[Any]) -> bool:
+    """Whether an argument says how many tokens came before, as one whole number."""
+    if each in caches or _is_flag(each) or isinstance(each.default, bool):
+        return False
+    is_whole = isinstance(each.default, int) or str(each.annotation) in ("int", "<class 'int'>")
+    is_named = call_role(each.name) == "start" or bool(STARTS.search(each.name.lower()))
+    return is_named and (is_whole or each.default is EMPTY) and "Tensor" not in str(each.annotation)
+
+
+def _flags(own: list[Any]) -> list[dict[str, Any]]:
+    names = [each.name for each in own if _is_flag(each)]
+    if not names:
+        return [{}]
+    every = dict.fromkeys(names, True)
+    first = {name: True for name in names if re.search("cache|past|kv", name)}
+    return [{}, *([first] if first else []), *([every] if every != first else [])]
+
+
+def _positions(own: list[Any], plan: Plan) -> list[dict[str, int]]:
+    """Which arguments get the position of each token that the plan leaves out, and with how many axes."""
+    names = [each.name for each in own if call_role(each.name) in POSITIONS and each.name not in plan.call]
+    return [{}, *([dict.fromkeys(names, 1), dict.fromkeys(names, 2)] if names else [])]
+
+
+def _forms(
+    plan: Plan, caches: list[Any], reading: Reading, sizes: Mapping[str, int], dtype: torch.dtype
+) -> Iterator[Way]:
+    """The forms that what is handed over as an argument may have."""
+    names = tuple(each.name for each in caches)
+    if not names:
+        return
+    only = names[:1]
+    for own in dict.fromkeys([names, only]):
+        for pick in (-1, 1, "pair"):
+            yield Way(own[0], plan, start=lambda own=own: dict.fromkeys(own), names=own, pick=pick)  # type: ignore[misc]
+    first = caches[0]
+    for kind in stores(first.name, first.annotation, plan.target, plan.namespace, reading):
+        given = filled(kind, sizes, dtype)
+        if given is not None:
+            is_own = not kind.__module__.startswith("transformers.")
+
+            def made(kind: type = kind, given: dict[str, Any] = given) -> dict[str, Any]:
+                return {only[0]: kind(**given)}
+
+            yield Way(only[0], plan, start=made, names=only, is_own=is_own)
+            yield Way(only[0], plan, start=made, names=only, pick=-1, is_own=is_own)
+    keys = [each.strip("[]") for each in reading.attributes.get(first.name, ()) if each.startswith("[")]
+    if keys or "keys" in reading.attributes.get(first.name, ()) or "get" in reading.attributes.get(first.name, ()):
+        for held in ({}, dict.fromkeys(keys)):
+            yield Way(only[0], plan, start=lambda held=held: {only[0]: dict(held)}, names=only)  # type: ignore[misc]
+            yield Way(only[0], plan, start=lambda held=held: {only[0]: dict(held)}, names=only, pick=-1)  # type: ignore[misc]
+    empties: tuple[dict[str, Any] | list[Any], ...] = ({}, [], [None, None])
+    for empty in empties:
+        yield Way(only[0], plan, start=lambda empty=empty: {only[0]: empty.copy()}, names=only)  # type: ignore[misc]
+    yield from _rooms(plan, names, sizes, dtype)
+
+
+def _rooms(plan: Plan, names: tuple[str, ...], sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
+    """Tensors for keys and values: with no tokens yet, or with room for all."""
+    heads, batch = sizes.get("Hkv", sizes.get("H", 1)), sizes.get("B", 1)
+    width = sizes.get("d", sizes.get("D", 1) // max(1, sizes.get("H", 1)))
+    for count in (0, ROOM):
+        for shape in ((batch, heads, count, width), (batch, count, heads, width), (batch, count, heads * width)):
+
+            def made(shape: tuple[int, ...] = shape) -> dict[str, Any]:
+                pair = tuple(torch.zeros(shape, dtype=dtype) for _ in "kv")
+                return dict(zip(names, pair, strict=True)) if len(names) == len(pair) else {names[0]: pair}
+
+            for pick in (-1, "pair", 1) if count == 0 else (None, -1, "pair"):
+                yield Way(names[0], plan, start=made, names=names[:2], pick=pick, is_own=False)
+
+
+def _kept(
+    plan: Plan, has_argument: bool, reading: Reading, sizes: Mapping[str, int], dtype: torch.dtype
+) -> Iterator[Way]:
+    """The ways of a target that keeps what it has seen itself."""
+    if not _is_module(plan.target):
+        return
+    plans = [plan]
+    if isinstance(plan.target, type):
+        names = [each.name for each in parameters(plan.target) if _is_flag(each) or _is_init_flag(each)]
+        if names:
+            plans.append(replace(plan, init={**plan.init, **dict.fromkeys(names, True)}))
+    for each in plans:
+        built = each.build(sizes)
+        own = [name for kind in type(built).__mro__ if kind not in nn.Module.__mro__ for name in vars(kind)]
+        makers = [name for name in dict.fromkeys(own) if MAKES.search(name) and callable(getattr(built, name, None))]
+        makers = [name for name in makers if name not in ("forward", "reset_parameters")]
+        calls = {name: filled(getattr(built, name), sizes, dtype) for name in makers}
+        ready = {name: given for name, given in calls.items() if given is not None}
+        plain = vars(nn.Module()).keys()
+        mine = {name: value for name, value in vars(built).items() if name not in plain} | built._buffers
+        held = [name for name, value in mine.items() if _is_held(name, value)]
+        if not has_argument or ready:
+            yield Way(held[0] if held else "", each, prepare=_making(ready) if ready else None)
+        empty = [name for name, value in mine.items() if value is None and call_role(name) == "cache"]
+        for name in empty[:1]:
+            for kind in stores(name, "", plan.target, plan.namespace, reading):
+                given = filled(kind, sizes, dtype)
+                if given is not None:
+                    yield Way(name, each, prepare=_setting(name, kind, given))
+        toggles = [name for name, value in mine.items() if value is False and re.search("cache|decod", name)]
+        if toggles:
+            yield Way(toggles[0], each, prepare=_setting(toggles[0], bool, {"value": True}))
+
+
+def _is_module(target: Any) -> bool:
+    return isinstance(target, nn.Module) or (isinstance(target, type) and issubclass(target, nn.Module))
+
+
+def _is_init_flag(each: Any) -> bool:
+    return isinstance(each.default, bool) and bool(re.search("cache|decode", each.name)) and init_role(each.name) != ""
+
+
+def _is_held(name: str, value: Any) -> bool:
+    words = re.search(r"cache|past|(^|_)kv|state|memory", name)
+    return bool(words) and not isinstance(value, bool) and (value is None or isinstance(value, Tensor | dict | list))
+
+
+def _making(calls: Mapping[str, Mapping[str, Any]]) -> Callable[[Any], None]:
+    def prepare(target: Any) -> None:
+        for name, given in calls.items():
+            getattr(target, name)(**given)
+
+    return prepare
+
+
+def _setting(name: str, kind: type, given: Mapping[str, Any]) -> Callable[[Any], None]:
+    def prepare(target: Any) -> None:
+        setattr(target, name, True if kind is bool else kind(**given))
+
+    return prepare

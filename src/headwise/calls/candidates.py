@@ -1,0 +1,293 @@
+"""Candidates: the calls that a target's parameters suggest, the likeliest first."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from headwise.calls import layouts
+from headwise.calls.fixed_arguments import ANGLES, FIXED
+from headwise.calls.layouts import Family, family
+from headwise.calls.mask_forms import is_switch, masks
+from headwise.calls.roles import call_role, is_mapping
+from headwise.calls.signature import EMPTY
+from headwise.calls.source_hints import Reading
+
+__all__ = ["Wanted", "calls", "extras", "families", "is_narrow", "wanted"]
+
+# so many ways of filling what is no tensor of features
+WAYS, MOST = 24, 8
+# what two languages are called
+SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
+# what turns distances into places
+SHIFTS = re.compile(r"rel\w*_?shift|as_strided|skew")
+COUNTS = frozenset({
+    "batch", "batch_size", "bsz", "seq_len", "window", "window_size", "stride", "block_size", "chunk_size", "groups",
+})  # fmt: skip
+LOOKED_AT = 4096
+# queries, keys and values in one
+PACKED = re.compile(r"q_?k_?v", re.IGNORECASE)
+
+
+# what code about images speaks of
+IMAGE_WORDS = frozenset({"w", "W", "width", "height", "img", "image", "hw", "HW"})
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The parameters of a call by what they are for; those that are left out are in `rest`."""
+
+    query: str
+    key: str
+    value: str
+    is_ids: bool
+    rest: Mapping[str, str]
+    optional: frozenset[str]
+    keys_are_ids: bool = False
+
+    @property
+    def is_triple(self) -> bool:
+        """Whether queries, keys and values are handed over apart."""
+        return bool(self.query and self.key and self.value)
+
+
+def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
+    """What each parameter of a call is for, by its name and its place."""
+    roles = {each.name: _role(each) for each in own}
+    if "columns" in roles.values():
+        # beside a width, h is a height
+        roles |= {name: "rows" for name in roles if name in ("h", "H")}
+    # a number of heads may vary, whatever it is by default
+    optional = frozenset(
+        each.name for each in own
+        if each.default is not EMPTY and (roles[each.name] != "heads" or type(each.default) is not int)
+    )  # fmt: skip
+    needed = [each.name for each in own if each.name not in optional]
+    taken: dict[str, str] = {}
+    for role in ("query", "key", "value"):
+        fitting = [name for name in roles if roles[name] == role]
+        fitting.sort(key=lambda name: name in optional)
+        taken[role] = fitting[0] if fitting else ""
+    unknown = [name for name in needed if roles[name] == "" and name not in taken.values() and not _is_count(name)]
+    ids = next((name for name in roles if roles[name] == "ids" and name in needed), "")
+    if not taken["query"] or (taken["query"] in optional and (unknown or ids)):
+        # x, hidden_states, inputs, or whatever comes first
+        first = ids or next(iter(unknown), "") or next((name for name in needed if roles[name] == "key"), "")
+        first = first or next((name for name in roles if roles[name] in ("", "ids")), "") or next(iter(needed), "")
+        taken["query"] = first or taken["query"]
+        unknown = [name for name in unknown if name != first]
+        if taken["key"] == first:
+            taken["key"] = next((name for name in roles if roles[name] == "key" and name != first), "")
+    if not taken["key"] and len(unknown) > 0 and not taken["value"]:
+        taken["key"] = unknown.pop(0)
+    rest = {name: roles[name] for name in roles if name not in taken.values()}
+    is_ids = roles.get(taken["query"]) == "ids"
+    return Wanted(taken["query"], taken["key"], taken["value"], is_ids, rest, optional)
+
+
+def _role(each: inspect.Parameter) -> str:
+    return "mapping" if is_mapping(each.annotation) else "flag" if is_switch(each) else call_role(each.name)
+
+
+def _is_count(name: str) -> bool:
+    """Whether an argument is a number by its name."""
+    return name.startswith(("n_", "num_", "nb_")) or name in COUNTS
+
+
+def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
+    """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
+    layers = [each for each in _built_of(built) if _has_weights(each)]
+    packed = [layouts.TURNED, layouts.PACKED] if _is_turned(what, reading, built) else [layouts.PACKED, layouts.TURNED]
+    splits = [
+        layouts.HEADS,
+        layouts.HEADS_SAME,
+        layouts.GROUPED,
+        layouts.MERGED,
+        layouts.MERGED_SAME,
+        layouts.HEADS_LAST,
+        layouts.MERGED_ALONE,
+    ]
+    image = [_image(sizes)] if "image" in sizes else []
+    if what.is_triple and not layers and "heads" not in what.rest.values():
+        order = [*splits, *packed, layouts.ALONE]
+    elif any(type(each).__name__.endswith("2d") for each in _built_of(built)):
+        beside = [layouts.IMAGE_TO_TOKENS] if what.key else []
+        order = [*image, layouts.IMAGE, *beside, *packed, layouts.IMAGE_LAST, layouts.CHANNELS, layouts.ALONE]
+    elif any(isinstance(each, nn.Conv1d) for each in layers):
+        order = [*packed[:1], layouts.CHANNELS, *packed[1:], layouts.ALONE, layouts.IMAGE, layouts.IMAGE_LAST]
+    elif isinstance(built, nn.Module):
+        rows = (
+            [layouts.IMAGE_LAST, layouts.IMAGE]
+            if IMAGE_WORDS & reading.words
+            else [layouts.STACKED, layouts.IMAGE_LAST, layouts.IMAGE]
+        )
+        order = [*image, packed[0], layouts.ALONE, *rows, packed[1], layouts.STACKED, layouts.CHANNELS, *splits]
+    else:
+        order = [
+            packed[0],
+            layouts.ALONE,
+            layouts.HEADS_SAME,
+            layouts.HEADS_LAST,
+            packed[1],
+            layouts.IMAGE_LAST,
+            layouts.IMAGE,
+            layouts.CHANNELS,
+        ]
+    if any(isinstance(each, nn.Conv3d) for each in layers):
+        order.insert(0, layouts.VIDEO)
+    order += [layouts.ONE_STEP, layouts.VECTOR]
+    if reading.is_batch_first(what.query):
+        # its first axis is said to be the batch
+        order = [each for each in order if each is not layouts.ALONE]
+    rank, batch = reading.rank(what.query), reading.batch_axis(what.query)
+    if rank == len(layouts.STACKED.query) and 0 < batch < rank - 1:
+        order.insert(0, _stacked(batch))
+    # token numbers have no axis of features
+    if rank and (
+        what.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))
+    ):
+        rank += 1
+    return sorted(order, key=lambda each: len(each.query) != rank) if rank else order
+
+
+def _stacked(batch: int) -> Family:
+    """Rows of tokens whose batch is another axis than the first."""
+    axes = [[each for each in own if each != "B"] for own in (layouts.STACKED.query, layouts.STACKED.key)]
+    query, key = ([*own[:batch], "B", *own[batch:]] for own in axes)
+    return Family("".join(query), tuple(query), tuple(key), tuple(key))
+
+
+def _built_of(built: Any) -> list[nn.Module]:
+    """The modules that something built is made of."""
+    return list(built.modules()) if isinstance(built, nn.Module) else []
+
+
+def is_narrow(built: Any, reading: Reading) -> bool:
+    """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
+    weights = [each for one in _built_of(built) for each in one.parameters(recurse=False) if not is_lazy(each)]
+    return built is None or "GroupNorm" in reading.words or any(each.numel() == 0 for each in weights)
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False))
+
+
+def _image(sizes: Mapping[str, str]) -> Family:
+    return family("BDhw", f"B {sizes.get('channels', 'D')} {sizes['image']}")
+
+
+def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
+    """Whether a length comes before the batch."""
+    for name in (what.query, what.key, what.value):
+        if reading.is_sequence_first(name):
+            return True
+        if reading.is_batch_first(name):
+            return False
+    order = [each.batch_first for each in _built_of(built) if isinstance(each, nn.MultiheadAttention)]
+    return bool(order) and not any(order) and not reading.says_batch_first
+
+
+def calls(
+    own: Sequence[inspect.Parameter],
+    what: Wanted,
+    family: Family,
+    reading: Reading,
+    *,
+    is_cross: bool,
+    sizes: Mapping[str, str],
+    extras: Sequence[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """The calls with inputs of one layout.
+
+    is_cross: keys have a length of their own. sizes: what D and others are called here. extras: arguments that are
+    given although they have a default.
+    """
+    given: dict[str, list[Any]] = {}
+    tied: dict[str, str] = {}
+    shapes = {what.query: family.query, what.key: family.key, what.value: family.value}
+    for each in own:
+        name = each.name
+        if name in shapes and name:
+            is_left_out = name in what.optional and name != what.query and name not in extras
+            if is_left_out and not is_cross and not what.is_triple:
+                continue
+            shape = [sizes.get(axis, axis) for axis in shapes[name]]
+            if PACKED.search(name) and "packed" in sizes:
+                shape = [sizes["packed"] if axis == "D" else axis for axis in shapes[name]]
+            shape = shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]
+            is_ids = what.is_ids and (name == what.query or (what.keys_are_ids and name == what.key))
+            given[name] = [{"_ids": shape[:-1], "below": _vocabulary(name, sizes)} if is_ids else shape]
+        elif name not in what.optional or name in extras:
+            role = what.rest[name]
+            if role == "sine" and "cosine" in what.rest.values():
+                tied[name] = next(other for other, own_role in what.rest.items() if own_role == "cosine")
+                continue
+            given[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
+    places = product(*[range(min(len(each), MOST)) for each in given.values()])
+    for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
+        values = [each[at] for each, at in zip(given.values(), places_of_one, strict=True)]
+        call: dict[str, Any] = {}
+        for name, value in zip(given, values, strict=True):
+            if isinstance(value, Mapping) and "means" in value:
+                shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
+                call["_mask"] = {"argument": name, **value, "shape": shape}
+            else:
+                call[name] = value
+        call.update({name: call[other] for name, other in tied.items()})
+        yield {name: call[name] for name in [*(each.name for each in own), "_mask"] if name in call}
+
+
+def _vocabulary(name: str, sizes: Mapping[str, str]) -> str:
+    """What bounds the token numbers of an argument: the vocabulary that is called as it is, or the first one."""
+    side = next((each for each in SIDES if name.startswith(each)), ())
+    own = [each for each in sizes.get("vocabularies", "").split() if each.startswith(side)]
+    return own[0] if side and own else sizes.get("vocabulary", "11")
+
+
+def _values(
+    name: str, role: str, family: Family, reading: Reading, sizes: Mapping[str, str], *, keys: str
+) -> Iterator[Any]:
+    """What an argument that is no input may be given."""
+    width = sizes.get("D", "D")
+    shape = [sizes.get(axis, axis) for axis in family.query]
+    if role in ("mask", "bias", "lengths"):
+        yield from () if role == "lengths" else (None,)
+        yield from ({k: v for k, v in each.items() if k != "argument"} for each in masks(name, reading, keys=keys))
+    elif role in ("heads", "key_heads", "head_width", "width"):
+        yield {"heads": "H", "key_heads": "Hkv", "head_width": "d", "width": width}[role]
+    elif role in ("cache", "encoding"):
+        # one for each distance
+        far = [["2*L-1" if axis == "L" else axis for axis in shape], ["1", "2*L-1", width]]
+        is_far = role == "encoding" and "L" in shape and any(SHIFTS.search(word) for word in reading.words)
+        yield from (*(far if is_far else ()), None, shape, ["L", width])
+    elif role == "frequencies" and name in reading.pairs:
+        yield from ({"_tuple": [each, each]} for each in (*ANGLES[5:], *ANGLES[4:5], *ANGLES[:4]))
+    elif role in FIXED:
+        yield from (
+            [_renamed(axis, width) for axis in each] if isinstance(each, list) else each for each in FIXED[role]
+        )
+    elif _is_count(name):
+        yield {"batch": "B", "batch_size": "B", "bsz": "B", "seq_len": "L"}.get(name, name)
+    else:
+        yield from (None, shape, 1, 0.5)
+
+
+def _renamed(axis: str, width: str) -> str:
+    return axis.replace("D", width)
+
+
+EXTRA = ("cosine_sine", "cosine", "sine", "frequencies", "positions")
+
+
+def extras(what: Wanted) -> list[tuple[str, ...]]:
+    """Which arguments with a default may be needed all the same: none, those for positions, or a mask."""
+    found = tuple(name for name, role in what.rest.items() if role in EXTRA and name in what.optional)
+    masked = tuple(name for name, role in what.rest.items() if role == "mask" and name in what.optional)
+    return [(), *([found] if found else []), *([masked] if masked else [])]

@@ -1,0 +1,194 @@
+"""Constructor errors: what the error of a constructor says to change, one argument at a time."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+from headwise.calls.constructor_arguments import LEAST, Draft
+from headwise.calls.error_repairs import TYPE, Place, place
+from headwise.calls.plan import Named
+from headwise.calls.roles import init_role
+from headwise.calls.signature import EMPTY
+from headwise.calls.symbols import LEGEND, LETTERS
+from headwise.recording import Budget
+
+__all__ = ["halved", "rebuilt"]
+
+# how many drafts are begun with, how many things are changed of one, and how many that are built are enough
+FIRST, DEEPEST, ENOUGH, WIDEST = 4, 6, 2, 6
+# an image has as many axes
+AXES = 2
+MEMORY = re.compile(r"MemoryError|can't allocate memory|not enough memory|Storage size calculation overflowed")
+KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
+
+
+def rebuilt(
+    found: Sequence[Draft], own: Sequence[inspect.Parameter], ran: Callable[[Draft], Exception | None], budget: Budget
+) -> list[Draft]:
+    """Drafts that are built, made of some that are not by what their errors tell.
+
+    own: the parameters of the constructor. ran: the error of building a draft; None: it is built.
+    """
+    waiting = [(draft, 0) for draft in found[:FIRST]]
+    seen: list[Draft] = []
+    out: list[Draft] = []
+    while waiting and len(out) < ENOUGH and not budget.is_over:
+        draft, depth = waiting.pop(0)
+        if draft in seen:
+            continue
+        seen.append(draft)
+        error = ran(draft)
+        if error is None:
+            out.append(draft)
+        elif depth < DEEPEST:
+            more = [each for _, each in zip(range(WIDEST), _lessons(draft, error, own), strict=False)]
+            # what is learned is followed first
+            waiting[:0] = [(each, depth + 1) for each in more]
+    return out
+
+
+def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+    """The drafts that an error of a constructor suggests, the likeliest first."""
+    at = place(error, {})
+    if isinstance(error, AttributeError) and isinstance(error.obj, SimpleNamespace) and error.name:
+        yield from _with_attribute(draft, error.name)
+    elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+        yield from _with_attribute(draft, error.args[0])
+    if TYPE.search(str(error)):
+        yield from _sized(draft, at, own)
+    yield from halved(draft, error)
+    if MEMORY.search(f"{type(error).__name__}: {error}"):
+        yield from _lessened(draft)
+    if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
+        yield from _switched(draft, at, own)
+
+
+def halved(draft: Draft, error: Exception | None) -> list[Draft]:
+    """A draft all of whose sizes are even, where its constructor asked for that; none where it did not."""
+    if not isinstance(error, AssertionError | ValueError) or not _asks_for_even(place(error, {}).statement):
+        return []
+    return [Draft(draft.init, {name: replace(each, even=not each.equals) for name, each in draft.known.items()})]
+
+
+def _asks_for_even(statement: ast.AST) -> bool:
+    """Whether a statement asks what is left of a size that is halved."""
+    return any(
+        isinstance(each, ast.BinOp)
+        and isinstance(each.op, ast.Mod)
+        and isinstance(each.right, ast.Constant)
+        and each.right.value == len(("half", "half"))
+        for each in ast.walk(statement)
+    )
+
+
+def _lessened(draft: Draft) -> Iterator[Draft]:
+    """The drafts with one size that may be a number of dimensions: what has as many axes grows out of bounds."""
+    for name, each in draft.known.items():
+        if each.meaning == "parameter" and not each.equals and each.fixed is None:
+            yield Draft(draft.init, {**draft.known, name: replace(each, fixed=AXES)})
+
+
+def _sized(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+    """Sizes that are None unless something else is said, given: those the statement names, or all of them."""
+    names = _named(at)
+    free = [each.name for each in own if each.default is None and each.name not in draft.init and _is_size(each)]
+    for chosen in ([name for name in free if name in names], free):
+        if chosen:
+            init, known = dict(draft.init), dict(draft.known)
+            for name in chosen:
+                init[name] = _symbol(name, known)
+            yield Draft(init, known)
+
+
+def _is_size(each: inspect.Parameter) -> bool:
+    role, said = init_role(each.name), str(each.annotation)
+    return "int" in said or (each.annotation is EMPTY and role in (*LETTERS, "feed_forward", "length", "window", ""))
+
+
+def _symbol(name: str, known: dict[str, Named]) -> str:
+    """What a size is called; it is known from then on."""
+    letter = LETTERS.get(init_role(name), "")
+    symbol = letter if letter and letter not in known and letter != "D" else name
+    known.setdefault(
+        symbol,
+        replace(LEGEND[symbol], said=name)
+        if symbol in LEGEND
+        else Named(symbol, "parameter", name, least=LEAST if init_role(name) == "length" else 0),
+    )
+    return symbol
+
+
+def _switched(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+    """What is true or false, the other way, where the statement or what was asked before it names it."""
+    names = _named(at)
+    defaults = {each.name: each.default for each in own if isinstance(each.default, bool)}
+    given = {name: value for name, value in draft.init.items() if isinstance(value, bool)}
+    for name, value in {**defaults, **given}.items():
+        if name in names:
+            yield Draft({**draft.init, name: not value}, draft.known)
+    for name, value in draft.init.items():
+        if isinstance(value, Mapping) and KEYWORDS.match(str(value.get("_expr", ""))):
+            call = _call_of(str(value["_expr"]))
+            for keyword in call.keywords:
+                if keyword.arg in names and keyword.arg is not None and _is_plain(keyword.value):
+                    turned = not (isinstance(keyword.value, ast.Constant) and keyword.value.value)
+                    yield _reworded(draft, name, call, keyword.arg, ast.Constant(turned))
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """Whether what a config holds may be a switch: a constant, or a size of no attention."""
+    if isinstance(node, ast.Constant):
+        return not isinstance(node.value, str)
+    return isinstance(node, ast.Name) and node.id not in LEGEND
+
+
+def _with_attribute(draft: Draft, name: str) -> Iterator[Draft]:
+    """A config that has one thing more, which is read somewhere inside."""
+    role = init_role(name)
+    for parameter, value in draft.init.items():
+        if isinstance(value, Mapping) and KEYWORDS.match(str(value.get("_expr", ""))):
+            call = _call_of(str(value["_expr"]))
+            if any(each.arg == name for each in call.keywords):
+                continue
+            letter = LETTERS.get(role, "")
+            known = dict(draft.known)
+            if role == "width":
+                words = ["D"]
+                known.setdefault("D", replace(LEGEND["D"], said=name))
+            elif letter:
+                words = [letter if letter in known or letter == "H" else _symbol(name, known)]
+                known.setdefault(words[0], replace(LEGEND.get(letter, LEGEND["H"]), said=name))
+            else:
+                words = {"layers": ["2"], "dropout": ["0.0"], "number": ["0.5"], "factor": ["2"]}.get(role, ["False"])
+                if role in ("length", "vocabulary", "feed_forward", "window"):
+                    words = [_symbol(name, known)]
+            for word in words:
+                more = _reworded(draft, parameter, call, name, ast.parse(word, mode="eval").body)
+                yield Draft(more.init, known)
+
+
+def _call_of(expression: str) -> ast.Call:
+    node = ast.parse(expression, mode="eval").body
+    return node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+
+
+def _reworded(draft: Draft, parameter: str, call: ast.Call, name: str, value: ast.expr) -> Draft:
+    """A draft whose config has one keyword more, or another one."""
+    keywords = [each for each in call.keywords if each.arg != name]
+    written = ast.Call(call.func, call.args, [*keywords, ast.keyword(name, value)])
+    return Draft({**draft.init, parameter: {"_expr": ast.unparse(written)}}, draft.known)
+
+
+def _named(at: Place) -> set[str]:
+    """The words of the statement that failed and of what was asked before it; an attribute by what it is called."""
+    every = [each for node in (at.statement, *at.tests) for each in ast.walk(node)]
+    return {each.id for each in every if isinstance(each, ast.Name)} | {
+        each.attr for each in every if isinstance(each, ast.Attribute)
+    } | {
+        each.value for each in every if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }  # fmt: skip

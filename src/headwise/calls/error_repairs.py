@@ -1,0 +1,276 @@
+"""Error repairs: what the error of a call, and the place of it, tell of how the call should have been."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import textwrap
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import zip_longest
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+from headwise.calls import layouts
+from headwise.calls.argument_axes import last
+from headwise.calls.layouts import Family
+from headwise.calls.mask_forms import masks
+from headwise.calls.plan import Plan
+from headwise.calls.roles import call_role, init_role
+from headwise.calls.rotation_widths import batched, narrowed
+from headwise.calls.size_relations import bound_to, free_of, grouped, multiples, reshaped, tied
+from headwise.calls.source_hints import Reading
+from headwise.calls.symbols import spoken
+
+__all__ = ["Place", "lessons", "own_frames", "place"]
+
+FOREIGN = ("torch", "einops", "headwise", "numpy")
+# something else than a tensor came
+TYPE = re.compile(
+    r"'(int|float|bool|NoneType|str|tuple|dict)' object|must be Tensor, not|unsupported operand type|bad operand type"
+    r"|invalid combination of arguments|only be converted to Python scalars|got \(?(int|NoneType|float|bool|str)"
+)
+# how many axes were needed, and how many came
+RANKS = (
+    re.compile(r"expected (?P<need>\d+) dims\. Received (?P<have>\d+)-dim"),
+    re.compile(r"input\.dim\(\) = (?P<have>\d+) is not equal to len\(dims\) = (?P<need>\d+)"),
+    re.compile(r"expected (?P<need>\d)D input \(got (?P<have>\d)D"),
+    re.compile(r"or (?P<need>\d)D \(batched\) input to conv"),
+    re.compile(r"must be a (?P<need>\d)D tensor"),
+    re.compile(r"the equation \((?P<need>\d+)\) does not match the number of dimensions \((?P<have>\d+)\)"),
+    re.compile(r"but expected (?P<need>\d)-dim"),
+)
+FEWER = re.compile(r"too many indices for tensor of dimension (\d+)|Dimension out of range")
+UNPACKED = re.compile(r"(?:not enough|too many) values to unpack")
+IDS = re.compile(r"used as indices must be|arguments? .*indices.* (?:Long|scalar types)|indices must be long", re.I)
+KERNEL = re.compile(r"Kernel size: \((\d+) x (\d+)\)\. Kernel size can't be greater")
+SHAPE = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
+CHUNKS = re.compile(r"can't divide axis of length (\d+) in chunks of (\d+)")
+SIZES = re.compile(
+    r"must match|must (?:be )?equal|Expected size|should be the same|doesn't match|does not match|Wrong shape"
+    r"|Shape mismatch|not broadcast|size mismatch|cannot be multiplied|Incompatible"
+)
+# so many masks are tried for one argument
+MASKS = 14
+# axes that nothing is known of
+OTHERS = ("h", "w", "t", "N", "n", "M")
+MANY = {5: ("n", "h", "w"), 6: ("n", "m", "h", "w")}
+EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a person's own code a call failed: the statement, what its names hold, and what was handed over.
+
+    tests: what was asked before it, the last first.
+    """
+
+    statement: ast.AST
+    names: Mapping[str, Any]
+    options: Mapping[str, Any]
+    tests: tuple[ast.AST, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of the call that the statement names, under whatever name."""
+        held = [self.names.get(each.id) for each in ast.walk(self.statement) if isinstance(each, ast.Name)]
+        return [name for name, value in self.options.items() if any(value is one for one in held)]
+
+
+def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of an error that are in no library, the last one last, and the line that each was at."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return [each for each in frames if str(each[0].f_globals.get("__name__", "")).split(".")[0] not in FOREIGN]
+
+
+def place(error: BaseException, options: Mapping[str, Any]) -> Place:
+    """Where an error came from, as far as code that no library wrote tells."""
+    found = own_frames(error)
+    if not found:
+        return Place(ast.Pass(), {}, options)
+    frame, line = found[-1]
+    around = _around(frame, line)
+    statement = around[0] if around else ast.Pass()
+    tests = [each.test for each in around if isinstance(each, ast.If)]
+    return Place(statement, dict(frame.f_locals), options, tuple(tests))
+
+
+def _around(frame: FrameType, line: int) -> list[ast.stmt]:
+    """The statements that a line is of, the smallest first."""
+    code = frame.f_code
+    lines = linecache.getlines(code.co_filename, frame.f_globals)
+    return sorted(_within(_tree("".join(lines)), line), key=lambda node: (node.end_lineno or 0) - node.lineno)
+
+
+# a call is tried a hundred times, and a file that is read anew each time is most of the work
+@lru_cache(maxsize=4)
+def _tree(text: str) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent(text))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _within(node: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """The statements below a node that a line is of."""
+    for each in ast.iter_child_nodes(node):
+        is_around = not isinstance(each, ast.stmt) or each.lineno <= line <= (each.end_lineno or each.lineno)
+        if is_around and not isinstance(each, ast.expr):
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from _within(each, line)
+
+
+def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int], reading: Reading) -> Iterator[Plan]:
+    """The plans that an error suggests, the likeliest first."""
+    text = str(error)
+    if TYPE.search(text):
+        yield from _as_tensors(plan, at, reading)
+    if EVEN.search(text):
+        yield _evened(plan)
+    if IDS.search(text):
+        yield from _as_numbers(plan, at)
+    if FEWER.search(text):
+        yield from batched(plan)
+    if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
+        yield from _of_rank(plan, text, at)
+    if found := KERNEL.search(text):
+        larger = {"h": f"n+{found[1]}", "w": f"t+{found[2]}"}
+        yield bound_to(plan, {name: each for name, each in larger.items() if name in free_of(plan)})
+    if found := CHUNKS.search(text):
+        yield from multiples(plan, int(found[1]), int(found[2]), sizes)
+    if found := SHAPE.search(text):
+        shape = [int(each) for each in found[1].split(",")]
+        yield from narrowed(plan, shape, sizes)
+        yield from reshaped(plan, shape, int(found[2]), sizes)
+    if SIZES.search(text):
+        numbers = [int(each) for each in re.findall(r"\d+", text)]
+        yield from narrowed(plan, numbers, sizes)
+        yield from tied(plan, numbers, sizes)
+        yield from _of_pairs(plan)
+        yield from grouped(plan)
+
+
+def _as_tensors(plan: Plan, at: Place, reading: Reading) -> Iterator[Plan]:
+    """An argument that was no tensor as a mask, lengths, or an input like the first."""
+    plain = [name for name, value in at.options.items() if not isinstance(value, Tensor)]
+    named = [name for name in at.arguments if name in plain]
+    first = next((value for value in plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
+    ways = [list(_as_tensor(plan, name, first, reading)) for name in named or plain]
+    # one way of each argument, then the next of each
+    yield from (each for own in zip_longest(*ways) for each in own if each is not None)
+
+
+def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) -> Iterator[Plan]:
+    rest = {key: value for key, value in plan.call.items() if key not in (name, "_mask")}
+    role, keys = call_role(name), _keys(plan)
+    if role == "bias":
+        yield from (replace(plan, call={**plan.call, name: ["B", heads, "L", keys]}) for heads in ("H", "1"))
+    if role in ("mask", "lengths", "bias") and not plan.mask:
+        among = [each for each, _ in zip(masks(name, reading, keys=keys), range(MASKS), strict=False)]
+        yield from (replace(plan, call={**rest, "_mask": dict(each)}, mask=name) for each in among)
+    shapes = [[("S" if axis == "L" else axis) for axis in first], first, first[:-1], ["B"], ["L", "L"]]
+    yield from (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
+
+
+def _of_pairs(plan: Plan) -> Iterator[Plan]:
+    """An input with a width of its own that may hold something for each pair of tokens."""
+    first, *others = [name for name, value in plan.call.items() if isinstance(value, list)] or [""]
+    for name in others:
+        shape = plan.call[name]
+        own = [each for each in spoken(shape[-1:]) if each not in spoken([plan.call[first], ["H", "d", "dv"]])]
+        if own and len(shape) == len(layouts.PACKED.query):
+            yield replace(plan, call={**plan.call, name: ["B", "L", _keys(plan), shape[-1]]})
+
+
+def _evened(plan: Plan) -> Plan:
+    """A plan whose widths are all even, whatever they are of."""
+    built = set(spoken(list(plan.init.values())))
+    wide = ("parameter", "head_width", "value_width", "width")
+    return replace(
+        plan,
+        symbols=tuple(
+            replace(each, even=True) if each.name in built and each.meaning in wide and not each.equals else each
+            for each in plan.symbols
+        ),
+    )
+
+
+def _keys(plan: Plan) -> str:
+    return "S" if "S" in spoken(list(plan.call.values())) else "L"
+
+
+def _as_numbers(plan: Plan, at: Place) -> Iterator[Plan]:
+    """An argument that was looked up with as whole numbers."""
+    inputs = [name for name, value in plan.call.items() if isinstance(value, list)]
+    for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
+        shape = plan.call[name]
+        for own in (shape, shape[:-1], ["L", "L"]):
+            yield replace(plan, call={**plan.call, name: {"_ids": own, "below": "2"}})
+
+
+def _of_rank(plan: Plan, text: str, at: Place) -> Iterator[Plan]:
+    """Inputs with as many axes as were needed."""
+    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
+    named = [name for name in at.arguments if name in inputs]
+    need, have, order = _needed(text, at)
+    exact = [name for name, value in inputs.items() if not have or len(value) == have]
+    for name in named or exact or [*inputs]:
+        ranks = [need] if need else [len(inputs[name]) + 1, len(inputs[name]) - 1]
+        if have and name not in exact:
+            # what was made of it has axes more or fewer
+            ranks = [len(inputs[name]) + need - have]
+        for rank in (each for each in ranks if 0 < each <= len(OTHERS) and each != len(inputs[name])):
+            for family in _families(rank, order):
+                like = [each for each in inputs if len(inputs[each]) == len(inputs[name])]
+                yield _laid_out(plan, {name: family.query}, family)
+                if len(like) > 1:
+                    yield _laid_out(
+                        plan, {each: family.query if each == like[0] else family.key for each in like}, family
+                    )
+
+
+def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]], family: Family) -> Plan:
+    """A plan with inputs of other shapes; the width stays what it was called."""
+    call = dict(plan.call)
+    for name, shape in shapes.items():
+        width = str(plan.call[name][-1])
+        axes = [width if axis == "D" else axis for axis in shape]
+        call[name] = axes if plan.setting == "cross" else [("L" if axis == "S" else axis) for axis in axes]
+    return replace(plan, call={**call, "_layout": family.layout})
+
+
+def _needed(text: str, at: Place) -> tuple[int, int, Sequence[str]]:
+    """How many axes were needed and came, and what they are called where they are unpacked; 0: that is not known."""
+    for pattern in RANKS:
+        if found := pattern.search(text):
+            return int(found["need"]), int(found.groupdict().get("have") or 0), ()
+    statement = at.statement
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple) and UNPACKED.search(text):
+        names = [last(each) for each in statement.targets[0].elts]
+        # `*x.shape, self.heads`: what stands beside the shape is no axis
+        beside = len(statement.value.elts) - 1 if isinstance(statement.value, ast.Tuple) else 0
+        return len(names) - beside, 0, names[: len(names) - beside]
+    return 0, 0, ()
+
+
+def _families(rank: int, order: Sequence[str]) -> Iterator[Family]:
+    """The layouts with so many axes, the one first whose axes are called as those of the code."""
+    wide = next((at for at, each in enumerate(order) if init_role(each) == "width" and at), 0)
+    own = [each for each in (getattr(layouts, name) for name in layouts.__all__) if isinstance(each, Family)]
+    own = [each for each in own if len(each.query) == rank and "D" in each.query]
+    preferred = [layouts.PACKED, layouts.IMAGE, layouts.IMAGE_LAST, layouts.STACKED, layouts.ALONE]
+    own.sort(key=lambda each: preferred.index(each) if each in preferred else len(preferred))
+    # what has many axes is large if all of them are long
+    rest = ["B", *MANY.get(rank, OTHERS)[: rank - 2]]
+    made = [
+        layouts.family("".join(axes), " ".join(axes))
+        for place in dict.fromkeys((wide or rank - 1, rank - 1, 1, *([2] if rank in MANY else [])))
+        for axes in [[*rest[:place], "D", *rest[place:]]]
+    ]
+    yield from sorted([*own, *made], key=lambda each: bool(wide) and each.query[wide] != "D")

@@ -1,0 +1,166 @@
+"""Error search: where no suggested call runs, its errors tell what to change, one argument at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from math import prod
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from headwise.calls.error_repairs import lessons, place
+from headwise.calls.plan import Plan, evaluated
+from headwise.calls.request import Wish
+from headwise.calls.source_hints import Reading
+from headwise.calls.symbols import spoken
+from headwise.calls.trial import PROBES, Attempts, mended, quiet
+from headwise.recording import Budget, spent
+
+__all__ = ["learned"]
+
+# how many things are changed of one call, and how many calls one error suggests at most
+DEEPEST, WIDEST = 5, 16
+# the calls that are begun with
+SEEDS, FULLER = 6, 2
+# what the axes of tokens are called
+LENGTHS = ("L", "S")
+# work and numbers in a tensor after which a call is not worth to be run as often as it has to be
+SLOW, LARGEST = 25_000, 10_000_000
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A call that raised: with which sizes, what it was given, and after how many operations."""
+
+    error: Exception
+    sizes: Mapping[str, int]
+    options: Mapping[str, Any]
+    steps: int
+
+
+@dataclass(order=True)
+class _Waiting:
+    """A plan that is to be tried: few changes first, and of those what came far."""
+
+    rank: tuple[int, int, int]
+    plan: Plan = field(compare=False)
+    depth: int = field(compare=False)
+
+
+def learned(
+    missed: Sequence[Plan],
+    wish: Wish,
+    reading: Reading,
+    runs: Attempts,
+    work: int,
+    renamed: Callable[[Plan], Plan],
+) -> Plan | None:
+    """The first plan that runs, made of some that fail by what their errors tell; None: there is none."""
+    budget, order = Budget(work), count()
+    waiting: list[_Waiting] = []
+    seen: list[Plan] = []
+    met: Counter[tuple[str, int]] = Counter()
+    lengths = {each for each in wish.init.values() if each in LENGTHS}
+    for number, plan in enumerate(_seeds(missed)):
+        heappush(waiting, _Waiting((number, 0, next(order)), plan, 0))
+    while waiting and not budget.is_over:
+        one = heappop(waiting)
+        if one.plan in seen:
+            continue
+        seen.append(one.plan)
+        failed = _failed(one.plan)
+        if failed is None:
+            found = _as_it_is(one.plan)
+            if wish.cross in (None, found.setting == "cross") and runs.all_run(found):
+                return found
+            continue
+        if one.depth == DEEPEST:
+            continue
+        at = place(failed.error, failed.options)
+        more = [
+            *mended(one.plan, failed.error, declared=lengths),
+            *lessons(one.plan, failed.error, at, failed.sizes, reading),
+        ]
+        # of calls that fail alike, the second is changed later
+        met[str(failed.error), failed.steps] += 1
+        rank = one.rank[0] + met[str(failed.error), failed.steps]
+        for each in (renamed(one) for one in more[:WIDEST] if _stands(one, wish)):
+            heappush(waiting, _Waiting((rank, -failed.steps, next(order)), each, one.depth + 1))
+    return None
+
+
+def _seeds(missed: Sequence[Plan]) -> list[Plan]:
+    """The likeliest of the calls that failed, one of each layout and draft, and some that were given more."""
+    found: dict[tuple[str, ...], Plan] = {}
+    fuller: dict[tuple[str, ...], Plan] = {}
+    for each in missed:
+        if each.call:
+            fixed = [(one.name, one.fixed) for one in each.symbols if one.fixed is not None]
+            one = found.setdefault((f"{each.init} {fixed}", str(each.call.get("_layout")), each.setting), each)
+            if not each.call.keys() <= one.call.keys():
+                fuller.setdefault(tuple(each.call), each)
+    return [*list(found.values())[:SEEDS], *list(fuller.values())[:FULLER]]
+
+
+def _stands(plan: Plan, wish: Wish) -> bool:
+    """Whether what the person said is as it was said."""
+    if wish.numbers and wish.numbers.sizes(plan) is None:
+        return False
+    return all(plan.call.get(name) == value for name, value in wish.call.items()) and all(
+        plan.init.get(name) == value for name, value in wish.init.items()
+    )
+
+
+def _as_it_is(plan: Plan) -> Plan:
+    """A plan that says of itself whether keys have a length of their own."""
+    bound = {each.name for each in plan.symbols if each.equals}
+    is_cross = "S" in spoken(list(plan.call.values())) and "S" not in bound
+    return replace(plan, setting="cross" if is_cross else "self")
+
+
+def _failed(plan: Plan) -> _Failed | None:
+    """How a plan fails with the first sizes that it fails with; None: it runs."""
+    for probe in range(-1, PROBES):
+        options: dict[str, Any] = {}
+        sizes: Mapping[str, int] = {}
+        steps = _Counted()
+        with quiet(), steps:
+            try:
+                sizes = plan.sizes(probe)
+                if any(_count(value, sizes) > LARGEST // 10 for value in plan.call.values() if isinstance(value, list)):
+                    raise TimeoutError
+                target = plan.build(sizes)
+                args, options = plan.arguments(sizes)
+                begun = spent()
+                target(*args, **options)
+                if spent() - begun > SLOW:
+                    raise TimeoutError
+            except Exception as error:  # noqa: BLE001  whatever it is, it tells what to try next
+                return _Failed(error, sizes, options, steps.count)
+    return None
+
+
+def _count(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
+    return prod(evaluated(str(each), sizes) for each in shape)
+
+
+class _Counted(TorchFunctionMode):
+    """A block whose operations are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.numel() > LARGEST:
+            raise TimeoutError
+        return out

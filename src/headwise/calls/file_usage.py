@@ -1,0 +1,192 @@
+"""File usage: how a file itself calls a target: under its main guard, in another cell, or in a doctest."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import linecache
+import operator
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwise.calls.argument_axes import last
+from headwise.calls.signature import callee, parameters
+
+__all__ = ["Usage", "usages"]
+
+# what makes a tensor of a shape, and what gives back what it is called on
+MAKERS = frozenset({"rand", "randn", "zeros", "ones", "empty", "randint", "Tensor", "FloatTensor", "normal"})
+KEEPERS = frozenset({"cuda", "to", "float", "cpu", "eval", "train", "half", "double", "requires_grad_", "long"})
+MOST = 4
+OPERATORS: Mapping[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a constructor and a call are given: numbers, words, and the shapes of tensors as lists."""
+
+    init: Mapping[str, Any]
+    call: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An instance of the target."""
+
+    init: Mapping[str, Any]
+
+
+class _Unknown:
+    """What is not known without running it."""
+
+
+UNKNOWN = _Unknown()
+
+
+def usages(target: Any, namespace: Mapping[str, Any]) -> list[Usage]:
+    """The ways in which a file uses a target, those with a call first; what is read of it is not run."""
+    name = getattr(target, "__name__", "")
+    found: list[Usage] = []
+    for tree in _trees(target, namespace):
+        for body in _bodies(tree):
+            reader = _Reader(name, target)
+            reader.read(body)
+            found += [each for each in reader.found if each not in found]
+    return sorted(found, key=lambda each: not each.call)[:MOST]
+
+
+def _trees(target: Any, namespace: Mapping[str, Any]) -> Iterator[ast.Module]:
+    """The file of a target, its other cells, and the examples in its words."""
+    file = str(namespace.get("__file__") or getattr(getattr(target, "__code__", None), "co_filename", ""))
+    # the cells of a notebook are told apart by a number
+    root = re.sub(r"\[\d+\]$", "", file)
+    texts = ["".join(linecache.getlines(each)) for each in dict.fromkeys([file, *linecache.cache]) if root
+             and each.startswith(root)]  # fmt: skip
+    words = [target.__doc__, getattr(getattr(target, "forward", None), "__doc__", "")]
+    for each in words:
+        try:
+            texts.append("".join(one.source for one in doctest.DocTestParser().get_examples(each or "")))
+        except ValueError:
+            continue
+    for text in texts:
+        try:
+            yield ast.parse(textwrap.dedent(text))
+        except (SyntaxError, ValueError):
+            continue
+
+
+def _bodies(tree: ast.Module) -> Iterator[Sequence[ast.stmt]]:
+    """What runs one after the other: the file with what its guards hold, and each function that takes nothing."""
+    flat: list[ast.stmt] = []
+    for each in tree.body:
+        flat += each.body if isinstance(each, ast.If | ast.With) else [each]
+    yield flat
+    yield from (each.body for each in flat if isinstance(each, ast.FunctionDef) and not each.args.args)
+
+
+class _Reader:
+    """Reads statements in their order: what names stand for, how the target is built, and what it is called with."""
+
+    def __init__(self, name: str, target: Any) -> None:
+        self._name, self._target = name, target
+        self._known: dict[str, Any] = {}
+        self.found: list[Usage] = []
+
+    def read(self, body: Sequence[ast.stmt]) -> None:
+        for each in body:
+            if isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+                continue
+            if isinstance(each, ast.With):
+                self.read(each.body)
+            elif isinstance(each, ast.Assign) and len(each.targets) == 1:
+                self._bind(each.targets[0], each.value)
+            else:
+                for node in ast.walk(each):
+                    if isinstance(node, ast.Call):
+                        self._value(node)
+
+    def _bind(self, to: ast.expr, value: ast.expr) -> None:
+        if isinstance(to, ast.Tuple) and isinstance(value, ast.Tuple) and len(to.elts) == len(value.elts):
+            for one, own in zip(to.elts, value.elts, strict=True):
+                self._bind(one, own)
+            return
+        found = self._value(value)
+        names = to.elts if isinstance(to, ast.Tuple) else [to]
+        is_same = isinstance(value, ast.GeneratorExp | ast.ListComp)
+        for each in names if is_same or len(names) == 1 else []:
+            if isinstance(each, ast.Name):
+                self._known[each.id] = found
+
+    def _value(self, node: ast.expr) -> Any:
+        """What an expression stands for, as far as that is plain."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._known.get(node.id, UNKNOWN)
+        if isinstance(node, ast.Tuple | ast.List):
+            return tuple(map(self._value, node.elts))
+        if isinstance(node, ast.GeneratorExp | ast.ListComp):
+            return self._value(node.elt)
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            a, b = self._value(node.left), self._value(node.right)
+            return OPERATORS[type(node.op)](a, b) if type(a) is int and type(b) is int and b else UNKNOWN
+        return self._called(node) if isinstance(node, ast.Call) else UNKNOWN
+
+    def _called(self, node: ast.Call) -> Any:
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in KEEPERS:
+            return self._value(function.value)
+        if last(function) in MAKERS:
+            return self._shape(node)
+        of_target = isinstance(self._target, type)
+        if last(function) == self._name and isinstance(function, ast.Name | ast.Attribute):
+            if of_target:
+                init = self._given(node, self._target)
+                self.found += [] if init is None else [Usage(init)]
+                return UNKNOWN if init is None else _Made(init)
+            self._add({}, node)
+            return UNKNOWN
+        made = self._value(function) if isinstance(function, ast.Name | ast.Call) else UNKNOWN
+        if isinstance(made, _Made):
+            self._add(made.init, node)
+        return UNKNOWN
+
+    def _add(self, init: Mapping[str, Any], node: ast.Call) -> None:
+        call = self._given(node, callee(self._target))
+        if call and any(isinstance(each, list) for each in call.values()):
+            self.found.append(Usage(init, call))
+
+    def _shape(self, node: ast.Call) -> Any:
+        """The shape of a tensor that is made, as a list."""
+        given = [self._value(each) for each in node.args]
+        sized = [self._value(each.value) for each in node.keywords if each.arg == "size"]
+        if last(node.func) in ("randint", "normal") and not sized:
+            given = [each for each in given if isinstance(each, tuple)][:1]
+        shape = [*(sized or given)]
+        shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        if not shape or not all(type(each) is int and each > 0 for each in shape):
+            return UNKNOWN
+        return {"_ids": shape, "below": "2"} if last(node.func) == "randint" else shape
+
+    def _given(self, node: ast.Call, function: Any) -> dict[str, Any] | None:
+        """What the parameters of a function are given; None: that is not plain, or not what it takes."""
+        own = [each.name for each in parameters(function) if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+        if len(node.args) > len(own) or any(isinstance(each, ast.Starred) for each in node.args):
+            return None
+        every = {each.name for each in parameters(function)}
+        pairs = [*zip(own, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
+        out = {name: self._value(value) for name, value in pairs if name in every}
+        if len(out) < len(pairs) or any(value is UNKNOWN for value in out.values()):
+            return None
+        return {name: _as_given(value) for name, value in out.items() if name is not None}
+
+
+def _as_given(value: Any) -> Any:
+    """A value as `--init` and `--call` take it."""
+    return {"_tuple": [_as_given(each) for each in value]} if isinstance(value, tuple) else value

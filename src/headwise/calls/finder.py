@@ -1,0 +1,240 @@
+"""Finder: how a class, a function or a module is built and called, by trying what its source suggests."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from math import prod
+from typing import Any
+
+from torch import nn
+
+from headwise.calls.code_errors import is_of_code
+from headwise.calls.fallbacks import is_small, spelled, used, usual
+from headwise.calls.plan import Named, Plan
+from headwise.calls.request import Found, Wish
+from headwise.calls.roles import init_role
+from headwise.calls.search import Search
+from headwise.calls.signature import callee, parameters, starred
+from headwise.calls.size_bindings import Numbers, is_number
+from headwise.calls.source_hints import Reading, read
+from headwise.calls.symbols import LEGEND, LETTERS
+from headwise.calls.trial import Tried
+from headwise.calls.user_values import Given, bound_in, checked_call, checked_init, symbols_of
+from headwise.recording import Budget
+from headwise.wording import refusal
+
+__all__ = ["find"]
+
+# work of one search, of one that is a last resort, and of all searches
+LONGEST, SHORT, ALL = 62_500, 17_500, 125_000
+LONGEST_LENGTH = 300
+# a module with more numbers than this is tried itself, not a copy of it
+MOST_COPIED = 50_000_000
+
+
+def find(
+    target: Any,
+    *,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    cross: bool | None = None,
+    own: Collection[str] = (),
+    finite: bool = True,
+    work: int = ALL,
+) -> Found:
+    """How a target is built and called.
+
+    target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
+    of it, as `--init` and `--call`; the rest is found. A number in them is first bound to the size that stands at its
+    place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of
+    the same (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure.
+    work: after which no other way is begun.
+
+    What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
+
+    >>> import torch
+    >>> def scores(q, k):
+    ...     return q @ k.transpose(-2, -1)
+    >>> find(scores, namespace={}).plans[0].call
+    {'q': ['B', 'L', 'D'], 'k': ['B', 'S', 'D']}
+    """
+    if isinstance(target, type) and not callable(getattr(target, "forward", None)) and not _is_called(target):
+        raise refusal("refuse.calls.not_callable", target=target.__name__)
+    function = callee(target)
+    called = parameters(function) or starred(function)
+    built = parameters(target) if isinstance(target, type) else []
+    given = checked_init(init, built), checked_call(call, called)
+    reading = read(target, namespace)
+    tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
+    ways, unfit = ((wish, LONGEST) for wish in _wishes(*given, cross)), None
+    for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
+        is_last = longest < LONGEST
+        if is_last and (init or call or budget.is_over or not _may_run(failures)):
+            break
+        if _is_idle(wish, failures, unfit):
+            continue
+        known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
+        full, spent = replace(wish, known=known, lengths=_lengths(target), finite=finite), min(longest, budget.left)
+        found = Search(tried_on, namespace, reading, full, own=tuple(own), work=spent).found()
+        has_nan = has_nan or found.has_nan
+        plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
+        missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+        if wish.is_bare:
+            # the mask's sizes are none of the call's: it may stand as it is
+            unfit = next(iter(plans), None)
+            continue
+        if plans and (unfit is None or any(plan.mask for plan in plans)):
+            return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
+        failures = _telling(failures, missed, is_last=is_last, is_whole=bool(given[1].freed))
+    if unfit is not None:
+        raise _unfit(given[1].freed["_mask"], unfit)
+    if not failures:
+        raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
+    return Found((), failures, has_nan)
+
+
+def _is_idle(wish: Wish, failures: Sequence[Tried], unfit: Plan | None) -> bool:
+    """Whether what was searched before leaves nothing to a search: a call was reached, or no size lets it pass."""
+    is_reached = bool(failures) and bool(failures[0].plan.call)
+    return (wish.is_bare and is_reached) or (bool(wish.fixed) and (unfit is not None or not _may_run(failures)))
+
+
+def _telling(
+    before: tuple[Tried, ...], after: tuple[Tried, ...], *, is_last: bool, is_whole: bool
+) -> tuple[Tried, ...]:
+    """Of the failures of two searches, those that tell more: of what was called and not only built, in symbols before
+    numbers. is_last: after is of a last resort. is_whole: the call was declared in numbers, and may fail by these.
+    """
+    was_called, is_called = (bool(each) and bool(each[0].plan.call) for each in (before, after))
+    if was_called and is_called:
+        return before if is_last or not is_whole or after[0].span == before[0].span else after
+    if is_last:
+        return after if is_called else before
+    return after or before
+
+
+def _unfit(mask: Mapping[str, Any], plan: Plan) -> Exception:
+    """That the sizes of a mask are none of the call that it is declared for."""
+    sizes = ", ".join(f"{name}={plan.real[name]}" for name in ("B", "H", "L", "S") if name in plan.real)
+    return refusal("refuse.calls.mask_sizes", name=mask["argument"], given=mask["shape"], sizes=sizes)
+
+
+def _may_run(failures: Sequence[Tried]) -> bool:
+    """Whether what failed may run with other sizes."""
+    return not any(is_of_code(each.error, each.plan) for each in failures)
+
+
+def _resorts(
+    target: Any,
+    namespace: Mapping[str, Any],
+    reading: Reading,
+    own: tuple[list[inspect.Parameter], list[inspect.Parameter]],
+    cross: bool | None,
+) -> Iterator[tuple[Wish, int]]:
+    """What is searched where nothing else runs: what the file itself does, and usual sizes."""
+    if isinstance(target, nn.Module):
+        return
+    for given in used(target, namespace, *own):
+        wishes = list(_wishes(*given, cross))
+        # with sizes of headwise's own it may run all the same
+        more = [*wishes[1:2], replace(spelled(*given), cross=cross), *wishes[2:]] if is_small(*given) else []
+        for wish in [*wishes[:1], *more]:
+            yield wish, SHORT
+    if isinstance(target, type):
+        for wish in usual(own[0], reading):
+            yield replace(wish, cross=cross), SHORT
+
+
+def _is_called(kind: type) -> bool:
+    """Whether what a class builds can be called."""
+    return any("__call__" in vars(each) for each in kind.__mro__)
+
+
+def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
+    """What is searched: with the person's numbers bound to sizes that vary, some to fixed ones, then as they are."""
+    known = symbols_of(init.kept)
+    kept = {name: value for name, value in call.kept.items() if name != "_mask"}
+    known |= bound_in(call.kept, known)
+    shapes = {name: value for name, value in {**call.freed, **kept}.items() if isinstance(value, list)}
+    ranks = {name: len(value) for name, value in shapes.items()}
+    numbers = {name: value for name, value in call.freed.items() if name != "_mask"}
+    bound = Numbers(init.freed, numbers, call.freed.get("_mask"))
+    free = Wish(init.kept, kept, bound, call.kept.get("_mask"), known, ranks, cross)
+    yield free
+    if bound.mask:
+        yield replace(free, numbers=replace(bound, mask=None), is_bare=True)
+    if bound:
+        yield from (replace(free, fixed=part) for part in ("call", "init", "all"))
+        mask = call.freed.get("_mask", free.mask)
+        yield Wish({**init.kept, **init.freed}, {**kept, **numbers}, Numbers(), mask, known, ranks, cross)
+
+
+def _told(reading: Reading) -> dict[str, Named]:
+    """The sizes of a class that takes none, by the names that its file gives to numbers."""
+    letters = {LETTERS.get(init_role(name), ""): (name, size) for name, size in reversed([*reading.numbers.items()])}
+    out = {letter: replace(LEGEND[letter], said=name, fixed=size) for letter, (name, size) in letters.items() if letter}
+    most = min((size for name, size in reading.numbers.items() if init_role(name) == "batch"), default=0)
+    if most > 1:
+        # a table for the largest batch has room for less
+        out["B"] = replace(LEGEND["B"], fixed=most - 1)
+    return out
+
+
+def _real(plan: Plan, bound: Numbers, built: list[Any]) -> Plan:
+    """A plan with the sizes that the person gave, or that the constructor has by default."""
+    real = bound.sizes(plan) if bound else None
+    defaults = {
+        each.name: each.default
+        for each in built
+        if is_number(each.default) and isinstance(plan.init.get(each.name), str)
+    }
+    return replace(plan, real=real or Numbers(defaults).sizes(plan) or {})
+
+
+def _copied(target: Any) -> Any:
+    """What is tried: a copy of a module that is at hand, so that trying leaves no trace in it."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return target
+    if sum(each.numel() for each in target.parameters()) > MOST_COPIED:
+        return target
+    try:
+        return copy.deepcopy(target).eval()
+    except (TypeError, RuntimeError, AttributeError):
+        return target
+
+
+def _lengths(target: Any) -> tuple[int, ...]:
+    """The lengths that a module that is at hand may insist on: its windows, patches and tables."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return ()
+    out = []
+    for each in target.modules():
+        for name, value in vars(each).items():
+            role = init_role(name)
+            sizes = value if isinstance(value, tuple | list) else (value,)
+            if role in ("window", "length", "image") and all(type(size) is int for size in sizes):
+                out += [prod(sizes), prod(sizes) ** 2] if len(sizes) == 1 else [prod(sizes)]
+    return tuple(dict.fromkeys(size for size in out if 1 < size < LONGEST_LENGTH))
+
+
+def _fixed(target: Any) -> dict[str, Named]:
+    """The sizes of a module that is at hand, by the names of its attributes."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return {}
+    out: dict[str, Named] = {}
+    for name, value in vars(target).items():
+        letter = LETTERS.get(init_role(name), "")
+        if letter and isinstance(value, int) and not isinstance(value, bool) and letter not in out:
+            out[letter] = replace(LEGEND[letter], said=name, fixed=value)
+    if "D" not in out:
+        first = next((each for each in target.modules() if isinstance(each, nn.Linear)), None)
+        if first is not None:
+            out["D"] = replace(LEGEND["D"], fixed=first.in_features)
+    if "d" not in out and "H" in out and "D" in out:
+        out["d"] = replace(LEGEND["d"], fixed=(out["D"].fixed or 0) // max(out["H"].fixed or 1, 1))
+    return out

@@ -1,0 +1,86 @@
+"""Function trees: the syntax trees of the functions that a target is made of, the person's own helpers among them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+__all__ = ["Written", "written"]
+
+Written = ast.FunctionDef
+# what these wrote is no code of a person's; the files of models in transformers are read like a person's
+LIBRARIES = ("torch", "builtins", "typing", "einops", "numpy", "collections", "functools", "dataclasses")
+# so many helpers are enough to know a target by
+MOST = 40
+
+
+def written(target: Any, namespace: Mapping[str, Any]) -> list[tuple[Callable[..., Any], Written]]:
+    """Each function of a class, or the function itself, and those of the person's own that they name, with its tree.
+
+    What has no source at hand, and what torch or a library of layers wrote, is left out.
+    """
+    out: list[tuple[Callable[..., Any], Written]] = []
+    seen: set[int] = set()
+    waiting = [target]
+    while waiting and len(out) < MOST:
+        each = waiting.pop(0)
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        for function in _functions(each):
+            tree = _tree(function)
+            if tree is not None:
+                out.append((function, tree))
+                scope = {**namespace, **getattr(function, "__globals__", {})}
+                waiting.extend(_named(tree, scope))
+    return out
+
+
+def _functions(target: Any) -> Iterator[Callable[..., Any]]:
+    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    if isinstance(kind, type):
+        for parent in kind.__mro__:
+            if _is_library(parent):
+                continue
+            for each in vars(parent).values():
+                function = inspect.unwrap(getattr(each, "__func__", each)) if callable(each) else each
+                if inspect.isfunction(function) and function.__code__.co_filename != "<string>":
+                    yield function
+    else:
+        function = inspect.unwrap(getattr(kind, "__func__", kind)) if callable(kind) else kind
+        if inspect.isfunction(function):
+            yield function
+
+
+def _is_library(code: Any) -> bool:
+    module = str(getattr(code, "__module__", ""))
+    is_model = module.startswith("transformers.models.") and ".modeling_" in module
+    return module.split(".")[0] in LIBRARIES or (module.startswith("transformers.") and not is_model)
+
+
+def _named(tree: Written, scope: Mapping[str, Any]) -> Iterator[Any]:
+    """The classes and functions that a tree names and that no library wrote."""
+    for node in ast.walk(tree):
+        found = scope.get(node.id) if isinstance(node, ast.Name) else None
+        is_code = inspect.isfunction(found) or isinstance(found, type)
+        if is_code and not _is_library(found):
+            yield found
+
+
+def _tree(function: Callable[..., Any]) -> Written | None:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))[code.co_firstlineno - 1 :]
+    try:
+        parsed = ast.parse(textwrap.dedent("".join(inspect.getblock(lines))))
+    except (SyntaxError, ValueError, IndexError, tokenize.TokenError):
+        return None
+    return next((node for node in parsed.body if isinstance(node, ast.FunctionDef)), None)

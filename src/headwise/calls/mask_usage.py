@@ -1,0 +1,194 @@
+"""Mask usage: what a mask means to the code that uses it, read from how it is used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headwise.calls.roles import call_role
+
+__all__ = ["Meaning", "meanings"]
+
+FILLS = ("masked_fill", "masked_fill_")
+# functions that give a mask back in another shape or kind
+PASSING = frozenset({
+    "logical_not", "bitwise_not", "eq", "ne", "gt", "lt", "rearrange", "repeat", "unsqueeze", "repeat_interleave",
+    "tensor", "as_tensor", "broadcast_to", "expand", "reshape",
+})  # fmt: skip
+SOFT = ("scaled_dot_product_attention", "flex_attention", "sdpa")
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """means: "attend", "blocked" or "additive"; is_sure: read from what is done, not from what it is handed to."""
+
+    means: str
+    is_sure: bool = True
+
+
+def meanings(trees: Sequence[ast.AST]) -> dict[str, Meaning]:
+    """Of each name that is used as a mask somewhere; "": of any mask, for names that only pass through."""
+    out: dict[str, Meaning] = {}
+    for tree in trees:
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = {name for name in names if call_role(name) in ("mask", "bias") or "mask" in name.lower()}
+        for name in sorted(names):
+            for found in _found(tree, name):
+                known = out.get(name)
+                if known is None or (found.is_sure and not known.is_sure):
+                    out[name] = found
+    masks = [each for name, each in out.items() if call_role(name) in ("mask", "bias")]
+    first = next((each for each in masks if each.is_sure), masks[0] if masks else None)
+    if first is not None:
+        out.setdefault("", first)
+    return out
+
+
+def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
+    turn = 1
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            sign = _sign(node.value, name)
+            if sign and _is_scaled(node.value):
+                yield _blocks(-sign)
+                return
+            turn = sign * turn if sign else turn
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_scaled(node.value):
+            # kept under another name: ext = (1 - mask) * -10000
+            sign = _sign(node.value, name)
+            if sign:
+                yield _blocks(-sign * turn)
+                return
+    names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name)}}
+    for node in ast.walk(tree):
+        for each, sign in names.items():
+            found = _used(node, each, sign)
+            if found is not None:
+                yield found
+
+
+def _derived(tree: ast.AST, name: str) -> Iterator[tuple[str, int]]:
+    """Other names for a mask in another shape: `m = mask[:, None]`; -1: inverted."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and not isinstance(node.value, ast.BinOp)
+        ):
+            sign = _sign(node.value, name)
+            if sign and node.targets[0].id != name:
+                yield node.targets[0].id, sign
+
+
+def _used(node: ast.AST, name: str, turn: int) -> Meaning | None:
+    """What one use tells; turn: -1 where the name was inverted before."""
+    if isinstance(node, ast.Call):
+        return _called(node, name, turn)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        sign = _sign(node.targets[0].slice, name)
+        return _blocks(-sign * turn) if sign and _is_low(node.value) else None
+    if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
+        sides = [node.value] if isinstance(node, ast.AugAssign) else [node.right, node.left]
+        for side in sides:
+            sign = _sign(side, name)
+            # 1 - mask is a step on the way
+            if sign and not (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant)):
+                # what is left of 1 is added by itself, or joined with the same of something else
+                is_lone = isinstance(node, ast.AugAssign) or not all(_sign(each, name) for each in sides)
+                is_filled = _is_scaled(side) or (is_lone and _is_left_of_one(side))
+                return _blocks(-sign * turn) if is_filled else Meaning("additive")
+    return None
+
+
+def _called(node: ast.Call, name: str, turn: int) -> Meaning | None:
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if called in FILLS and node.args:
+        sign = _sign(node.args[0], name)
+        return _blocks(-sign * turn) if sign else None
+    if called == "where" and len(node.args) == 3:
+        sign = _sign(node.args[0], name)
+        return _blocks((-sign if _is_low(node.args[1]) else sign) * turn) if sign else None
+    if called.endswith(SOFT):
+        handed = [*node.args[3:4], *[each.value for each in node.keywords if each.arg == "attn_mask"]]
+        signs = [_sign(each, name) for each in handed]
+        # it takes additive masks too, so that what is done elsewhere counts more
+        return Meaning("attend" if signs[0] * turn > 0 else "blocked", is_sure=False) if signs and signs[0] else None
+    for each in node.keywords:
+        sign = _sign(each.value, name)
+        if sign and each.arg in ("attn_mask", "key_padding_mask"):
+            return Meaning("blocked" if sign * turn > 0 else "attend", is_sure=False)
+    return None
+
+
+def _blocks(sign: int) -> Meaning:
+    return Meaning("attend" if sign > 0 else "blocked")
+
+
+def _sign(node: ast.AST, name: str) -> int:
+    """1: true where the name is; -1: where it is not; 0: the name is not in it."""
+    if isinstance(node, ast.Name):
+        return int(node.id == name)
+    if isinstance(node, ast.UnaryOp):
+        sign = _sign(node.operand, name)
+        return -sign if isinstance(node.op, ast.Invert | ast.Not) else sign
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        sign = _sign(node.left, name)
+        return sign if _is_true_like(node.ops[0], node.comparators[0]) else -sign
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
+            return -_sign(node.right, name)
+        if isinstance(node.op, ast.Sub) and isinstance(node.right, ast.Constant):
+            return -_sign(node.left, name)
+        return _sign(node.left, name) or _sign(node.right, name)
+    if isinstance(node, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        handed = node.args if called in PASSING else []
+        sign = _sign(node.func, name) or next((s for s in (_sign(each, name) for each in handed) if s), 0)
+        is_zero = bool(node.args) and isinstance(node.args[-1], ast.Constant) and not node.args[-1].value
+        turns = called in ("logical_not", "bitwise_not") or (called == "eq" and is_zero)
+        return -sign if turns else sign
+    if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        return _sign(node.value, name)
+    return 0
+
+
+def _is_true_like(sign: ast.cmpop, other: ast.expr) -> bool:
+    value = other.value if isinstance(other, ast.Constant) else 1
+    if isinstance(sign, ast.Eq | ast.Is):
+        return bool(value)
+    if isinstance(sign, ast.NotEq | ast.IsNot):
+        return not value
+    return isinstance(sign, ast.Gt | ast.GtE)
+
+
+def _is_low(node: ast.AST) -> bool:
+    """Whether a value is a large negative number, minus infinity, or the least that there is."""
+    text = ast.unparse(node)
+    return "inf" in text or "min" in text or text.startswith("-") or "neg" in text.lower()
+
+
+def _is_scaled(node: ast.AST) -> bool:
+    """Whether a mask is multiplied by a large number, so that it can be added."""
+    return any(
+        isinstance(each, ast.BinOp)
+        and isinstance(each.op, ast.Mult)
+        and any(_is_large(side) for side in (each.left, each.right))
+        for each in ast.walk(node)
+    )
+
+
+def _is_left_of_one(node: ast.AST) -> bool:
+    """Whether what a mask leaves of 1 is multiplied by anything: it holds ones and zeros."""
+    products = [each for each in ast.walk(node) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult)]
+    sides = [side for each in products for side in (each.left, each.right) if isinstance(side, ast.BinOp)]
+    return any(
+        isinstance(each.op, ast.Sub) and isinstance(each.left, ast.Constant) and each.left.value == 1 for each in sides
+    )
+
+
+def _is_large(node: ast.AST) -> bool:
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
+        return abs(value.value) > 100
+    return "inf" in ast.unparse(node) or ".min" in ast.unparse(node)

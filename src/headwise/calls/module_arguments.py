@@ -1,0 +1,80 @@
+"""Module arguments: gives the drafts of a constructor the modules that it asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import Any
+
+from torch import nn
+
+from headwise.calls.configs import written_as
+from headwise.calls.constructor_arguments import Draft, drafts
+from headwise.calls.plan import Named
+from headwise.calls.signature import parameters
+from headwise.calls.source_hints import Reading, read
+from headwise.calls.submodules import MODULE, offered
+
+__all__ = ["furnished"]
+
+# so many ways of filling one draft, and so many drafts that are filled
+WAYS, MOST = 6, 6
+
+
+def furnished(found: Sequence[Draft], target: Any, reading: Reading, namespace: Mapping[str, Any]) -> list[Draft]:
+    """The drafts with modules where the class calls what it is given; they themselves where it calls none."""
+    if not any(value == MODULE for draft in found[:1] for value in draft.init.values()):
+        return list(found)
+    kinds = _kinds(target, namespace)
+    made = {name: _made(name, kind, namespace) for name, kind in kinds.items()}
+    return [each for draft in found[:MOST] for each in _filled(draft, reading, kinds, made)]
+
+
+def _filled(
+    draft: Draft, reading: Reading, kinds: Mapping[str, Any], made: Mapping[str, tuple[str, Mapping[str, Named]]]
+) -> Iterator[Draft]:
+    """One draft with each way of giving it modules, the likeliest first."""
+    wanted = [name for name, value in draft.init.items() if value == MODULE]
+    widths = _widths(draft)
+    choices = [offered(name, reading.modules[name], widths, kinds) or ["torch.nn.Identity()"] for name in wanted]
+    for places in islice(sorted(product(*(range(len(each)) for each in choices)), key=sum), WAYS):
+        init, known = dict(draft.init), dict(draft.known)
+        for name, own, at in zip(wanted, choices, places, strict=True):
+            expression, more = made.get(own[at], (own[at], {}))
+            init[name], known = {"_expr": expression}, {**more, **known}
+        yield Draft(init, known)
+
+
+def _widths(draft: Draft) -> dict[str, str]:
+    """What the width of the input, of all heads and of all key heads is called in a draft."""
+    has = {name for name in ("H", "Hkv", "d", "D") if name in draft.known}
+    heads = "H*d" if {"H"} <= has else "D"
+    return {"D": "D", "H*d": heads, "Hkv*d": "Hkv*d" if "Hkv" in has else heads, "d": "d" if "H" in has else "D"}
+
+
+def _kinds(target: Any, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The classes of modules and the functions of the file that a class may be given."""
+    home = getattr(target, "__module__", "")
+    return {
+        name: each
+        for name, each in namespace.items()
+        if each is not target
+        and (inspect.isfunction(each) or (isinstance(each, type) and issubclass(each, nn.Module)))
+        and each.__module__ == home
+        and not _is_abstract(each)
+    }
+
+
+def _is_abstract(kind: Any) -> bool:
+    """Whether a class leaves what it does to those that are made of it."""
+    return inspect.isabstract(kind) or bool(getattr(getattr(kind, "forward", None), "__isabstractmethod__", False))
+
+
+def _made(name: str, kind: Any, namespace: Mapping[str, Any]) -> tuple[str, Mapping[str, Named]]:
+    """The expression that makes something of the file, as it is most likely made, and its symbols."""
+    if not isinstance(kind, type):
+        return name, {}
+    draft = next(iter(drafts(parameters(kind), read(kind, namespace))), Draft({}))
+    words = [f"{each}={written_as(value, draft.known)}" for each, value in draft.init.items()]
+    return f"{name}({', '.join(words)})", draft.known

@@ -1,0 +1,122 @@
+"""Probe sizes: the sizes of the symbols of a plan in each of its runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Protocol
+
+__all__ = ["PRIMES", "least_sizes", "probe_sizes"]
+
+# 2 and 3 are left to constants; small, so that scores stay small
+PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+# the widest that a layer may become: building it is what a run costs
+WIDEST = 800
+# of every four runs one has even sizes, without which L//2+1 and L-L//2 are one
+EVEN = 3
+FEW = (2, 3)
+HALVED = frozenset({"queries", "keys", "head_width", "parameter", "key_length"})
+
+
+class Free(Protocol):
+    """What is asked of a symbol here: see `Named`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def meaning(self) -> str: ...
+    @property
+    def said(self) -> str: ...
+    @property
+    def equals(self) -> str: ...
+    @property
+    def least(self) -> int: ...
+    @property
+    def even(self) -> bool: ...
+    @property
+    def is_small(self) -> bool: ...
+    @property
+    def times(self) -> int: ...
+
+
+def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> dict[str, int]:
+    """Distinct sizes for the free symbols of a probe run: primes, twice a prime where a size must be even.
+
+    Between any two runs of different parity the order of every pair is turned round. derived: whose expressions say
+    which symbols are multiplied; these get the small ones, so that no width is more than WIDEST where that can be.
+
+    >>> from headwise.calls.plan import Named
+    >>> pair = Named("H", "heads"), Named("d", "head_width")
+    >>> [probe_sizes(pair, (), probe) for probe in range(4)]
+    [{'H': 5, 'd': 7}, {'H': 7, 'd': 5}, {'H': 5, 'd': 11}, {'H': 11, 'd': 10}]
+    """
+    count = len(free)
+    shift = probe // 2
+    # every second run goes through the same numbers backwards
+    pool = [PRIMES[(at + (at >= count - 1 and shift)) % len(PRIMES)] for at in range(count)]
+    turned = pool[shift % max(count, 1) :] + pool[: shift % max(count, 1)] if count > 2 else pool
+    if probe % 2:
+        turned = turned[::-1]
+    sizes = {each.name: size for each, size in zip(free, turned, strict=True)}
+    _narrowed(sizes, free, derived)
+    windows = _windows(free, probe)
+    _shrunk(sizes, [each.name for each in free if each.is_small and each.name not in windows], probe)
+    sizes |= windows
+    for each in free:
+        is_doubled = each.even or (probe % 4 == EVEN and each.meaning in HALVED and not each.is_small)
+        size = sizes[each.name] * (2 if is_doubled else 1)
+        while size < each.least:
+            size += 2 * PRIMES[-1]
+        sizes[each.name] = size if each.times == 1 else each.times * (1 + probe % (EVEN + 1))
+    return sizes
+
+
+def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
+    """Give the smallest sizes to these, other ones in each run: what never changes could pass for a constant."""
+    for at, name in enumerate(small):
+        size = PRIMES[(at + probe) % (len(small) + 1)]
+        holder = next((other for other, own in sizes.items() if own == size), name)
+        sizes[holder], sizes[name] = sizes[name], size
+
+
+def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:
+    """How many windows an image has in each direction: few, as what it holds grows with the square of everything."""
+    counts = [each.name for each in free if each.said == "windows"]
+    return dict(zip(counts, FEW if probe % 2 == 0 else FEW[::-1], strict=False)) if len(counts) <= len(FEW) else {}
+
+
+def least_sizes(free: Sequence[Free]) -> dict[str, int]:
+    """Distinct primes from 2 on: what is only tried, is tried fast."""
+    out = {}
+    # windows come first: what holds them holds their product
+    has_windows = bool(_windows(free, 0))
+    order = sorted(free, key=lambda each: (each.said != "windows", not each.is_small)) if has_windows else free
+    for each, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
+        size = prime * (2 if each.even else 1)
+        while size < each.least:
+            size += 2 * PRIMES[-1]
+        out[each.name] = size if each.times == 1 else each.times
+    return out
+
+
+def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free]) -> None:
+    """Give small sizes to the factors of what becomes too wide."""
+    expressions = {each.name: each.equals for each in derived}
+    for each in derived:
+        factors = _factors(each.equals, expressions)
+        evens = sum(one.even for one in free if one.name in factors)
+        others = [name for name in sizes if name not in factors]
+        while prod(sizes.get(name, 1) for name in factors) << evens > WIDEST and others:
+            widest, least = max(factors, key=lambda name: sizes.get(name, 0)), min(others, key=lambda name: sizes[name])
+            if sizes[least] >= sizes.get(widest, 0):
+                break
+            sizes[widest], sizes[least] = sizes[least], sizes[widest]
+
+
+def _factors(expression: str, expressions: Mapping[str, str]) -> set[str]:
+    """The free symbols in an expression."""
+    names = {node.id for node in ast.walk(ast.parse(expression, mode="eval")) if isinstance(node, ast.Name)}
+    return {
+        free for name in names for free in (_factors(expressions[name], expressions) if name in expressions else {name})
+    }

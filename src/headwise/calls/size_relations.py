@@ -1,0 +1,143 @@
+"""Size relations: the sizes of a plan that an error tells are made of one another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from headwise.calls.plan import Named, Plan, evaluated
+from headwise.calls.symbols import LEGEND, spoken
+
+__all__ = ["bound_to", "free_of", "grouped", "multiples", "reshaped", "tied"]
+
+
+def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """What makes as many numbers come as the shape has room for."""
+    free, inputs = free_of(plan), _inputs(plan)
+    built = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
+    room = prod(each for each in shape if each > 0)
+    for name in (each for each in free if each in inputs and each != "B" and count % max(sizes[each], 1) == 0):
+        if -1 not in shape:
+            wanted = [each for each in _expressions(built) if evaluated(each, sizes) * count == room * sizes[name]]
+            yield from (bound_to(plan, {name: each}) for each in wanted)
+        elif count % room:
+            for size in dict.fromkeys(each for each in shape if each > 1 and count % each):
+                yield from multiples(plan, sizes[name], size, sizes)
+    for name in (each for each in free if each in inputs and each != "B" and -1 in shape):
+        # a table of pairs is looked up with as many numbers as it has pairs
+        twice = {each for each in shape if each > 1 and shape.count(each) > 1 and each != sizes[name]}
+        if twice and count % sizes[name] ** 2 == 0:
+            fitting = [each for each in _expressions(built) if evaluated(each, sizes) in twice]
+            yield from (bound_to(plan, {name: each}) for each in fitting)
+    yield from _shared(plan, [each for each in shape if each > 0], count, sizes)
+    heads = [name for name in free if free[name].meaning == "heads"]
+    # what is divided by a number of the class's own has a remainder
+    yield from (_times(plan, name, 2) for name in heads)
+    yield from grouped(plan)
+
+
+def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """What was of one size and should have been of another, bound to it: lengths of inputs and of what is built.
+
+    Nothing is bound to a number of heads or a width: what fails until these are lengths is wrong, not called wrong.
+    """
+    inputs = [name for name in free_of(plan) if name in _inputs(plan) and name != "B"]
+    built = [name for name, each in free_of(plan).items() if each.meaning == "parameter" and name not in inputs]
+    for a, b in pairwise(inputs):
+        sides = ((x, y) for x in built for y in built if sizes[x] * sizes[y] in numbers)
+        yield from (bound_to(plan, {a: x, b: y}) for x, y in sides if sizes[a] * sizes[b] in numbers)
+        # with a token beside those of a square
+        if sizes[a] * sizes[b] + 1 in numbers:
+            yield from (bound_to(plan, {a: x, b: x}) for x in built if sizes[x] ** 2 + 1 in numbers)
+    for name in (each for each in [*inputs, *built] if sizes[each] in numbers):
+        for each in _expressions([*(built if name in inputs else inputs)]):
+            size = evaluated(each, sizes)
+            if size in numbers and size != sizes[name] and size > 0:
+                yield bound_to(plan, {name: each})
+
+
+def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """The length of an input that must be divided by something, as a multiple of it; both sides of an image at once."""
+    free, inputs = free_of(plan), _inputs(plan)
+    built = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
+    said = next((each for each in _expressions(built) if evaluated(each, sizes) == factor), "")
+    for name in (each for each in free if sizes[each] == have and each in inputs and said):
+        images = {"h": f"n*({said})", "w": f"t*({said})"}
+        yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({said})"})
+
+
+def grouped(plan: Plan) -> Iterator[Plan]:
+    """The numbers of heads as multiples of what else the class is built with."""
+    free, inputs = free_of(plan), _inputs(plan)
+    heads = [name for name in free if free[name].meaning == "heads"]
+    others = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
+    others = [name for name in others if not free[name].least and not free[name].is_small]
+    yield from (bound_to(plan, {a: f"g*{b}"}) for a in heads for b in others)
+
+
+def _shared(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """A width that was shared out to heads which do not divide it, as a multiple of them."""
+    free = free_of(plan)
+    lengths = {sizes[name] for name in _inputs(plan)}
+    built = set(spoken(list(plan.init.values()))) - {"H", "d"}
+    for wide in (name for name in free if name in built and sizes[name] and count % sizes[name] == 0):
+        parts = [k for k in shape if k > 1 and sizes[wide] % k and (sizes[wide] // k in shape or k not in lengths)]
+        for part in dict.fromkeys(parts):
+            heads = [name for name in free if sizes[name] == part and free[name].meaning in ("parameter", "heads")]
+            heads = [name for name in heads if name != wide and name not in _inputs(plan)]
+            yield from (_headed(plan, name, wide) for name in heads)
+            if not heads and part < sizes[wide]:
+                yield _times(plan, wide, part)
+
+
+def _headed(plan: Plan, heads: str, wide: str) -> Plan:
+    """A plan in which one parameter is the number of heads, and another the width that they share."""
+    if heads == "H" or any(each.name == "H" for each in plan.symbols):
+        return bound_to(plan, {wide: f"{heads}*d"})
+    init = {name: _spelled(value, heads, "H") for name, value in plan.init.items()}
+    said = next(each for each in plan.symbols if each.name == heads)
+    head = replace(LEGEND["H"], said=said.said or heads)
+    symbols = [head if each.name == heads else each for each in plan.symbols]
+    symbols = [replace(each, equals="H*d") if each.name == wide else each for each in symbols]
+    return replace(plan, init=init, symbols=tuple(symbols))
+
+
+def _spelled(value: Any, old: str, new: str) -> Any:
+    """A value of `--init` with another name for a symbol; keywords are no symbols."""
+    if isinstance(value, str):
+        return new if value == old else value
+    if isinstance(value, Mapping) and "_expr" in value:
+        return {"_expr": re.sub(rf"(?<![\w.]){re.escape(old)}(?![\w=])", new, str(value["_expr"]))}
+    return value
+
+
+def _times(plan: Plan, name: str, factor: int) -> Plan:
+    return replace(plan, symbols=tuple(replace(s, times=factor) if s.name == name else s for s in plan.symbols))
+
+
+def _expressions(names: Sequence[str]) -> Iterator[str]:
+    """What a size may be made of, the simplest first."""
+    yield from names
+    yield from (f"{name}{more}" for name in names for more in ("+1", "-1"))
+    yield from (f"{a}*{b}" for at, a in enumerate(names) for b in names[at:])
+    yield from (f"{factor}*{name}" for factor in (2, 3, 4) for name in names)
+
+
+def _inputs(plan: Plan) -> set[str]:
+    """The symbols of the axes of inputs that nothing is built with."""
+    built = set(spoken(list(plan.init.values())))
+    used = set(spoken([value for name, value in plan.call.items() if name != "_layout"])) - built
+    return {each.name for each in plan.symbols} & used
+
+
+def free_of(plan: Plan) -> dict[str, Named]:
+    return {each.name: each for each in plan.symbols if not each.equals and each.fixed is None}
+
+
+def bound_to(plan: Plan, bound: Mapping[str, str]) -> Plan:
+    """A plan whose symbols are what they must be."""
+    return replace(plan, symbols=tuple(replace(s, equals=bound.get(s.name, s.equals)) for s in plan.symbols))

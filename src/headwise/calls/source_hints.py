@@ -1,0 +1,287 @@
+"""Source hints: what a target's source tells of its sizes and arguments before it is tried."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from headwise.calls import argument_axes, width_divisors
+from headwise.calls.argument_axes import last
+from headwise.calls.function_trees import Written, written
+from headwise.calls.mask_usage import Meaning, meanings
+from headwise.calls.roles import init_role
+from headwise.calls.submodules import Asked, asked_modules
+
+__all__ = ["Reading", "read"]
+
+BATCH = frozenset({
+    "b", "bs", "bsz", "batch", "batch_size", "nbatches", "n_batch", "nb", "n_b", "batchsize", "bz", "num_batch",
+    "num_batches",
+})  # fmt: skip
+LENGTH = frozenset({
+    "l", "t", "s", "seq", "seq_len", "sequence_length", "src_len", "tgt_len", "len_q", "lq", "q_len", "time",
+    "n_tokens", "length", "len_", "seqlen", "n_seq", "tgt_length", "qlen", "sl", "tl", "seq_length", "num_steps",
+    "steps", "timesteps",
+})  # fmt: skip
+CALLED = {"forward", "__call__"}
+KERNELS = ("kernel_size", "padding", "stride", "dilation")
+ALONG = ("dim", "axis")
+TURNED = re.compile(r"rot|rope|freqs|^cos$|^sin$|sinus|half", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read from the source.
+
+    bound: parameters or attributes of a config that are divided by the heads. attributes: what is read of each
+    parameter, as of a config. orders: the names of the axes into which an argument is unpacked. words: every
+    identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
+    parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
+    code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
+    of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
+    question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
+    every width. repeated: how often something is made that is the same each time. along: what functions are told of
+    the axis that they go along.
+    """
+
+    bound: tuple[str, ...] = ()
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+    means: Mapping[str, Meaning] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    pairs: frozenset[str] = frozenset()
+    multiplied: frozenset[str] = frozenset()
+    part: str = ""
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernels: frozenset[str] = frozenset()
+    places: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    says_batch_first: bool = False
+    parted: frozenset[str] = frozenset()
+    step: int = 1
+    modules: Mapping[str, Asked] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
+    along: frozenset[str] = frozenset()
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether something is rotated in pairs, or made of sines and cosines: widths are then even."""
+        return any(TURNED.search(word) for word in self.words)
+
+    def is_sequence_first(self, name: str) -> bool:
+        """Whether the code unpacks an argument with its length before its batch."""
+        order = self._order(name)
+        if len(order) < 2 or order[0] in BATCH:
+            return False
+        return order[1] in BATCH or (order[0] in ("l", "t", "s") and order[1] == "n")
+
+    def is_batch_first(self, name: str) -> bool:
+        """Whether the code unpacks an argument with its batch before its length."""
+        order = self._order(name)
+        return len(order) > 1 and (order[0] in BATCH or (order[1] in LENGTH and order[0] not in LENGTH))
+
+    def batch_axis(self, name: str) -> int:
+        """The axis of an argument that the code calls its batch; -1: it calls none so, or more than one."""
+        found = [at for at, each in enumerate(self.orders.get(name, ())) if each.lower() in BATCH]
+        return found[0] if len(found) == 1 else -1
+
+    def _order(self, name: str) -> list[str]:
+        """What the first axes of an argument are called, in lower case."""
+        places = self.places.get(name, {})
+        order = self.orders.get(name) or ([places.get(0, ""), places.get(1, "")] if places else [])
+        return [each.lower() for each in order]
+
+    def rank(self, name: str) -> int:
+        """Into how many axes an argument is unpacked; 0: that is not known."""
+        return len(self.orders.get(name, ()))
+
+
+def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
+    """What the source of a target tells; nothing where there is none."""
+    trees = written(target, namespace)
+    words = frozenset(word for _, tree in trees for word in _words(tree))
+    attributes: dict[str, tuple[str, ...]] = {}
+    orders: dict[str, tuple[str, ...]] = {}
+    places: dict[str, dict[int, str]] = {}
+    bound: list[str] = []
+    for function, tree in trees:
+        for name, own in _attributes(tree).items():
+            attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *own]))
+        # the same name may mean another thing in a helper
+        for name, order in argument_axes.orders(tree) if _is_called(function, target) else ():
+            orders.setdefault(name, order)
+        for name, at, axis in argument_axes.places(tree) if _is_called(function, target) else ():
+            places.setdefault(name, {}).setdefault(at, axis)
+        bound.extend(_bound(tree))
+    aliases = dict(pair for _, tree in trees for pair in _aliases(tree))
+    bound += [aliases[name] for name in bound if name in aliases]
+    multiplied = {name for _, tree in trees for name in _multiplied(tree)}
+    multiplied |= {aliases[name] for name in multiplied if name in aliases}
+    # what is called knows better what its mask means than a helper that is given one by the same name
+    means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))])
+    if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
+        means = {"": Meaning("blocked")}
+    numbers = {
+        name: value
+        for name, value in namespace.items()
+        if name in words and isinstance(value, int) and not isinstance(value, bool)
+    }
+    return Reading(
+        tuple(dict.fromkeys(bound)), attributes, orders, words, means, numbers,
+        frozenset(name for _, tree in trees for name in _pairs(tree)),
+        frozenset(multiplied),
+        next((name for _, tree in trees for name in _parts(tree)), ""),
+        dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda each: len(each[1]))),
+        frozenset(name for _, tree in trees for name in _kernels(tree)),
+        places,
+        frozenset(name for _, tree in trees for name in argument_axes.asked(tree)),
+        argument_axes.says_batch_first(target),
+        frozenset(name for _, tree in trees for name in _bound(tree, by="head_width")),
+        width_divisors.step_of([tree for _, tree in trees]),
+        asked_modules([tree for function, tree in trees if _is_own(function, target)]),
+        frozenset(name for _, tree in trees if tree.name == "__init__" for name in argument_axes.repeated(tree)),
+        frozenset(name for _, tree in trees for name in _along(tree)),
+    )  # fmt: skip
+
+
+def _is_own(function: Callable[..., Any], target: Any) -> bool:
+    """Whether a function is a method of a target."""
+    kind = target if isinstance(target, type) else type(target)
+    every = (each for own in kind.__mro__ for each in vars(own).values() if callable(each))
+    return any(function is inspect.unwrap(each) for each in every)
+
+
+def _is_called(function: Callable[..., Any], target: Any) -> bool:
+    """Whether a function is what a target runs when it is called, and not a helper of it."""
+    kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
+    if not isinstance(kind, type):
+        return function is inspect.unwrap(kind) if callable(kind) else False
+    return any(
+        function is inspect.unwrap(vars(each)[name]) for each in kind.__mro__ for name in CALLED & vars(each).keys()
+    )
+
+
+def _words(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
+            left, right = last(node.left), last(node.right)
+            if left and init_role(right) == by and init_role(left) != by:
+                yield left
+        elif by == "heads" and isinstance(node, ast.Call) and last(node.func) in ("divmod", "MultiheadAttention"):
+            # torch's own layer asks for the same
+            yield from [last(each) for each in node.args[:1] if len(node.args) >= len(("width", "heads"))]
+
+
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Attributes that hold what a parameter or a config gave: `self.width = config.d_model`."""
+    for node in ast.walk(tree):
+        names = (last(node.targets[0]), last(node.value)) if isinstance(node, ast.Assign) else ("", "")
+        if all(names) and names[0] != names[1]:
+            yield names
+
+
+def _pairs(tree: ast.AST) -> Iterator[str]:
+    """What is read as `window_size[0]`, or unpacked into two."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            if isinstance(node.slice.value, int):
+                yield last(node.value)
+        elif isinstance(node, ast.Assign) and len(getattr(node.targets[0], "elts", ())) == len(("height", "width")):
+            yield last(node.value)
+
+
+def _multiplied(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            names = [last(node.left), last(node.right)]
+            yield from (a for a, b in (names, names[::-1]) if a and init_role(b) == "heads")
+
+
+def _parts(tree: ast.AST) -> Iterator[str]:
+    """What a width divided by the heads is assigned to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(True for _ in _bound(node.value)):
+            pairs = [(node.targets[0], node.value)]
+            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
+            for name, value in pairs:
+                if last(name) and _is_share(value):
+                    yield last(name)
+
+
+def _is_share(node: ast.AST) -> bool:
+    """Whether a value is a width divided by the heads itself, and not something made of it."""
+    while isinstance(node, ast.Call) and last(node.func) == "int" and node.args:
+        node = node.args[0]
+    if isinstance(node, ast.Call):
+        return last(node.func) == "divmod"
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div)
+
+
+def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What is compared with words: `method == "dot"`, `method in ["dot", "general"]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and last(node.left):
+            other = node.comparators[0]
+            words = [getattr(each, "value", None) for each in getattr(other, "elts", [other])]
+            if all(isinstance(each, str) for each in words):
+                yield last(node.left), tuple(map(str, words))
+
+
+def _kernels(tree: ast.AST) -> Iterator[str]:
+    """What a convolution or a pooling is told of its window: `kernel_size=k`, `padding=k // 2`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in KERNELS:
+            yield from (each.id for each in ast.walk(node.value) if isinstance(each, ast.Name))
+
+
+def _along(tree: ast.AST) -> Iterator[str]:
+    """What a function, and no class that is built, is told of an axis: `softmax(x, dim=self.axis)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and last(node.func)[:1].islower():
+            yield from (last(each.value) for each in node.keywords if each.arg in ALONG and last(each.value))
+
+
+def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
+    """What is read of each parameter that is no tensor: `config.n_embd`, getattr(config, "n_embd")."""
+    names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
+    out: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_given(node.value, names):
+            out.setdefault(last(node.value), []).append(node.attr)
+        elif isinstance(node, ast.Call) and last(node.func) == "getattr" and len(node.args) > 1:
+            of, name = node.args[:2]
+            if isinstance(name, ast.Constant) and _is_given(of, names):
+                out.setdefault(last(of), []).append(str(name.value))
+        elif (
+            isinstance(node, ast.Subscript)
+            and _is_given(node.value, names)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        ):
+            out.setdefault(last(node.value), []).append(f"[{node.slice.value}]")
+    return {name: tuple(own) for name, own in out.items()}
+
+
+def _is_given(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether a value is a parameter, or a config that was kept."""
+    if isinstance(node, ast.Name):
+        return node.id in names or init_role(node.id) == "config"
+    return isinstance(node, ast.Attribute) and init_role(node.attr) == "config"

@@ -1,0 +1,104 @@
+"""Symbols: the names of sizes that plans use, and which of them a plan needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headwise.calls.plan import Named
+
+__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "PAIR", "alike", "named", "spoken"]
+
+# a window or an image that is given as two sizes
+PAIR = ("h", "w")
+
+# meanings of symbols that count features, and those that count samples; all others count places
+FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width", "groups"})
+
+# in the order of the legend
+LEGEND: dict[str, Named] = {
+    each.name: each
+    for each in (
+        Named("B", "batch"),
+        Named("L", "queries"),
+        Named("S", "keys"),
+        Named("H", "heads"),
+        Named("Hkv", "key_heads"),
+        Named("g", "groups"),
+        Named("d", "head_width"),
+        Named("dv", "value_width"),
+        Named("D", "width"),
+    )
+}
+# by the roles of parameters whose numbers may be freed
+LETTERS: Mapping[str, str] = {
+    "heads": "H", "key_heads": "Hkv", "head_width": "d", "value_head_width": "dv", "width": "D",
+}  # fmt: skip
+# what else an input may have
+MORE: dict[str, Named] = {
+    each.name: each
+    for each in (
+        Named("h", "parameter", "height", is_small=True),
+        Named("w", "parameter", "width", is_small=True),
+        Named("t", "parameter", "time", is_small=True),
+        Named("N", "parameter", "rows"),
+        Named("n", "parameter", "windows", is_small=True),
+        Named("m", "parameter", "windows", is_small=True),
+        Named("M", "parameter", "cached keys"),
+    )
+}
+
+
+def spoken(value: Any) -> Iterator[str]:
+    """The identifiers in a value of `--init` or `--call`."""
+    if isinstance(value, str):
+        yield from re.findall(r"[^\W\d]\w*", value)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if name not in ("argument", "means", "dtype"):
+                yield from spoken(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from spoken(each)
+
+
+def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, Named]) -> tuple[Named, ...]:
+    """The symbols that a plan uses, those that others are computed from first.
+
+    known: what each name stands for where it is not as in LEGEND.
+    """
+    every = {**LEGEND, **MORE, **known}
+    wanted = [
+        name
+        for value in (init, {k: v for k, v in call.items() if k != "_layout"})
+        for name in spoken(list(value.values()))
+    ]
+    wanted += [name for name, each in known.items() if each.fixed is not None]
+    used: dict[str, Named] = {}
+
+    def use(name: str) -> None:
+        if name in used or name not in every:
+            return
+        for each in spoken(every[name].equals):
+            use(each)
+        used[name] = every[name]
+
+    for name in wanted:
+        use(name)
+    # a width that is bound is spoken of although nothing is given by its name
+    for name, each in known.items():
+        if each.equals and all(part in used for part in spoken(each.equals)):
+            use(name)
+    order = [*every]
+    free = sorted((each for each in used.values() if not each.equals), key=lambda each: order.index(each.name))
+    return (*free, *(each for each in used.values() if each.equals))
+
+
+def alike(value: Any) -> Any:
+    """A value of `--call` with keys as long as queries."""
+    if isinstance(value, list):
+        return [alike(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: alike(each) for name, each in value.items()}
+    return "L" if value == "S" else value

@@ -1,0 +1,250 @@
+"""Trial: runs a plan once, and changes it by what the error says."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.calls.code_errors import Silent
+from headwise.calls.plan import Plan, evaluated
+from headwise.calls.symbols import spoken
+from headwise.calls.width_errors import CONVOLUTION, told_widths
+from headwise.recording import TRIAL, Budget, Guarded, Record, record, spend
+from headwise.source import Span
+
+__all__ = ["Attempt", "Tried", "furthest", "mended", "quiet", "tried"]
+
+# how many of the plans that failed are looked at again, and with how much work
+LOOKED_AT, LOOKED_LONG = 8, 25_000
+PROBES = 4
+ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A plan that raised. span: where in the person's own code; None: outside of it."""
+
+    plan: Plan
+    error: Exception
+    span: Span | None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a run went. error: None: it ran, and gave tensors of these shapes, all finite. sum: of the first."""
+
+    error: Exception | None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    sum: float = 0.0
+    is_built: bool = True
+
+
+def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
+    """Build and call a plan with the sizes of one probe; -1: small ones. finite: whether NaN is a failure."""
+    is_built = False
+    with quiet():
+        try:
+            sizes = plan.sizes(probe)
+            target = plan.build(sizes)
+            is_built = True
+            args, options = plan.arguments(sizes)
+            out = target(*args, **options)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and tells what to try next
+            return Attempt(error, is_built=is_built)
+    if out is None:
+        return Attempt(Silent())
+    tensors = list(_tensors(out))
+    shapes = tuple(tuple(each.shape) for each in tensors)
+    if not any(each.is_floating_point() or each.is_complex() for each in tensors):
+        return Attempt(TypeError("the call gave no tensor of real numbers"), shapes)
+    if not tensors[0].numel():
+        return Attempt(ValueError("the call gave an empty tensor"), shapes)
+    if finite and not all(bool(torch.isfinite(each).all()) for each in tensors[:1]):
+        return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
+    return Attempt(None, shapes, float(tensors[0].abs().sum()))
+
+
+def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
+    """The plan with its error and the place of it, and how many operations ran before; None: it ran."""
+    with quiet():
+        try:
+            sizes = plan.sizes(0)
+            target = plan.build(sizes)
+            args, options = plan.arguments(sizes)
+        except Exception as error:  # noqa: BLE001  a constructor may raise anything
+            return Tried(plan, error, _place(plan, own)), -1
+        model = target if isinstance(target, nn.Module) else None
+        done: Record = record(lambda: target(*args, **options), model=model, own=own)
+    if done.failure is None and done.result is None and done.operations:
+        return Tried(plan, Silent(), None), len(done.operations)
+    if done.failure is None or not isinstance(done.failure.error, Exception):
+        return None, len(done.operations)
+    return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
+
+
+class Attempts:
+    """Tries plans. finite: whether NaN is a failure; has_nan: whether it was one."""
+
+    def __init__(self, *, finite: bool) -> None:
+        self._finite, self.has_nan = finite, False
+
+    def __call__(self, plan: Plan, probe: int = -1) -> Attempt:
+        done = attempted(plan, probe, finite=self._finite)
+        self.has_nan = self.has_nan or isinstance(done.error, FloatingPointError)
+        return done
+
+    def all_run(self, plan: Plan) -> bool:
+        """Whether a plan runs with the sizes of every probe."""
+        return all(self(plan, probe).error is None for probe in range(PROBES))
+
+
+def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
+    """Of the first of some plans that failed, the one that came furthest; none where none failed."""
+    found: list[tuple[Tried, int]] = []
+    budget = Budget(LOOKED_LONG)
+    for plan in plans[:LOOKED_AT]:
+        one, count = tried(plan, own)
+        found += [(one, count)] if one is not None else []
+        if budget.is_over:
+            break
+    return tuple(one for one, _ in sorted(found, key=lambda each: -each[1])[:1])
+
+
+def _place(plan: Plan, own: Collection[str]) -> Span | None:
+    """Where in the person's own code a constructor failed."""
+
+    def again() -> Any:
+        plan.build(plan.sizes(0))
+
+    done = record(again, own=own)
+    return done.failure.span if done.failure is not None else None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """A block in which something is only tried: it prints and warns of nothing, and its work is counted."""
+    spend(TRIAL)
+    with ExitStack() as around:
+        around.enter_context(redirect_stdout(io.StringIO()))
+        around.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        around.enter_context(torch.no_grad())
+        around.enter_context(torch.random.fork_rng(devices=()))
+        around.enter_context(Guarded())
+        yield
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+
+
+def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> list[Plan]:
+    """The plans that the error of a plan suggests, the likeliest first; none where it tells nothing.
+
+    declared: sizes of the constructor that are lengths because the user declares them so: features may be as many.
+    """
+    said_mask = plan.call.get("_mask")
+    if ARITHMETIC.search(str(error)) and isinstance(said_mask, Mapping) and "dtype" not in said_mask:
+        return [replace(plan, call={**plan.call, "_mask": {**said_mask, "dtype": "float"}})]
+    found = told_widths(str(error))
+    if found is None:
+        return []
+    have, need = found
+    sizes = plan.sizes(-1)
+    axis = 1 if CONVOLUTION.search(str(error)) else -1
+    fitting = [
+        name
+        for name, value in plan.call.items()
+        if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
+    ]
+    if not fitting:
+        return _joined(plan, have, need, sizes)
+    said = _said(need, plan, sizes)
+    out = []
+    turned = [name for name in fitting if axis == 1 and len(plan.call[name]) == 3 and plan.call[name][-1] == said]
+    if turned:
+        # channels before tokens
+        call = {n: [v[0], v[2], v[1]] if n in turned else v for n, v in plan.call.items()}
+        out.append(replace(plan, call=call))
+    for names in [*([[name] for name in fitting]), *([fitting] if len(fitting) > 1 else [])]:
+        call = {
+            name: [*value[:axis], said, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
+            for name, value in plan.call.items()
+        }
+        if said.isdigit() or said in declared or not any(said in plan.call[name][1:] for name in names):
+            # places that are as many as channels are would be told from them by nothing
+            out.append(replace(plan, call=call))
+    return [*out, *_as_one(plan, have, need, sizes)]
+
+
+def _as_one(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plan in which two widths of a constructor are one, where one argument is used as both, and is no query."""
+    init = [value for value in plan.init.values() if isinstance(value, str)]
+    free = {
+        each.name for each in plan.symbols if not each.equals and each.fixed is None and each.meaning == "parameter"
+    }
+    a, b = ([name for name in init if name in free and sizes[name] == size] for size in (have, need))
+    if len(a) != 1 or len(b) != 1 or sum(a[0] in spoken(value) for value in plan.call.values()) != 1:
+        return []
+    return [
+        replace(plan, symbols=tuple(replace(each, equals=a[0]) if each.name == b[0] else each for each in plan.symbols))
+    ]
+
+
+def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plans where two arguments, put side by side, have the width that was needed."""
+    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
+    pairs = [(a, b) for a in inputs for b in inputs if a < b]
+    widths = list(dict.fromkeys(value for value in plan.init.values() if isinstance(value, str)))
+    widths += [f"2*{each}" for each in widths]
+    out = []
+    for a, b in pairs:
+        if _size(inputs[a][-1], sizes) + _size(inputs[b][-1], sizes) != have:
+            continue
+        said = {each.name: each.said or each.name for each in plan.symbols}
+        for x in sorted(widths, key=lambda each: not _resembles(a, each, said)):
+            for y in widths:
+                if x != y and _size(x, sizes) + _size(y, sizes) == need:
+                    call = {**plan.call, a: [*inputs[a][:-1], x], b: [*inputs[b][:-1], y]}
+                    out.append(replace(plan, call=call))
+    return out
+
+
+def _resembles(argument: str, expression: str, said: Mapping[str, str]) -> bool:
+    """Whether what an argument is called begins as what a symbol is: `encoder_outputs` and `enc_hid_dim`."""
+    return any(said.get(name, name)[:3] == argument[:3] for name in spoken(expression))
+
+
+def _said(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
+    """The simplest expression for a size that was needed; the number where there is none."""
+    init = [value for value in plan.init.values() if isinstance(value, str)]
+    known = [name for name in sizes if name not in ("B", "L", "S")]
+    names = [*("D" for name in known if name == "D"), *init, *known]
+    names += [f"{a}*{b}" for a in known for b in known]
+    names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in known]
+    for each in names:
+        if set(spoken(each)) <= set(sizes) and _size(each, sizes) == need:
+            return each
+    return str(need)
+
+
+def _size(value: Any, sizes: Mapping[str, int]) -> int:
+    try:
+        return evaluated(value, sizes) if isinstance(value, str) else int(value)
+    except (KeyError, SyntaxError, ValueError, TypeError):
+        return -1

@@ -1,0 +1,63 @@
+"""Width divisors: what must divide a width, as a source tells: groups of a norm, or a share that is taken of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import lcm
+
+from headwise.calls.argument_axes import last
+from headwise.calls.plan import Named
+from headwise.calls.roles import init_role
+from headwise.calls.symbols import LEGEND
+
+__all__ = ["divided", "step_of"]
+
+# a half is what even sizes are for; wider steps make no layer that is quickly built
+LEAST, MOST = 3, 64
+# no axis that is counted otherwise is as long
+WIDE = 24
+
+
+def step_of(trees: Sequence[ast.FunctionDef]) -> int:
+    """A multiple of what must divide each width; 1: nothing, or more than a small layer has."""
+    found = lcm(*(each for tree in trees for each in _steps(tree) if LEAST <= each <= MOST))
+    return found * -(-WIDE // found) if 1 < found <= MOST else 1
+
+
+def divided(known: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[str, Named]:
+    """The widths that a step divides: that of each head, where widths are made of heads."""
+    return {
+        name: replace(each, times=step)
+        for name, each in {"d": LEGEND["d"], **known}.items()
+        if (name == "d" if by_heads else init_role(each.said or name) == "width")
+        and not each.equals
+        and each.fixed is None
+    }
+
+
+def _steps(tree: ast.FunctionDef) -> Iterator[int]:
+    """The whole numbers by which a width is divided, and the groups of norms."""
+    known = _defaults(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and init_role(last(node.left)) == "width":
+            yield _whole(node.right, known)
+        elif isinstance(node, ast.Call) and last(node.func) == "GroupNorm":
+            given = [each.value for each in node.keywords if each.arg == "num_groups"] or node.args
+            yield from (_whole(each, known) for each in given[:1])
+
+
+def _defaults(tree: ast.FunctionDef) -> dict[str, int]:
+    """The arguments of a function that are whole numbers unless something else is said."""
+    own = [*tree.args.posonlyargs, *tree.args.args]
+    pairs = [*zip(own[len(own) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
+    pairs += [(each, value) for each, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
+    return {each.arg: _whole(value, {}) for each, value in pairs}
+
+
+def _whole(node: ast.AST, known: dict[str, int]) -> int:
+    if isinstance(node, ast.Name):
+        return known.get(node.id, 1)
+    is_whole = isinstance(node, ast.Constant) and type(node.value) is int
+    return int(node.value) if is_whole else 1  # type: ignore[attr-defined]

@@ -1,0 +1,214 @@
+"""Localization: commands whose help and refusals are in the language asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import IO, Any, TypeVar
+
+import click
+
+from headwise.cli.process import prepare_process
+from headwise.errors import AttentionError, InputError
+from headwise.wording import LANGUAGES, Refusal, say
+from headwise.wording.screen import visible
+
+__all__ = ["ChildRefusal", "WordedArgument", "WordedCommand", "WordedGroup", "WordedOption", "lang_option", "language"]
+
+_LANG = "headwise.lang"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class UsageMessage(click.ClickException):
+    """A sentence for the user, on stderr, with exit status 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the sentence with nothing around it, and with nothing in it that a terminal would obey."""
+        click.echo("\n".join(map(visible, self.message.split("\n"))), file=file, err=True)
+
+
+class ChildRefusal(InputError):
+    """What a child process refused, in the language that was asked for."""
+
+
+class WordedOption(click.Option):
+    """An option whose help is a key of the wording. fills: the values of its sentence."""
+
+    def __init__(self, *args: Any, fills: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fills = dict(fills) if fills is not None else {}
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None:
+            return None
+        # click adds what it knows itself, as that an option is required, in words of its own
+        key = record[1].partition("  [")[0]
+        text = say(key, lang=language(ctx), **self.fills)
+        return record[0], text + say("cli.required", lang=language(ctx)) if self.required else text
+
+
+class WordedArgument(click.Argument):
+    """An argument whose help is a key of the wording."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        name, key = super().get_help_record(ctx)
+        return name, say(key, lang=language(ctx))
+
+
+class _Worded(click.Command):
+    """A command whose help texts are keys of the wording. about: the key of what it does."""
+
+    def __init__(self, *args: Any, about: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.about = about
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # read before all else: help and a wrong option, too, are to be in the language asked for
+        ctx.meta[_LANG] = _asked(args, otherwise=language(ctx))
+        try:
+            return super().parse_args(ctx, args)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise UsageMessage(_usage(error, ctx)) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Refusal as error:
+            raise UsageMessage(error.said(language(ctx))) from error
+        except ChildRefusal as error:
+            raise UsageMessage(str(error)) from error
+        except AttentionError as error:
+            raise UsageMessage(say("cli.other", lang=language(ctx), message=error)) from error
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        context = click.get_current_context(silent=True)
+        return say(self.about, lang=language(context) if context is not None else "en")
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        pieces = " ".join(self.collect_usage_pieces(ctx))
+        formatter.write_usage(ctx.command_path, pieces, prefix=say("cli.usage_is", lang=language(ctx)))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.epilog is not None:
+            formatter.write_paragraph()
+            formatter.write_text(say(self.epilog, lang=language(ctx)))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(say(self.about, lang=language(ctx)))
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = say("cli.help", lang=language(ctx))
+        return option
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self._list(ctx, formatter, "cli.arguments", click.Argument)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self._list(ctx, formatter, "cli.options", click.Option)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+    def _list(self, ctx: click.Context, formatter: click.HelpFormatter, heading: str, kind: type) -> None:
+        """A section of the parameters of one kind, if there are any."""
+        records = [each.get_help_record(ctx) for each in self.get_params(ctx) if isinstance(each, kind)]
+        if records:
+            with _section(formatter, heading, language(ctx)):
+                formatter.write_dl([record for record in records if record is not None])
+
+
+class WordedCommand(_Worded):
+    """One command."""
+
+
+class WordedGroup(_Worded, click.Group):
+    """Commands that are imported when they are called. commands_at: name -> "module:attribute"."""
+
+    def __init__(self, *args: Any, commands_at: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_at = commands_at
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        if args is None:
+            # the command line of this process, which is a command then, and no test or notebook that calls one
+            prepare_process()
+        return super().main(args, *rest, **options)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.commands_at)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands_at:
+            return None
+        module, _, name = self.commands_at[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands_at:
+            commands = ", ".join(self.list_commands(ctx))
+            raise UsageMessage(say("cli.no_such_command", lang=language(ctx), what=args[0], known=commands))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with _section(formatter, "cli.commands", language(ctx)):
+            formatter.write_dl([(name, command.get_short_help_str()) for name, command in commands if command])
+
+
+@contextmanager
+def _section(formatter: click.HelpFormatter, heading: str, lang: str) -> Iterator[None]:
+    """A section of the help; click would end its heading with a colon of English."""
+    formatter.write_paragraph()
+    formatter.write(f"{say(heading, lang=lang)}\n")
+    with formatter.indentation():
+        yield
+
+
+def lang_option(command: Decorated) -> Decorated:
+    """Give a command the option --lang, which `language` reads."""
+    option = click.option(
+        "--lang", cls=WordedOption, type=click.Choice(list(LANGUAGES)), expose_value=False, help="cli.lang"
+    )
+    return option(command)
+
+
+def language(ctx: click.Context) -> str:
+    """The language that the command line asks for."""
+    asked: str = ctx.meta.get(_LANG, "en")
+    return asked
+
+
+def _asked(args: Sequence[str], *, otherwise: str) -> str:
+    options = args[: args.index("--")] if "--" in args else args
+    asked = otherwise
+    for n, option in enumerate(options):
+        name, _, value = option.partition("=")
+        if name == "--lang":
+            value = value if value else "".join(options[n + 1 : n + 2])
+            asked = value if value in LANGUAGES else asked
+    return asked
+
+
+def _usage(error: click.UsageError, ctx: click.Context) -> str:
+    context = {"lang": language(ctx), "command": ctx.command_path}
+    match error:
+        case click.MissingParameter(param=click.Parameter() as parameter):
+            return say("cli.missing", what=parameter.human_readable_name.upper(), **context)
+        case click.NoSuchOption(option_name=name):
+            return say("cli.no_such_option", what=name, **context)
+        case click.BadParameter(param=click.Parameter() as parameter, message=message):
+            return say("cli.bad_value", what=parameter.opts[-1], reason=message.rstrip("."), **context)
+    return say("cli.usage", reason=error.format_message().rstrip("."), **context)

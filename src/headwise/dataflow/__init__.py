@@ -1,0 +1,88 @@
+"""Dataflow: where each entry of each tensor of a run comes from, what its axes are, and which steps are attention."""
+
+from typing import TYPE_CHECKING
+
+from headwise.lazy_names import lazy_names
+
+# each public name, and the file that it comes from
+_HOME = {
+    "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
+    "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
+    "UNKNOWN": "expressions", "Attention": "attention", "Axis": "axes", "Contraction": "contractions",
+    "Decoded": "decoder", "Decoder": "decoder", "Expressions": "expressions", "Follower": "tensor_origins",
+    "Manner": "runner", "Marks": "provenance", "Names": "axis_names", "Owners": "entry_heads", "Place": "decoder",
+    "Row": "alignment", "Run": "runner", "Seen": "propagation", "Shadow": "propagation", "Shape": "axes",
+    "Sight": "attention_pattern", "Sizes": "sizes", "Source": "tensor_origins", "aligned": "alignment",
+    "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention", "by_site": "alignment",
+    "call_of": "runner", "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
+    "followed": "tensor_origins", "hidden_in_layer": "attention_layer", "is_constant": "contractions",
+    "is_laid_over": "attention", "is_layer": "attention_layer", "is_movement": "index_maps", "is_scores": "attention",
+    "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
+    "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance", "product": "sizes",
+    "run": "runner", "sample_of": "provenance", "sight_of": "attention_pattern", "source_of": "provenance",
+    "value_of": "attention",
+}  # fmt: skip
+
+__all__ = list(_HOME)
+
+if TYPE_CHECKING:
+    from headwise.dataflow.alignment import Row as Row
+    from headwise.dataflow.alignment import aligned as aligned
+    from headwise.dataflow.alignment import by_site as by_site
+    from headwise.dataflow.attention import Attention as Attention
+    from headwise.dataflow.attention import attentions as attentions
+    from headwise.dataflow.attention import chain_of as chain_of
+    from headwise.dataflow.attention import is_laid_over as is_laid_over
+    from headwise.dataflow.attention import is_scores as is_scores
+    from headwise.dataflow.attention import made_from as made_from
+    from headwise.dataflow.attention import makers as makers
+    from headwise.dataflow.attention import operand_marks as operand_marks
+    from headwise.dataflow.attention import value_of as value_of
+    from headwise.dataflow.attention_layer import hidden_in_layer as hidden_in_layer
+    from headwise.dataflow.attention_layer import is_layer as is_layer
+    from headwise.dataflow.attention_pattern import NOTHING as NOTHING
+    from headwise.dataflow.attention_pattern import Sight as Sight
+    from headwise.dataflow.attention_pattern import allowed_by as allowed_by
+    from headwise.dataflow.attention_pattern import sight_of as sight_of
+    from headwise.dataflow.attention_steps import kinds as kinds
+    from headwise.dataflow.axes import Axis as Axis
+    from headwise.dataflow.axes import Shape as Shape
+    from headwise.dataflow.axis_names import Names as Names
+    from headwise.dataflow.contractions import Contraction as Contraction
+    from headwise.dataflow.contractions import contraction as contraction
+    from headwise.dataflow.contractions import is_constant as is_constant
+    from headwise.dataflow.decoder import Decoded as Decoded
+    from headwise.dataflow.decoder import Decoder as Decoder
+    from headwise.dataflow.decoder import Place as Place
+    from headwise.dataflow.entry_heads import Owners as Owners
+    from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
+    from headwise.dataflow.expressions import Expressions as Expressions
+    from headwise.dataflow.index_maps import is_movement as is_movement
+    from headwise.dataflow.product_provenance import looking as looking
+    from headwise.dataflow.propagation import ATTENTIONS as ATTENTIONS
+    from headwise.dataflow.propagation import FAILURES as FAILURES
+    from headwise.dataflow.propagation import FRESH as FRESH
+    from headwise.dataflow.propagation import JOINS as JOINS
+    from headwise.dataflow.propagation import LAYERS as LAYERS
+    from headwise.dataflow.propagation import SUMS as SUMS
+    from headwise.dataflow.propagation import TRIANGLES as TRIANGLES
+    from headwise.dataflow.propagation import Seen as Seen
+    from headwise.dataflow.propagation import Shadow as Shadow
+    from headwise.dataflow.provenance import Marks as Marks
+    from headwise.dataflow.provenance import own_of as own_of
+    from headwise.dataflow.provenance import place_of as place_of
+    from headwise.dataflow.provenance import sample_of as sample_of
+    from headwise.dataflow.provenance import source_of as source_of
+    from headwise.dataflow.runner import Manner as Manner
+    from headwise.dataflow.runner import Run as Run
+    from headwise.dataflow.runner import arguments as arguments
+    from headwise.dataflow.runner import call_of as call_of
+    from headwise.dataflow.runner import default_dtype as default_dtype
+    from headwise.dataflow.runner import run as run
+    from headwise.dataflow.sizes import Sizes as Sizes
+    from headwise.dataflow.sizes import product as product
+    from headwise.dataflow.tensor_origins import Follower as Follower
+    from headwise.dataflow.tensor_origins import Source as Source
+    from headwise.dataflow.tensor_origins import followed as followed
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

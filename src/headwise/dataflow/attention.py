@@ -1,0 +1,185 @@
+"""Attention: which operations of a run are scores, softmax and weighted sum, by what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.product_provenance import looking
+from headwise.dataflow.propagation import ATTENTIONS, LAYERS, Seen
+from headwise.dataflow.provenance import Marks, source_of
+from headwise.dataflow.runner import Run
+
+__all__ = [
+    "Attention", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers", "operand_marks",
+    "value_of",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a run. scores: the contraction of queries and keys, None: they are added, or torch does all.
+
+    path: the operations from the scores to the weights, in order. context: the weighted sum of values, or torch's
+    whole attention. looks: which array of a pair is the token that looks ("x" or "y").
+    """
+
+    scores: Seen | None
+    path: tuple[Seen, ...]
+    context: Seen
+    looks: str
+    fused: bool = False
+
+    @property
+    def keys(self) -> str:
+        """Which array of a pair is the token that is looked at."""
+        return "y" if self.looks == "x" else "x"
+
+    @property
+    def softmax(self) -> Seen | None:
+        """The operation of the path that makes shares of its input, by torch's name."""
+        return next(
+            (each for each in self.path if each.last in ("softmax", "log_softmax", "softmin", "_softmax")), None
+        )
+
+
+def attentions(run: Run) -> list[Attention]:
+    """The attentions of a run, in order."""
+    out = []
+    for entry in run.seen:
+        if entry.last in ATTENTIONS or entry.last in LAYERS:
+            out.append(Attention(None, (), entry, "x", fused=True))
+            continue
+        if entry.joint is None:
+            continue
+        kinds = [None if each is None else each.kind for each in operand_marks(entry)]
+        if sorted(str(each) for each in kinds) != ["pair", "token"]:
+            continue
+        left = kinds[0] == "pair"
+        weights = entry.joint.a if left else entry.joint.b
+        path = _pair_path(run, entry, _number(entry, weights))
+        values = operand_marks(entry)[1 if left else 0]
+        scores = _scores(path, values)
+        marks = operand_marks(entry)[0 if left else 1]
+        if marks is None:
+            continue
+        letters = entry.joint.left if left else entry.joint.right
+        looks = looking(marks, [letters.index(each) for each in entry.joint.summed])
+        out.append(Attention(scores, tuple(path), entry, looks))
+    return out
+
+
+def operand_marks(entry: Seen) -> tuple[Marks | None, Marks | None]:
+    """The marks of the two operands of a contraction."""
+    if entry.joint is None:
+        return None, None
+    found = []
+    for operand in (entry.joint.a, entry.joint.b):
+        place = next((at for at, each in enumerate(entry.tensors) if each is operand), None)
+        found.append(None if place is None else entry.given[place])
+    return found[0], found[1]
+
+
+def _scores(path: Sequence[Seen], values: Marks | None) -> Seen | None:
+    """Of the products of tokens that are added up to scores the one made of the tokens that gave the values."""
+    found = [each for each in path if is_scores(each)]
+    if len(found) < 2 or values is None or values.kind != "token":
+        return next(iter(found), None)
+    own = set(torch.unique(source_of(values.arrays["t"])).tolist()) - {-1}
+
+    def shared(entry: Seen) -> int:
+        sides = [torch.unique(source_of(m.arrays["t"])) for m in operand_marks(entry) if m is not None]
+        return sum(not own.isdisjoint(side.tolist()) for side in sides)
+
+    return max(found, key=shared)
+
+
+def _number(entry: Seen, tensor: Tensor) -> int:
+    place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
+    return entry.operation.inputs[place].number
+
+
+def is_scores(entry: Seen) -> bool:
+    """Whether an operation contracts tokens with tokens."""
+    if entry.joint is None:
+        return False
+    return all(each is not None and each.kind == "token" for each in operand_marks(entry))
+
+
+def is_laid_over(entry: Seen) -> bool:
+    """Whether an operation gives tokens or scores more axes, as it lays numbers over them that have more."""
+    if entry.joint is not None or is_movement(entry.operation.function) or len(entry.operation.outputs) != 1:
+        return False
+    ranks = [
+        (marks is not None, len(each.shape)) for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+    ]
+    held, others = ([rank for own, rank in ranks if own is is_held] for is_held in (True, False))
+    return bool(held and others) and max(held) < max(others) == len(entry.operation.outputs[0].shape)
+
+
+def makers(run: Run, before: int, number: int) -> list[Seen]:
+    """The operations that made or changed a tensor before an operation, the last first."""
+    return [each for each in reversed(run.makers.get(number, ())) if each.at < before]
+
+
+def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:
+    """What made those operands of operations that hold no tokens, back to the beginning of the run, each once."""
+    ahead = [
+        (entry.at, each.number)
+        for entry in entries
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None
+    ]
+    met: set[int] = set()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at not in met:
+                met.add(maker.at)
+                yield maker
+                ahead += [(maker.at, each.number) for each in maker.operation.inputs]
+
+
+def _pair_path(run: Run, entry: Seen, number: int) -> list[Seen]:
+    """The operations on scores that led to a tensor, from the first to the last."""
+    found: dict[int, Seen] = {}
+    ahead = [(entry.at, number)]
+    while ahead:
+        before, own = ahead.pop()
+        for maker in makers(run, before, own):
+            if maker.at in found:
+                continue
+            kinds = [each.kind for each in (*maker.made, *maker.given) if each is not None]
+            if "pair" not in kinds:
+                continue
+            found[maker.at] = maker
+            for seen, marks in zip(maker.operation.inputs, maker.given, strict=True):
+                if marks is not None and marks.kind == "pair":
+                    ahead.append((maker.at, seen.number))
+    return [found[at] for at in sorted(found)]
+
+
+def chain_of(run: Run, entry: Seen | int, tensor: Tensor | int) -> list[Seen]:
+    """All operations that led from the arguments to an operand, from the first to the last."""
+    at = entry if isinstance(entry, int) else entry.at
+    number = tensor if isinstance(tensor, int) or isinstance(entry, int) else _number(entry, tensor)
+    found: dict[int, Seen] = {}
+    ahead = [(at, int(number))]
+    while ahead:
+        before, own = ahead.pop()
+        for maker in makers(run, before, own):
+            if maker.at not in found and maker.handed_on:
+                found[maker.at] = maker
+                ahead += [(maker.at, seen.number) for seen, _ in maker.handed_on]
+    return [found[at] for at in sorted(found)]
+
+
+def value_of(entry: Seen, tensor: Tensor) -> Tensor:
+    """What an operand held when the operation took it."""
+    place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
+    value = entry.operation.inputs[place].value
+    return tensor if value is None else value

@@ -1,0 +1,162 @@
+"""Attention pattern: which query attends to which key in a run, entry by entry, and which its mask allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headwise.dataflow.attention import Attention, operand_marks, value_of
+from headwise.dataflow.attention_layer import is_layer
+from headwise.dataflow.propagation import Seen
+from headwise.dataflow.provenance import place_of, sample_of, source_of
+from headwise.dataflow.runner import Run
+from headwise.recording import Rebound
+
+__all__ = ["Sight", "allowed_by", "sight_of"]
+
+# a weight below this is none
+NOTHING = 1e-7
+# of samples, tokens and features
+AXES = 3
+
+
+@dataclass(frozen=True)
+class Sight:
+    """weights: (problems, queries, keys). sample, row, column: which sample, query and key each entry is of; source:
+    of which argument its key is.
+    """
+
+    weights: Tensor
+    sample: Tensor
+    row: Tensor
+    column: Tensor
+    head: Tensor
+    source: Tensor
+
+    @property
+    def visible(self) -> Tensor:
+        """Where a query gives a key a weight."""
+        return self.weights.nan_to_num().abs() > NOTHING
+
+    @property
+    def seeing(self) -> Tensor:
+        """Rows that see something, and not all of it by the same share: (problems, queries, 1)."""
+        weights = self.weights.nan_to_num()
+        uniform = (weights - weights.mean(dim=-1, keepdim=True)).abs().amax(dim=-1, keepdim=True) < 1e-9
+        return (weights.abs().sum(dim=-1, keepdim=True) > 0) & ~(uniform & (weights.shape[-1] > 1))
+
+
+def sight_of(attention: Attention) -> Sight | None:
+    """What an attention lets be seen; None: it cannot be told."""
+    if attention.fused:
+        return _fused(attention)
+    joint = attention.context.joint
+    marks = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
+    if joint is None or marks is None:
+        return None
+    left = operand_marks(attention.context)[0] is marks
+    weights = joint.flat(value_of(attention.context, joint.a if left else joint.b), left=left)
+    tokens = (joint.flat(marks.arrays[each], left=left) for each in (attention.looks, attention.keys, "h"))
+    return _placed(weights, *tokens)
+
+
+def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> Sight | None:
+    """The sight of weights, by the tokens of their rows, those of their columns, and their heads."""
+    if bool((x < 0).any()) or bool((y < 0).any()):
+        return None
+    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+
+
+def _fused(attention: Attention) -> Sight | None:
+    entry = attention.context
+    if is_layer(entry):
+        return _of_layer(entry)
+    if entry.last != "scaled_dot_product_attention" or len(entry.tensors) < 3:
+        return None
+    q, k = entry.tensors[:2]
+    a, b = entry.given[:2]
+    if a is None or b is None or a.kind != "token" or b.kind != "token" or q.ndim != 4 or k.ndim != 4:
+        return None
+    group = q.shape[1] // max(1, k.shape[1])
+    k = k.repeat_interleave(group, dim=1) if group > 1 else k
+    kt = b.arrays["t"].repeat_interleave(group, dim=1) if group > 1 else b.arrays["t"]
+    args, options = entry.rules
+    scale = options.get("scale") or q.shape[-1] ** -0.5
+    scores = q @ k.transpose(-1, -2) * scale
+    mask = mask_argument(args, options)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    if options.get("is_causal") or (len(args) > 5 and args[5]):
+        keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~keep, float("-inf"))
+    shape = scores.shape
+    x = a.arrays["t"][..., :1].expand(shape).reshape(-1, *shape[-2:])
+    y = kt[..., 0].unsqueeze(-2).expand(shape).reshape(-1, *shape[-2:])
+    h = a.arrays["f"][..., :1].expand(shape).reshape(-1, *shape[-2:])
+    if bool((x < 0).any()) or bool((y < 0).any()):
+        return None
+    weights = scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:])
+    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+
+
+def _of_layer(entry: Seen) -> Sight | None:
+    """What torch's own layer lets be seen: it is asked for its weights."""
+    given = [each for each in entry.given[:2] if each is not None and each.kind == "token" and len(each.shape) == AXES]
+    module: nn.MultiheadAttention = entry.args[0]
+    if len(given) != 2:
+        return None
+    changed = entry.change.given if isinstance(entry.change, Rebound) else {}
+    asked = Rebound(entry.function, {**changed, "need_weights": True, "average_attn_weights": False})
+    with torch.no_grad():
+        weights = asked(*entry.args, **entry.options)[1]
+    x, y = (each.arrays["t"][..., 0] if module.batch_first else each.arrays["t"][..., 0].T for each in given)
+    if weights.shape != (x.shape[0], module.num_heads, x.shape[1], y.shape[1]):
+        return None
+    h = torch.arange(module.num_heads)[None, :, None, None].expand(weights.shape)
+    x, y = x[:, None, :, None].expand(weights.shape), y[:, None, None, :].expand(weights.shape)
+    return _placed(*(each.reshape(-1, *weights.shape[-2:]) for each in (weights, x, y, h)))
+
+
+def mask_argument(args: tuple[object, ...], options: Mapping[str, object]) -> Tensor | None:
+    """The mask that torch's attention was called with."""
+    mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
+    return mask if isinstance(mask, Tensor) else None
+
+
+def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None:
+    """(samples, queries, keys): what the mask of a plan means to allow; None: it has none, or its form is not known."""
+    said = run.plan.call.get("_mask")
+    if not isinstance(said, Mapping):
+        return None
+    mask = run.named.get(str(said["argument"]))
+    if mask is None:
+        return None
+    means, shape = str(said["means"]), [str(each) for each in said["shape"]]
+    if means == "lengths":
+        lengths = mask.reshape(samples, -1, 1) if mask.numel() % samples == 0 else None
+        if lengths is None:
+            return None
+        return (torch.arange(columns) < lengths).expand(samples, rows, columns)
+    attend = mask if mask.dtype == torch.bool else mask != 0
+    if means == "blocked":
+        attend = ~attend
+    elif means == "additive":
+        attend = mask > -1
+    meanings = {each.name: each.meaning for each in run.plan.symbols}
+    if len(shape) > 1 and meanings.get(shape[-1]) == "batch" and attend.ndim < 4:
+        # samples last, as what holds lengths first has them
+        attend, shape = attend.movedim(-1, 0), [shape[-1], *shape[:-1]]
+    elif shape and shape[-1] == "1" and attend.ndim == 3 and columns > 1:
+        attend = attend.squeeze(-1)
+    first = shape and meanings.get(shape[0]) == "batch"
+    if attend.ndim > 2 and not first and attend.shape[0] == 1:
+        attend = attend.squeeze(0)
+    full = attend.reshape(attend.shape[0], -1, attend.shape[-1]) if first else attend.reshape(1, -1, attend.shape[-1])
+    if first and attend.ndim == 4 and attend.shape[1] > 1:
+        return None
+    if full.shape[-1] != columns or full.shape[1] not in (1, rows):
+        return None
+    return full.expand(samples, rows, columns)

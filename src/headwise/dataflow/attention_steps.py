@@ -1,0 +1,203 @@
+"""Attention steps: what each operation of a run is in attention, by where its numbers come from and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.tensor_origins import Source
+from headwise.recording import Operation
+
+__all__ = ["Axes", "kinds"]
+
+# the axes of what an operation took and of what it gave, by name
+Axes = tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]
+
+PRODUCTS = frozenset({"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "baddbmm", "addmm", "einsum", "tensordot"})
+DROPOUTS = frozenset({"dropout", "dropout_", "alpha_dropout", "feature_dropout"})
+SCALES = frozenset({"/", "*", "/=", "*=", "div", "mul", "div_", "mul_", "multiply", "divide"})
+FILLS = frozenset({"masked_fill", "masked_fill_", "where", "masked_scatter"})
+SUMS = frozenset({"+", "-", "+=", "-=", "add", "sub", "add_", "sub_"})
+ADDS = frozenset({"+", "+=", "add", "add_"})
+NORMS = frozenset({"layer_norm", "rms_norm", "normalize"})
+TURNS = frozenset({"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "rearrange"})
+PARTS = frozenset({"chunk", "split", "unbind", "index", "select", "narrow", "tensor_split", "split_with_sizes"})
+COPIES = frozenset({"expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to", "repeat_kv"})
+JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
+# what a mask adds where it hides a pair is no less negative than this
+HIDDEN = -1e4
+
+
+@dataclass
+class _Flow:
+    """What is known of tensors by their numbers. scores: on the way to a softmax; weights: what it gave; context: what
+    these gave with the values."""
+
+    scores: set[int] = field(default_factory=set)
+    weights: set[int] = field(default_factory=set)
+    context: set[int] = field(default_factory=set)
+
+
+def kinds(operations: Sequence[Operation], axes: Sequence[Axes], sources: dict[int, Source]) -> list[str]:
+    """What each operation is: "project", "split", "scores", …; "": it has no part of its own in attention."""
+    softmaxes = _softmaxes(operations)
+    between, scores = _before(softmaxes, operations)
+    flow = _Flow()
+    out = []
+    for at, (operation, names) in enumerate(zip(operations, axes, strict=True)):
+        kind = (
+            "softmax"
+            if at in softmaxes
+            else _kind(operation, names, sources, flow, is_scores=at in scores, is_between=at in between)
+        )
+        out.append(kind)
+        _follow(operation, kind, flow)
+    return out
+
+
+def _softmaxes(operations: Sequence[Operation]) -> set[int]:
+    """Where a softmax is called, or written out: something divided by its own sum."""
+    found, sums = set(), {}
+    for at, operation in enumerate(operations):
+        given = [each.number for each in operation.inputs]
+        if "softmax" in _last(operation) and given:
+            found.add(at)
+        elif operation.name == "sum" and given and operation.outputs:
+            sums[operation.outputs[0].number] = given[0]
+        elif operation.name in ("/", "/=", "div", "div_") and len(given) == 2 and sums.get(given[1]) == given[0]:
+            found.add(at)
+    return found
+
+
+def _before(softmaxes: set[int], operations: Sequence[Operation]) -> tuple[set[int], set[int]]:
+    """The operations on the way from a product to a softmax, and those products."""
+    between, scores = set(), set()
+    for at in softmaxes:
+        wanted = {operations[at].inputs[0].number}
+        for place in range(at - 1, -1, -1):
+            own = operations[place]
+            if place in softmaxes or not wanted & ({each.number for each in own.outputs} | set(own.writes)):
+                continue
+            if _last(own) in PRODUCTS:
+                scores.add(place)
+                continue
+            between.add(place)
+            sizes = {each.shape for each in own.outputs}
+            wanted |= {each.number for each in own.inputs if each.shape in sizes or is_movement(own.function)}
+    return between, scores
+
+
+def _kind(
+    operation: Operation,
+    axes: Axes,
+    sources: dict[int, Source],
+    flow: _Flow,
+    *,
+    is_scores: bool,
+    is_between: bool,
+) -> str:
+    name, last = operation.name, _last(operation)
+    given = {each.number for each in operation.inputs}
+    has_weight = any(sources.get(each.number, Source("made")).kind == "parameter" for each in operation.inputs)
+    if last == "scaled_dot_product_attention":
+        return "attention"
+    if last in DROPOUTS:
+        return "dropout"
+    if last == "linear" or (last in PRODUCTS and has_weight):
+        return "project_out" if given & flow.context else "project"
+    if last in PRODUCTS:
+        return "mix" if given & flow.weights else "scores" if is_scores else "product"
+    if name in FILLS:
+        return "mask_weights" if given & flow.weights else "mask"
+    if name in SUMS and is_between and _hides(operation, flow):
+        return "mask"
+    if name in ADDS and is_between:
+        return "bias"
+    if name in SCALES and not given & (flow.weights | flow.context):
+        return (
+            "scale" if sum(each.value is not None and each.value.numel() > 1 for each in operation.inputs) == 1 else ""
+        )
+    if last in NORMS:
+        return "norm"
+    if last == "embedding":
+        return "embed"
+    return _moving(operation, axes, flow)
+
+
+def _moving(operation: Operation, axes: Axes, flow: _Flow) -> str:
+    """What an operation is that puts entries elsewhere."""
+    name, given = operation.name, axes[0][0] if axes[0] else ()
+    made = axes[1][0] if axes[1] else ()
+    if name in JOINS:
+        return "merge" if {each.number for each in operation.inputs} & flow.context else "join"
+    if not is_movement(operation.function) and name != "rearrange":
+        return ""
+    if any(_is_mixed(each) for each in made) and not any(_is_mixed(each) for each in given):
+        return "mixed"
+    sizes = [prod(each.shape) for each in (*operation.inputs[:1], *operation.outputs[:1])]
+    if name in PARTS and not (name == "index" and sizes[:1] == sizes[1:]):
+        return "part"
+    if name in COPIES:
+        return "copy"
+    if _has_heads(made) and not _has_heads(given):
+        return "unfold" if any(map(_is_folded, given)) else "split"
+    if _has_heads(given) and not _has_heads(made):
+        return "fold" if any(map(_is_folded, made)) else "merge"
+    return "turn" if name in TURNS else "reshape" if list(given) != list(made) else ""
+
+
+def _follow(operation: Operation, kind: str, flow: _Flow) -> None:
+    """Note whether the results are weights, or what weights gave."""
+    given = {each.number for each in operation.inputs}
+    made = {each.number for each in operation.outputs}
+    if kind in ("scores", "product", "scale", "mask", "bias"):
+        flow.scores |= made
+    if kind == "softmax":
+        flow.weights |= made
+    elif kind in ("mix", "attention"):
+        flow.context |= made
+    elif kind == "project_out":
+        return
+    elif kind in ("dropout", "mask", "mask_weights", "scale", "") or is_movement(operation.function):
+        shapes = {each.shape for each in operation.inputs if each.number in flow.weights}
+        is_moved = is_movement(operation.function)
+        if given & flow.weights:
+            flow.weights |= {each.number for each in operation.outputs if is_moved or each.shape in shapes}
+        if given & flow.context:
+            flow.context |= made
+    elif kind in ("merge", "join") and given & flow.context:
+        flow.context |= made
+
+
+def _hides(operation: Operation, flow: _Flow) -> bool:
+    """Whether a sum takes something that is far below zero in places, and is no score itself."""
+    return any(_lowest(each.value) <= HIDDEN for each in operation.inputs if each.number not in flow.scores)
+
+
+def _lowest(value: Tensor | None) -> float:
+    if value is None or not value.is_floating_point() or not value.numel():
+        return 0.0
+    return float(torch.nan_to_num(value, nan=0.0, neginf=2 * HIDDEN).min())
+
+
+def _has_heads(axes: Sequence[str]) -> bool:
+    return any(each in ("H", "Hkv") for each in axes)
+
+
+def _is_folded(axis: str) -> bool:
+    """Whether an axis counts samples and heads together."""
+    factors = axis.split("*")
+    return "B" in factors and _has_heads(factors)
+
+
+def _is_mixed(axis: str) -> bool:
+    return axis.startswith("(") and " " in axis
+
+
+def _last(operation: Operation) -> str:
+    return operation.function.rpartition(".")[2]

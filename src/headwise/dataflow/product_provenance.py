@@ -1,0 +1,140 @@
+"""Product provenance: the provenance of what is computed from tokens: projections, scores, weighted sums."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow.contractions import Contraction, is_constant
+from headwise.dataflow.provenance import LOST, Marks, numbered, place_of, sample_of, source_of, token
+
+__all__ = ["contracted", "embedded", "entrywise", "fresh_features", "from_places", "looking"]
+
+
+def contracted(joint: Contraction, given: tuple[Marks | None, ...], own: list[Tensor], shape: tuple[int, ...]) -> Marks:
+    sides = []
+    for operand in (joint.a, joint.b):
+        place = next((at for at, each in enumerate(own) if each is operand), None)
+        sides.append(None if place is None else given[place])
+    a, b = sides
+    if any(each is not None and each.kind == "lost" for each in sides):
+        return LOST
+    if a is not None and b is not None:
+        if a.kind == "token" and b.kind == "token":
+            return _paired(joint, a, b, shape)
+        if {a.kind, b.kind} == {"pair", "token"}:
+            return _weighted(joint, a, b, shape)
+        return LOST
+    return _projected(joint, a, b, shape)
+
+
+def _projected(joint: Contraction, a: Marks | None, b: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """Of a product with weights: the tokens stay, the features are new."""
+    marks, letters, other, theirs = (
+        (a, joint.left, joint.b, joint.right) if a is not None else (b, joint.right, joint.a, joint.left)
+    )
+    if marks is None:
+        return LOST
+    if marks.kind == "pair":
+        # additive scores, relative positions, heads that talk
+        return marks.through(lambda each: joint.spread(each, letters, shape))
+    t = marks.arrays["t"]
+    for each in joint.summed:
+        if not is_constant(t, letters.index(each)):
+            t = torch.full_like(t, -1)
+    alone = torch.arange(other.numel()).reshape(other.shape)
+    old = [each for each in letters if each in joint.out and not is_constant(marks.arrays["f"], letters.index(each))]
+    features = joint.spread(alone, theirs, shape)
+    heads = joint.spread(marks.arrays["f"], letters, shape) if old else torch.zeros_like(features)
+    return Marks("token", {"t": joint.spread(t, letters, shape), "f": numbered(heads, features)})
+
+
+def _paired(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
+    """Of a product of two data: each entry is of a token of each, if what is summed over is features."""
+    for marks, letters in ((a, joint.left), (b, joint.right)):
+        for each in joint.summed:
+            axis = letters.index(each)
+            if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
+                # summed over tokens: a state, as linear attention makes it
+                return LOST
+    return Marks("pair", {
+        "x": joint.spread(a.arrays["t"], joint.left, shape),
+        "y": joint.spread(b.arrays["t"], joint.right, shape),
+        "h": joint.spread(a.arrays["f"], joint.left, shape),
+    })  # fmt: skip
+
+
+def _weighted(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
+    """Of a product of weights and values: each entry is of the token that looked."""
+    pair, letters, value, theirs = (
+        (a, joint.left, b, joint.right) if a.kind == "pair" else (b, joint.right, a, joint.left)
+    )
+    looked = looking(pair, [letters.index(each) for each in joint.summed])
+    heads = joint.spread(pair.arrays["h"], letters, shape)
+    features = joint.spread(value.arrays["f"], theirs, shape)
+    return Marks("token", {"t": joint.spread(pair.arrays[looked], letters, shape), "f": numbered(heads, features)})
+
+
+def looking(pair: Marks, axes: list[int]) -> str:
+    """Which array of a pair is the token that looks, where keys lie along `axes`."""
+    if all(is_constant(pair.arrays["x"], axis) for axis in axes):
+        return "x"
+    return "y" if all(is_constant(pair.arrays["y"], axis) for axis in axes) else "x"
+
+
+def entrywise(given: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
+    """Of an operation that works entry by entry, or keeps the shape of its first."""
+    known = [each for each in given if each is not None and each.kind != "lost"]
+    if not known:
+        return LOST
+    fits = []
+    for each in known:
+        if len(each.shape) <= len(shape):
+            try:
+                fits.append(each.through(lambda array: array.expand(shape)))
+            except RuntimeError:
+                continue
+    if not fits:
+        return LOST
+    pairs = [each for each in fits if each.kind == "pair"]
+    if pairs:
+        return pairs[0]
+    first = fits[0]
+    for each in fits[1:]:
+        a, b = first.arrays["t"], each.arrays["t"]
+        if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
+            if tuple(known[0].shape) == shape == tuple(known[1].shape):
+                # a residual, or a gate: what it is of is not one token
+                return first
+            return Marks("pair", {"x": a, "y": b, "h": first.arrays["f"]})
+    return first
+
+
+def fresh_features(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    if marks is None or marks.kind != "token":
+        return LOST
+    t = marks.arrays["t"]
+    return Marks("token", {"t": t.expand(shape), "f": torch.arange(shape[-1]).expand(shape)})
+
+
+def embedded(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    if marks is None or marks.kind != "token":
+        return LOST
+    return Marks("token", {
+        "t": marks.arrays["t"].unsqueeze(-1).expand(shape), "f": torch.arange(shape[-1]).expand(shape),
+    })  # fmt: skip
+
+
+def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """Of a convolution: samples first, channels second; where as many places stay, each is that of its token."""
+    if marks is None or marks.kind != "token":
+        return LOST
+    channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
+    t = marks.arrays["t"]
+    if t.shape[2:] == shape[2:] and t.shape[0] == shape[0] and is_constant(t, 1) and bool((t >= 0).all()):
+        return Marks("token", {"t": t[:, :1].expand(shape), "f": channels.expand(shape)})
+    sample = sample_of(marks.arrays["t"]).flatten(1)[:, :1]
+    source = int(source_of(marks.arrays["t"]).max())
+    places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
+    samples = sample.reshape(-1, *[1] * (len(shape) - 1))
+    return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})

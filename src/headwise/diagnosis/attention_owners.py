@@ -1,0 +1,141 @@
+"""Attention owners: the person's own modules inside a target that hold its attentions."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headwise.dataflow import LAYERS, Attention, Run, attentions
+from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.members import module_at
+from headwise.recording import LAYERS as COMPOSITES
+from headwise.source import is_library
+
+__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners", "steps_of_torch"]
+
+STEPS = frozenset(each.__name__ for each in COMPOSITES)
+HEADWISE = f"{Path(__file__).parents[1]}/"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A class that holds an attention. path: of a module of it in the target, "": it is the target itself."""
+
+    kind: type[nn.Module]
+    path: str
+
+    def module(self, target: nn.Module) -> nn.Module:
+        """The module in a target."""
+        return module_at(target, self.path)
+
+
+def owners(run: Run, own: Sequence[str]) -> list[Owner]:
+    """The classes that hold the attentions of a run, each once, in order.
+
+    Who holds an attention is the innermost module of the person's in which its projections, its scores and its
+    weighted sum are made; where several such stand side by side on the same tokens, it is who holds them all.
+    """
+    if not isinstance(run.target, nn.Module):
+        return []
+    held = [(_holder(run.target, _modules(run, each), own), _taken(run, each)) for each in attentions(run)]
+    out: dict[type[nn.Module], Owner] = {}
+    for path, taken in held:
+        stem = path.rpartition(".")[0]
+        beside = {
+            other
+            for other, tokens in held
+            if other.rpartition(".")[0] == stem and tokens == taken and taken is not None and _is_numbered(other)
+        }
+        if _is_numbered(path) and len(beside) > 1:
+            path = _own_path(run.target, stem, own)
+        kind = type(module_at(run.target, path))
+        out.setdefault(kind, Owner(kind, path))
+    return list(out.values())
+
+
+def insides(target: nn.Module, own: Sequence[str]) -> list[Owner]:
+    """The classes of the person's inside a module that may hold an attention, the innermost first."""
+    out: dict[type[nn.Module], Owner] = {}
+    for path, each in target.named_modules():
+        kind = type(each)
+        weights = sum(one.ndim > 1 for one in each.parameters())
+        if path and weights > 1 and _is_own(each, own) and kind is not type(target):
+            out.setdefault(kind, Owner(kind, path))
+    return sorted(out.values(), key=lambda each: -each.path.count("."))
+
+
+def _modules(run: Run, attention: Attention) -> list[str]:
+    """The names of the modules in which the parts of an attention were made."""
+    parts = [attention.context, *([] if attention.scores is None else [attention.scores])]
+    parts += [each.projection for each in makings(run, attention).values() if each.projection is not None]
+    return [each.operation.module for each in parts]
+
+
+def _taken(run: Run, attention: Attention) -> int | None:
+    """The number of the tensor of which the queries are made."""
+    made = makings(run, attention).get("q")
+    if made is None or made.projection is None:
+        return None
+    return next((each.number for each in made.projection.operation.inputs), None)
+
+
+def _holder(target: nn.Module, names: Sequence[str], own: Sequence[str]) -> str:
+    """The path of the innermost module of the person's around some modules."""
+    parts = [name.split(".") for name in names]
+    common = []
+    for each in zip(*parts, strict=False):
+        if len(set(each)) > 1:
+            break
+        common.append(each[0])
+    return _own_path(target, ".".join(common), own)
+
+
+def _own_path(target: nn.Module, path: str, own: Sequence[str]) -> str:
+    """The path, or that of the nearest module around it which is the person's and is called."""
+    while path and not _is_own(module_at(target, path), own):
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _is_own(module: nn.Module, own: Sequence[str]) -> bool:
+    """Whether a module's class is the person's, and does something when it is called."""
+    function: Any = inspect.unwrap(type(module).forward)
+    code = getattr(function, "__code__", None)
+    return code is not None and (code.co_filename in own or not is_library(code.co_filename))
+
+
+def _is_numbered(path: str) -> bool:
+    return path.rpartition(".")[2].isdigit()
+
+
+def is_of_torch(target: Any) -> bool:
+    """Whether a target is torch's own code, which runs as one step."""
+    kind = type(target) if isinstance(target, nn.Module) else target
+    return str(getattr(kind, "__module__", "")).partition(".")[0] == "torch"
+
+
+def own_files(target: Any, files: Iterable[str]) -> tuple[str, ...]:
+    """Of some files those that are the person's own; where the target is headwise's own, its file. Else headwise's are
+    no one's, even where they lie beside the target.
+    """
+    kind = target if isinstance(target, type) else type(target)
+    home = str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+    if home.startswith(HEADWISE):
+        return (home,)
+    return tuple(each for each in files if not each.startswith(HEADWISE))
+
+
+def holds_layers(run: Run) -> bool:
+    """Whether a layer of torch's own makes the attention of a run in one step."""
+    return any(each.last in LAYERS for each in run.seen)
+
+
+def steps_of_torch(run: Run) -> list[str]:
+    """The classes of torch's own that hold attention and ran as one step."""
+    return list(dict.fromkeys(each.last for each in run.seen if each.last in STEPS))

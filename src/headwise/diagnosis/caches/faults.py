@@ -1,0 +1,298 @@
+"""Faults: what is wrong where a cache is, and which operation does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from headwise.calls import Plan, call_role, callee, init_role, parameters
+from headwise.dataflow import (
+    ATTENTIONS,
+    Attention,
+    Decoded,
+    Decoder,
+    Marks,
+    Place,
+    Run,
+    Seen,
+    chain_of,
+    place_of,
+    sample_of,
+)
+from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, joins
+from headwise.diagnosis.caches.failed_calls import raised_suspects
+from headwise.diagnosis.caches.law import TOKENS, Breach, Kept, breach_of, kept, looking_back, may_keep
+from headwise.diagnosis.caches.lost_tokens import lost_suspects
+from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle, unmasked_suspects
+from headwise.diagnosis.caches.uncached_results import Transplants
+from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.checks.rotary import called
+from headwise.diagnosis.coverage import Missed
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import site_of
+
+__all__ = ["remember"]
+
+# so many operations that are wrong are looked at, so many of them at once or all
+MOST = 8
+MOST_AT_ONCE = 2
+# keys in a window that leaves some of the tokens behind
+WINDOW = 3
+
+
+def remember(exams: Sequence[Examination]) -> None:
+    """Examine the cache of a target that was examined without one, and note what is wrong with it."""
+    exam = next((each for each in exams if each.plan.setting == "self" and each.is_understood), None)
+    if exam is None:
+        is_known, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
+        why = "no_self" if is_known else "faults_first" if is_wrong else "not_followed"
+        exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
+        return
+    exam.examined["cache"] = Missed("doctor.missed.no_cache")
+    plan = _alone(exam, exam.free)
+    symbol = next((each for each in plan.symbols if each.name == "L"), None)
+    is_free = symbol is not None and not symbol.equals and symbol.fixed is None
+    if not is_free or not any("L" in shape for shape in plan.call.values() if isinstance(shape, list)):
+        return
+    decoder = _decoder(exam, plan)
+    if not may_keep(decoder):
+        return
+    if any(each.is_local for each in exam.suspects):
+        # what puts them right is made for one length, and what they are wrong in is wrong with a cache too
+        exam.examined["cache"] = Missed("doctor.missed.faults_first")
+        return
+    exam.examined["cache"] = Missed("doctor.missed.cache_unseen")
+    flagged = looking_back(plan)
+    for each in (plan,) if flagged is None else (plan, flagged):
+        decoder = _decoder(exam, each)
+        found = kept(decoder)
+        suspects = cache_suspects(decoder, found, is_published=exam.is_published)
+        if suspects and each is plan and flagged is not None and _is_right(_decoder(exam, flagged), exam):
+            # with the flag that says that tokens come one after another it is right: without it another thing is kept
+            exam.examined["cache"] = True
+            return
+        asked = frozenset(each.call.keys() - plan.call.keys())
+        if suspects and asked and _is_right(replace(decoder, place=Place(), wholes={}, opening=asked), exam):
+            # who decodes need not ask each step for it
+            suspects = [replace(one, severity="note") for one in suspects]
+        exam.suspects += suspects
+        if found.way is not None or found.breaches:
+            exam.examined["cache"] = True
+        elif found.names and each is plan:
+            exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(found.names)})
+        if suspects or exam.examined["cache"] is not True:
+            # what is wrong without a flag is wrong with it
+            return
+        exam.suspects += _with_windows(decoder, exam)
+
+
+def _is_right(decoder: Decoder, exam: Examination) -> bool:
+    """Whether a way to decode is found in which no fault is."""
+    found = kept(decoder)
+    suspects = cache_suspects(decoder, found, is_published=exam.is_published)
+    return found.way is not None and all(each.severity != "fault" for each in suspects)
+
+
+def _alone(exam: Examination, plan: Plan) -> Plan:
+    """The plan without keys of their own where they may be left out: beside a cache these may mean another memory."""
+    spare = {each.name for each in parameters(callee(plan.target)) if each.default is None}
+    call = {name: each for name, each in plan.call.items() if name not in spare or call_role(name) not in KEYS}
+    if len(call) == len(plan.call):
+        return plan
+    alone = replace(plan, call=call)
+    return alone if exam.run(plan=alone).record.failure is None else plan
+
+
+def _decoder(exam: Examination, plan: Plan) -> Decoder:
+    return Decoder(plan, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
+
+
+def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
+    """What is wrong with a cache once a window leaves the first of the tokens behind."""
+    windows = [each.name for each in decoder.plan.symbols if init_role(each.said) == "window" and not each.equals]
+    sizes = {**decoder.sizes, **dict.fromkeys(windows, WINDOW)}
+    if not windows or exam.is_published:
+        return []
+    narrow = replace(decoder, sizes=sizes, place=Place(), wholes={})
+    before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
+    if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
+        return []
+    found = cache_suspects(narrow, kept(narrow), is_published=False)
+    return [each for each in found if each.proved and each.severity == "fault"]
+
+
+def cache_suspects(decoder: Decoder, found: Kept, *, is_published: bool) -> list[Suspect]:
+    """What is wrong with a cache, of the ways in which its law does not hold."""
+    out: list[Suspect] = []
+    for breach in sorted(found.breaches, key=lambda each: each.is_chunk):
+        if out:
+            break
+        suspects = _explained(decoder, breach)
+        if found.way is not None:
+            # handed on so, it runs and counts: that another cut fails is no guess
+            suspects = [replace(each, guess="") if each.kind == "cache-raises" else each for each in suspects]
+        if is_published:
+            # what is unusual is so on purpose: the call that was found out may not be the one that was meant
+            suspects = [each for each in suspects if each.proved]
+        out += [_weighed(each, breach) for each in suspects]
+        if is_published and out and all(each.severity != "fault" for each in out):
+            out = []
+    return out
+
+
+def _weighed(suspect: Suspect, breach: Breach) -> Suspect:
+    """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them."""
+    if not breach.is_chunk or suspect.said.get("made") == "rectangle":
+        return suspect
+    is_unnamed = suspect.kind in ("causal-cache", "cache-step-differs")
+    return replace(suspect, severity="warning", kind="cache-chunk" if is_unnamed else suspect.kind)
+
+
+def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
+    done = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
+    if breach.again:
+        joined = next((each for each in in_call(done, 0) if joins(each)), None)
+        span = None if joined is None else joined.operation.span
+        return [Suspect("cache-stale", span, proved=False, evidence=_far(breach))]
+    if done.run is None:
+        return []
+    if breach.error is not None:
+        return raised_suspects(decoder, breach, done)
+    attention = attention_of(done, breach.at)
+    if attention is None:
+        return []
+    return (
+        _disordered(decoder, breach, done)
+        or lost_suspects(decoder, breach, done, attention)
+        or unmasked_suspects(decoder, breach, attention)
+        or _transplanted(decoder, breach, done, attention)
+        or _unexplained(breach, attention)
+    )
+
+
+def _far(breach: Breach) -> str:
+    return f"{breach.distance:.4g}"
+
+
+JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack")
+
+
+def _disordered(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:
+    """New tokens joined before those that came earlier."""
+    joins = [each for each in in_call(done, breach.at) if each.last in JOINS and each.made]
+    wrong = [each for each in joins if _is_falling(each.made[0])]
+    if not wrong:
+        return []
+    stand_ins = {site_of(each.operation): _turned(each) for each in wrong}
+    if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
+        return []
+    tokens = [each for each in joins if (marks := each.made[0]) is not None and marks.kind == "token"]
+    # where the keys alone or the values alone are joined so, these no longer belong together
+    kind = "cache-order" if len(tokens) == len(wrong) else "cache-order-mismatch"
+    return [Suspect(kind, wrong[0].operation.span, stand_ins, proved=True, evidence=_far(breach))]
+
+
+def _is_falling(marks: Marks | None) -> bool:
+    """Whether along some axis tokens stand in another order than they came."""
+    if marks is None or marks.kind != "token":
+        return False
+    t = marks.arrays["t"]
+    for axis in range(t.ndim):
+        places, samples = place_of(t), sample_of(t)
+        steps = places.diff(dim=axis)
+        if steps.numel() and bool((steps != 0).any()) and not bool(samples.diff(dim=axis).any()):
+            return bool((steps < 0).any()) and bool((t >= 0).all())
+    return False
+
+
+def _turned(entry: Seen) -> Callable[..., Any]:
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        parts = args[0] if args else options.get("tensors", ())
+        if not isinstance(parts, tuple | list):
+            return function(*args, **options)
+        rest = {name: each for name, each in options.items() if name != "tensors"}
+        return function(list(reversed(parts)), *args[1:], **rest)
+
+    return right
+
+
+def _transplanted(decoder: Decoder, breach: Breach, done: Decoded, attention: Attention) -> list[Suspect]:
+    """The fewest operations with which the law holds when they are put right."""
+    if done.run is None:
+        return []
+    transplants = Transplants(decoder, breach.cuts)
+    roots = transplants.roots(done, breach.at, attention)[:MOST]
+    for count in (1, 2, *((len(roots),) if len(roots) > MOST_AT_ONCE else ())):
+        for entries in combinations(roots, count):
+            stand_ins = transplants.stand_ins(entries)
+            if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
+                return _distinct([_named(decoder, done.run, each, breach, transplants) for each in entries])
+    return []
+
+
+def _distinct(suspects: list[Suspect]) -> list[Suspect]:
+    """One for each line and kind."""
+    lines = {(each.kind, each.span.line if each.span is not None else 0): each for each in reversed(suspects)}
+    return list(reversed(lines.values()))
+
+
+def _named(decoder: Decoder, run: Run, entry: Seen, breach: Breach, transplants: Transplants) -> Suspect:
+    """What an operation that is wrong with a cache is called, by what it reaches."""
+    stand_ins = transplants.stand_ins([entry])
+    what, evidence, span = _reaches(run, entry), _far(breach), entry.operation.span
+    kind, said = "cache-step-differs", {}
+    joined = _joined_by(run, entry, transplants)
+    if what == "fused" and is_mask_alone(decoder, breach, entry):
+        kind = "causal-cache"
+    elif joined is not None:
+        kind, span = "cache-lost", joined.operation.span
+    elif what == "pair" and hides(run, entry):
+        kind, said = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
+    elif what == "token" and entry.joint is None:
+        kind, span = "rotary-cache", called(entry)
+    return Suspect(kind, span, stand_ins, said=said, proved=True, evidence=evidence)
+
+
+def _joined_by(run: Run, entry: Seen, transplants: Transplants) -> Seen | None:
+    """What put what was kept into an operand, and is not run without a cache; None: nothing did."""
+    for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
+        if marks is None or marks.kind != "token":
+            continue
+        for each in reversed(chain_of(run, entry.at, seen.number)):
+            if transplants.is_known(each):
+                break
+            if joins(each):
+                return each
+    return None
+
+
+def _reaches(run: Run, entry: Seen) -> str:
+    """ "pair": scores; "token": what is no score yet; "fused": torch's whole attention; "": that is not known."""
+    if entry.last in ATTENTIONS:
+        return "fused"
+    numbers = {each.number for each in entry.operation.outputs}
+    kinds = [each.kind for each in entry.made if each is not None]
+    if kinds:
+        return kinds[0]
+    for each in run.seen[entry.at + 1 :]:
+        if not numbers & {one.number for one in each.operation.inputs}:
+            continue
+        kinds = [one.kind for one in each.given if one is not None]
+        if each.last in ATTENTIONS:
+            return "pair"
+        if kinds:
+            return kinds[0]
+        numbers |= {one.number for one in each.operation.outputs}
+    return ""
+
+
+def _unexplained(breach: Breach, attention: Attention) -> list[Suspect]:
+    entry = attention.softmax or attention.scores or attention.context
+    return [Suspect("cache-step-differs", entry.operation.span, proved=False, evidence=_far(breach), guess="cache")]

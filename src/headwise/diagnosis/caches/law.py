@@ -1,0 +1,250 @@
+"""Law: whether tokens in parts, with what was kept handed on, give what they give all at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.calls import EMPTY, Plan, Way, call_role, callee, parameters, seen_names, ways
+from headwise.dataflow import Decoded, Decoder
+from headwise.diagnosis.caches.decoding_calls import attention_of, is_left_behind
+from headwise.recording import Budget, tensors
+
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep"]
+
+# one after the other; a prompt, then one after the other; in two parts
+CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
+TOKENS = 5
+NEAR = 1e-6
+# work that is spent on finding out how a cache is handed on
+LONGEST = 75_000
+# and on another way, once one does not give what it should
+LONGEST_AFTER = 17_500
+# what may be said of distances, or of all tokens, as well as of the new ones
+BESIDE = frozenset({"encoding", "cosine_sine", "pairs", "bias"})
+PLACES = ("layer_idx", "layer_id", "layer_index", "layer_number")
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Where the law does not hold: in which call of a sequence in parts. error: what it raised; None: it ran.
+
+    again: only after another sequence.
+    """
+
+    way: Way
+    cuts: tuple[int, ...]
+    at: int
+    error: Exception | None = None
+    distance: float = 0.0
+    again: bool = False
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether several tokens come after a cache."""
+        return self.at > 0 and self.cuts[self.at] > 1
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is known of a target's cache. way: that works, None: there is none; breaches: where it does not hold.
+
+    names: of arguments that speak of a cache.
+    """
+
+    way: Way | None = None
+    breaches: tuple[Breach, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def kept(decoder: Decoder) -> Kept:
+    """How a target decodes, and whether that is right."""
+    try:
+        names = tuple(seen_names(decoder.plan))
+        plan = _placed(decoder)
+        found = list(ways(plan, decoder.sizes, decoder.dtype))
+    except (TypeError, ValueError, OSError, KeyError):
+        return Kept()
+    budget = Budget(LONGEST)
+    working: list[tuple[Way, list[Breach]]] = []
+    raising: list[Breach] = []
+    for way in found:
+        if budget.is_over:
+            break
+        step = decoder.parts(way, (3, 1))
+        if step.error is not None:
+            if _is_handed_on(way, step):
+                raising.append(Breach(way, (3, 1), 1, step.error))
+            continue
+        if not _depends(decoder, way, step):
+            breach = breach_of(decoder, way, (3, 1)) if _keeps(decoder, way, step) else None
+            raising += [breach] if breach is not None and breach.at > 0 else []
+            continue
+        breaches = _breaches(decoder, way)
+        if not breaches:
+            return Kept(way, (), names)
+        if any(_is_for_a_mask(decoder, each) for each in breaches):
+            names = names or (way.name,)
+            continue
+        working.append((way, breaches))
+        budget = Budget(min(budget.left, LONGEST_AFTER))
+    if _is_guessed(plan):
+        return Kept(None, (), names)
+    if working:
+        way, breaches = min(working, key=lambda each: (len(each[1]), not each[0].is_own))
+        return Kept(way, tuple(breaches), names)
+    raising.sort(key=lambda each: each.error is not None)
+    return Kept(None, tuple(raising[:1]), names)
+
+
+def may_keep(decoder: Decoder) -> bool:
+    """Whether anything of a target speaks of a cache: an argument, or what it holds."""
+    try:
+        plan = _placed(decoder)
+        return bool(seen_names(plan)) or next(ways(plan, decoder.sizes, decoder.dtype), None) is not None
+    except (TypeError, ValueError, OSError, KeyError):
+        return False
+
+
+def looking_back(plan: Plan) -> Plan | None:
+    """The plan with the flag on by which a target looks back only; None: it has none that is off."""
+
+    def off(own: list[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            each.name: True for each in own if "causal" in each.name and given.get(each.name, each.default) is False
+        }
+
+    built = parameters(plan.target) if isinstance(plan.target, type) else []
+    init, call = off(built, plan.init), off(parameters(callee(plan.target)), plan.call)
+    return replace(plan, init={**plan.init, **init}, call={**plan.call, **call}) if init or call else None
+
+
+def _placed(decoder: Decoder) -> Any:
+    """The plan, with a number for the layer where a cache asks for it."""
+    plan = decoder.plan
+    if not isinstance(plan.target, type):
+        return plan
+    names = [each.name for each in parameters(plan.target) if each.name in PLACES and each.default is not EMPTY]
+    return replace(plan, init={**plan.init, **{name: 0 for name in names if name not in plan.init}})
+
+
+def _is_handed_on(way: Way, step: Decoded) -> bool:
+    """Whether a step failed on what the target itself had returned or kept, in an operation of torch."""
+    if len(step.outputs) != 1 or not isinstance(step.error, RuntimeError | IndexError) or not way.is_own:
+        return False
+    if way.names and way.pick is not None and not all(_holds_tokens(each) for each in step.held.values()):
+        return False
+    return bool(way.names or way.options or way.starts)
+
+
+def _is_guessed(plan: Plan) -> bool:
+    """Whether something beside the tokens is handed over for each place, and nobody says for which in a step."""
+    return any(isinstance(each, list) and "L" in each for name, each in plan.call.items() if call_role(name) in BESIDE)
+
+
+def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
+    """Whether places that hold no token yet are looked at, which who calls may hide with a mask."""
+    if not any(call_role(each.name) == "mask" for each in parameters(callee(decoder.plan.target))):
+        return False
+    done = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
+    attention = None if done.run is None else attention_of(done, breach.at)
+    if attention is None:
+        return False
+    values = [marks for marks in attention.context.given if marks is not None and marks.kind == "token"][-1:]
+    return any(bool((marks.arrays["t"] < 0).any()) for marks in values)
+
+
+def _holds_tokens(value: Any) -> bool:
+    """Whether what was handed on may be keys and values: tensors with an axis of tokens, and no scores."""
+    held = value if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else [value]
+    if not held or not all(isinstance(each, Tensor) for each in held):
+        return False
+    return all(3 in each.shape and tuple(each.shape[-2:]) != (3, 3) for each in held)
+
+
+def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
+    """Whether what was handed on or kept holds the tokens of the first call, so that a step should look at them."""
+    if not way.is_own:
+        return False
+    if not way.names:
+        # where a step is told its place, or asked to keep
+        done = decoder.parts(way, (3, 1), recorded=True) if way.starts or way.options else None
+        attention = None if done is None else attention_of(done, 1)
+        return done is not None and attention is not None and is_left_behind(done, 1, attention)
+    if way.pick is not None:
+        return all(_holds_tokens(each) for each in step.held.values())
+    kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.held.values()]
+    # room that holds nothing yet keeps nothing
+    return any(3 in each.shape and bool(each.any()) for each in tensors(kept_in))
+
+
+def _depends(decoder: Decoder, way: Way, step: Decoded) -> bool:
+    """Whether a step is changed by the tokens before it."""
+    other = decoder.parts(way, (3, 1), disturbed=3)
+    if other.error is not None or other.outputs[1].shape != step.outputs[1].shape:
+        return False
+    return not _is_near(other.outputs[1], step.outputs[1])
+
+
+def _breaches(decoder: Decoder, way: Way) -> list[Breach]:
+    """Where the law does not hold."""
+    out: list[Breach] = []
+    for cuts in CUTS:
+        breach = breach_of(decoder, way, cuts)
+        # what several tokens after a cache do not run with is not made for them
+        if breach is not None and not (breach.is_chunk and breach.error is not None):
+            out.append(breach)
+    if not out and (way.names or way.starts or way.prepare is not None):
+        breach = breach_of(decoder, way, CUTS[0], again=True)
+        out += [breach] if breach is not None else []
+    return out
+
+
+def breach_of(
+    decoder: Decoder, way: Way, cuts: tuple[int, ...], *, again: bool = False, **options: Any
+) -> Breach | None:
+    """Where a sequence in these parts is first not what it is all at once; None: nowhere."""
+    done = decoder.parts(way, cuts, again=again, **options)
+    for at, output in enumerate(done.outputs):
+        first, end = sum(cuts[:at]), sum(cuts[: at + 1])
+        wanted = _rows_of(decoder, first, end, is_step=False)
+        if wanted is None:
+            return None
+        if not _is_near(output, wanted):
+            # what sees all at once sees in parts what is there, and each token may be alone in that
+            apart = _rows_of(decoder, first, end, is_step=True) if end - first > 1 else None
+            if apart is None or not _is_near(output, apart):
+                return Breach(way, cuts, at, distance=_distance(output, wanted), again=again)
+    if done.error is not None:
+        return Breach(way, cuts, len(done.outputs), done.error, again=again)
+    return None
+
+
+def _rows_of(decoder: Decoder, first: int, end: int, *, is_step: bool) -> Tensor | None:
+    """What the tokens from first to end give without a cache, where the last of them is the last there is.
+
+    is_step: each of them is the last there is when it comes. None: that raises.
+    """
+    if is_step:
+        rows = [_rows_of(decoder, at, at + 1, is_step=False) for at in range(first, end)]
+        known = [each for each in rows if each is not None]
+        return torch.cat(known, dim=decoder.axis) if len(known) == len(rows) else None
+    done = decoder.whole(end)
+    if done.error is not None or done.outputs[0].ndim <= decoder.axis or done.outputs[0].shape[decoder.axis] != end:
+        return None
+    return done.outputs[0].narrow(decoder.axis, first, end - first)
+
+
+def _is_near(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and _distance(a, b) <= NEAR * max(1.0, float(b.abs().nan_to_num().max()))
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    return float((a - b).nan_to_num(nan=float("inf"), posinf=float("inf")).abs().max())

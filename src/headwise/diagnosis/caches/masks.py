@@ -1,0 +1,77 @@
+"""Masks: what hides keys from queries where a cache is, and later keys that nothing hides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from headwise.dataflow import Attention, Decoder, Run, Seen
+from headwise.diagnosis.caches.law import Breach, breach_of
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import site_of
+
+__all__ = ["hides", "is_mask_alone", "is_rectangle", "unmasked_suspects"]
+
+# scores below are those of hidden keys
+FAR = -1e3
+HIDING = ("masked_fill", "masked_fill_", "where", "tril", "triu", "__setitem__")
+
+
+def hides(run: Run, entry: Seen) -> bool:
+    """Whether what reaches scores hides some of them: it is true or false, or far below zero."""
+    numbers = {each.number for each in entry.operation.outputs}
+    for each in [entry, *run.seen[entry.at + 1 :]]:
+        if each is not entry and not numbers & {one.number for one in each.operation.inputs}:
+            continue
+        if each is not entry and any(marks is not None for marks in each.given):
+            return each.last in HIDING or any(_is_far(one.value) for one in each.operation.outputs)
+        if any(one.dtype == torch.bool or _is_far(one.value) for one in each.operation.outputs):
+            return True
+        numbers |= {one.number for one in each.operation.outputs}
+    return any(marks is not None for marks in entry.made)
+
+
+def _is_far(value: Any) -> bool:
+    return value is not None and value.is_floating_point() and value.numel() > 0 and float(value.min()) < FAR
+
+
+def is_mask_alone(decoder: Decoder, breach: Breach, entry: Seen) -> bool:
+    """Whether the law holds with the mask of torch's attention alone put right: counted from the last key."""
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        kept_as = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
+        rows, columns = args[0].shape[-2], args[1].shape[-2]
+        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        return function(*args[:3], attn_mask=seen, **kept_as)
+
+    if len(entry.args) < len("qkv"):
+        return False
+    return breach_of(decoder, breach.way, breach.cuts, stand_ins={site_of(entry.operation): right}) is None
+
+
+def is_rectangle(entry: Seen) -> bool:
+    """Whether a mask was made for several queries and more keys."""
+    shape = entry.operation.outputs[0].shape if entry.operation.outputs else ()
+    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.made)
+
+
+def unmasked_suspects(decoder: Decoder, breach: Breach, attention: Attention) -> list[Suspect]:
+    """Later keys of the same call that are not hidden with a cache, as they are without one."""
+    softmax, place = attention.softmax, decoder.place
+    if softmax is None or any(each.last in HIDING for each in attention.path if each.at < softmax.at):
+        return []
+    function = softmax.function
+
+    def right(scores: torch.Tensor, *args: Any, **options: Any) -> Any:
+        rows, columns = scores.shape[-2:]
+        if (rows, columns) != (place.end - place.first, place.end):
+            return function(scores, *args, **options)
+        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        return function(scores.masked_fill(~seen, float("-inf")), *args, **options)
+
+    stand_ins = {site_of(softmax.operation): right}
+    if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
+        return []
+    return [Suspect("causal-cache", softmax.operation.span, stand_ins, proved=True, evidence=f"{breach.distance:.4g}")]

@@ -1,0 +1,295 @@
+"""Causal: whether an attention that should look back only does, itself included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.calls import call_role
+from headwise.dataflow import (
+    LAYERS,
+    NOTHING,
+    Attention,
+    Marks,
+    Run,
+    Seen,
+    Sight,
+    attentions,
+    hidden_in_layer,
+    is_layer,
+    made_from,
+    place_of,
+    sight_of,
+)
+from headwise.diagnosis.checks.causal_intent import is_step, is_triangle, wants_causal
+from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.suspects import Hiding, Suspect
+from headwise.recording import Recalled, Site, site_of
+from headwise.source import Span, is_left, written_in
+
+__all__ = ["order_suspects", "pattern_of"]
+
+# a score that leaves next to nothing beside one of 0, and from how many scores a rule is read
+HIDES, FEW = -9.0, 3
+# below it no score of numbers near 1 lies
+CLOSED = -1e3
+
+
+def order_suspects(run: Run) -> list[Suspect]:
+    """What is wrong with the order in which tokens see each other, of a run without a mask."""
+    for attention in attentions(run):
+        sight = sight_of(attention)
+        if sight is None:
+            continue
+        zeroed = _zeroed(attention)
+        if zeroed is not None:
+            stand_ins = _stand_ins(attention, zeroed)
+            return [Suspect("causal-zeroed", zeroed.operation.span, stand_ins, is_local=True)]
+        seen = _pattern(sight)
+        if seen is None:
+            continue
+        dropped = _dropped(run)
+        kind = _kind(seen, wants=dropped is not None or wants_causal(run))
+        if not kind and sight.weights.shape[-1] > 1:
+            late = _hidden_late(attention, sight)
+            if late is not None:
+                return [Suspect("mask-after-softmax", late.operation.span, _stand_ins(attention), is_local=True)]
+        if kind == "causal-missing" and _is_of_a_memory(run):
+            continue
+        if kind:
+            entry, home = dropped if dropped is not None and kind == "causal-missing" else _closer(attention), None
+            if kind != "causal-missing":
+                maker = _made_by(run, entry)
+                home = _home(run, entry, kind) if maker is None else None
+                if maker is not None and not (
+                    kind == "causal-inverted" and _is_usual(_value(maker)) and not _is_plainly_closed(entry, maker)
+                ):
+                    entry = maker
+            return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
+    return []
+
+
+def _is_of_a_memory(run: Run) -> bool:
+    """Whether keys may come with an argument of their own, of which all is seen, beside tokens that look back."""
+    if not any(isinstance(said, list) and call_role(name) in KEYS for name, said in run.plan.call.items()):
+        return False
+    patterns = [pattern_of(each) for each in attentions(run)]
+    return any(each is not None and bool(each.any()) and not bool(each.triu(1).any()) for each in patterns)
+
+
+def pattern_of(attention: Attention) -> Tensor | None:
+    """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
+    sight = sight_of(attention)
+    return None if sight is None else _pattern(sight)
+
+
+def _hidden_late(attention: Attention, sight: Sight) -> Seen | None:
+    """What takes away the weights of later keys when they have had their share; None: no row lost any."""
+    softmax = attention.softmax
+    value = None if softmax is None else softmax.operation.outputs[0].value
+    marks = None if softmax is None or not softmax.made else softmax.made[0]
+    if softmax is None or value is None or marks is None or marks.kind != "pair":
+        return None
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    later = (y > x) & (x >= 0) & (y >= 0)
+    total = sight.weights.sum(dim=-1)
+    future = sight.column > sight.row
+    if not bool((value.abs() > NOTHING)[later].any()) or bool((sight.weights.abs() > NOTHING)[future].any()):
+        return None
+    after = [each for each in attention.path if each.at > softmax.at]
+    return after[0] if after and bool(((total - 1).abs() > 1e-3).any()) else None
+
+
+def _zeroed(attention: Attention) -> Seen | None:
+    """What gives all scores of later keys one number that hides nothing, as 0 by which they are multiplied; None: none.
+
+    Beside large scores it takes little weight, beside those below it all: how much of it is seen does not count.
+    """
+    softmax = attention.softmax
+    for entry in attention.path:
+        if softmax is None or entry.at >= softmax.at:
+            return None
+        made = entry.operation.outputs
+        if made and _is_level(attention, entry.made[0], made[0].value):
+            given = softmax.operation.inputs[0].value
+            return entry if _is_level(attention, softmax.given[0], given) else None
+    return None
+
+
+def _is_level(attention: Attention, marks: Marks | None, value: Tensor | None) -> bool:
+    """Whether the scores of all later keys are one number, above what hides, and those of earlier keys are not."""
+    if marks is None or marks.kind != "pair" or value is None or not value.is_floating_point():
+        return False
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    if value.shape != x.shape:
+        return False
+    known = (x >= 0) & (y >= 0)
+    later, earlier = value[(y > x) & known], value[(y < x) & known]
+    if later.numel() < FEW or earlier.numel() < FEW or not bool(later.isfinite().all()):
+        return False
+    return bool((later == later[0]).all()) and bool(later[0] > HIDES) and not bool((earlier == earlier[0]).all())
+
+
+def _pattern(sight: Sight) -> Tensor | None:
+    """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
+    rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
+    counts = torch.zeros(rows, columns)
+    totals = torch.zeros(rows, columns)
+    index = (sight.row.flatten(), sight.column.flatten())
+    usable = sight.seeing.expand(sight.weights.shape)
+    counts.index_put_(index, (sight.visible & usable).to(counts.dtype).flatten(), accumulate=True)
+    totals.index_put_(index, usable.to(counts.dtype).flatten(), accumulate=True)
+    if bool(((counts > 0) & (counts < totals)).any()):
+        return None
+    seen = counts > 0
+    return torch.where((totals > 0), seen, torch.zeros_like(seen)) if bool((totals > 0).any()) else None
+
+
+def _kind(seen: Tensor, *, wants: bool) -> str:
+    rows, columns = seen.shape
+    known = seen.any(dim=-1)
+    i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+
+    def is_like(pattern: Tensor) -> bool:
+        return bool((seen == pattern)[known].all()) and int(known.sum()) > 1
+
+    if is_like(torch.ones_like(seen)):
+        return "causal-missing" if wants else ""
+    if is_like(j <= i) or is_like(j <= i + columns - rows):
+        return ""
+    for shift in {0, columns - rows}:
+        if is_like(j < i + shift) or is_like(j <= i + shift + 1):
+            return "causal-offset"
+        if is_like(j >= i + shift) or is_like(j > i + shift):
+            return "causal-inverted"
+    return ""
+
+
+def _dropped(run: Run) -> Seen | None:
+    """The operation that hides later keys of scores, or makes the square for it, and whose result nothing takes."""
+    taken = {each.number for entry in run.seen for each in entry.operation.inputs}
+    for entry in run.seen:
+        marks = [each for each in entry.given if each is not None and each.kind == "pair"]
+        if any(made.number in taken for made in entry.operation.outputs) or entry.operation.writes:
+            continue
+        value = _value(entry)
+        is_square = entry.last in ("tril", "triu") and not marks and value is not None and is_triangle(value)
+        if is_square and is_left(entry.operation.span):
+            return entry
+        if entry.last not in ("masked_fill", "where") or not marks:
+            continue
+        values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]
+        if any(each is not None and is_triangle(each) for each in values):
+            return entry
+    return None
+
+
+def _closer(attention: Attention) -> Seen:
+    """The operation that hides keys, or else the one that makes the weights."""
+    filling = next((each for each in attention.path if _fills(each)), None)
+    if filling is not None:
+        return filling
+    for entry in attention.path:
+        others = [m is None for m in entry.given]
+        if entry.last in (
+            "masked_fill",
+            "masked_fill_",
+            "where",
+            "__setitem__",
+            "tril",
+            "triu",
+            "mul",
+            "add",
+            "add_",
+        ) and any(others):
+            return entry
+        if entry.last in ("tril", "triu"):
+            return entry
+    return attention.softmax or attention.scores or attention.context
+
+
+def _fills(entry: Seen) -> bool:
+    """Whether an operation makes some scores next to minus infinity that were not."""
+    given = [each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None]
+    made, before = _value(entry), given[0] if len(given) == 1 else None
+    if made is None or before is None or before.shape != made.shape or not made.is_floating_point():
+        return False
+    return bool(((made < CLOSED) & (before > CLOSED)).any())
+
+
+def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
+    """Whether what is filled is just what a square marks that the same function made: the square is the wrong one.
+
+    Where it is called by what may be seen, or turned where it is used, what is done with it is wrong.
+    """
+    code, own = entry.operation.span.source, maker.operation.span
+    is_here = own.function == entry.operation.span.function and own.line != entry.operation.span.line
+    is_turned = re.search(r"~|==|!=|logical_not|keep|allow|visib|seen|see\b|valid|attend\b|lower|tril|open", code)
+    return is_here and entry.last in ("masked_fill", "masked_fill_", *LAYERS) and is_turned is None
+
+
+def _made_by(run: Run, entry: Seen) -> Seen | None:
+    """The operation that gave a mask its triangle; None: it came from outside of the run."""
+    names = ("tril", "triu", "tril_", "triu_")
+    found = made_from(run, [entry])
+    return next(
+        (each for each in found
+         if each.last in names or (each.operation.name in ("<", "<=", ">", ">=") and is_step(_value(each)))), None,
+    )  # fmt: skip
+
+
+def _home(run: Run, entry: Seen, kind: str) -> Span | None:
+    """Where a triangle that was made before the run was made; None: what is done with it is wrong."""
+
+    def is_it(value: Any) -> bool:
+        if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[-1] != value.shape[-2]:
+            return False
+        return not (kind == "causal-inverted" and _is_usual(value))
+
+    return written_in(run.target, entry.operation.span, is_it)
+
+
+def _value(entry: Seen) -> Tensor | None:
+    return entry.operation.outputs[0].value if entry.operation.outputs else None
+
+
+def _is_usual(t: Tensor | None) -> bool:
+    """Whether a square marks what may be seen, or what may not, as people write it: with the diagonal in the first."""
+    if t is None or t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.is_complex():
+        return False
+    held = t.reshape(-1, *t.shape[-2:])[0] != 0
+    every = torch.ones_like(held)
+    return bool(torch.equal(held, every.tril()) or torch.equal(held, every.triu(1)))
+
+
+def _stand_ins(attention: Attention, closer: Seen | None = None) -> dict[Site, Callable[..., Any]]:
+    softmax = attention.softmax
+    if attention.fused:
+        return _fused_stand_ins(attention)
+    marks = None if softmax is None else softmax.given[0]
+    scores = attention.scores
+    if softmax is None or marks is None or marks.kind != "pair" or scores is None:
+        return {}
+    x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, y <= x)}
+    closer = closer or _closer(attention)
+    if closer is not softmax and closer is not scores:
+        place = next((at for at, each in enumerate(closer.given) if each is not None and each.kind == "pair"), 0)
+        out[site_of(closer.operation)] = lambda *args, **options: [
+            each for each in (*args, *options.values()) if isinstance(each, Tensor)
+        ][place]
+    return out
+
+
+def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
+    entry, sight = attention.context, sight_of(attention)
+    if is_layer(entry) and sight is not None:
+        masks = [each for each, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
+        return hidden_in_layer(entry, sight.column <= sight.row, masks)
+    if attention.context.last != "scaled_dot_product_attention":
+        return {}
+    return {site_of(attention.context.operation): Recalled(attention.context.function, {"is_causal": True})}

@@ -1,0 +1,129 @@
+"""Causal intent: whether a target is meant to be causal, by its name, its flags, or the triangle it keeps."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import torch
+from torch import Tensor, nn
+
+from headwise.calls import call_role, mask_arguments, parameters
+from headwise.dataflow import Run
+from headwise.diagnosis.checks.head_split import spoken
+from headwise.diagnosis.checks.ignored_arguments import is_read
+from headwise.diagnosis.checks.untaken_branches import is_of_cache, is_read_elsewhere
+from headwise.source import is_installed
+
+__all__ = ["is_step", "is_triangle", "wants_causal"]
+
+# the words of a name, in CamelCase or with underscores, and those that turn the next one round
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+DENYING = frozenset({"non", "not", "no", "un", "anti", "without"})
+# a mask of keys alone says nothing of their order
+PADDING = re.compile(r"pad|valid|len|key_mask|mask_k", re.IGNORECASE)
+
+
+def wants_causal(run: Run) -> bool:
+    """Whether a target says that it looks back only: by its name, by a flag that is on, or by what it keeps."""
+    takes_mask = _takes_mask(run)
+    kind = type(run.target).__name__ if isinstance(run.target, nn.Module) else getattr(run.target, "__name__", "")
+    if _says_causal(kind) and not takes_mask:
+        return True
+    if takes_mask and is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
+        # what is published hands the order over with its mask
+        return False
+    flags = {**run.plan.init, **run.plan.call}
+    asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
+    if asked:
+        # a flag may be kept for another class that reads it
+        return not all(
+            (takes_mask and is_of_cache(run, name))
+            or (name in run.plan.init and (is_read_elsewhere(run, name) or (takes_mask and _is_idle(run, name))))
+            for name in asked
+        )
+    if isinstance(run.target, nn.Module):
+        if any(_says_causal(each.name) and each.default is True for each in (*_switches(run), *_asked(run))):
+            return True
+        modules = [] if takes_mask else list(run.target.modules())
+        if any(_says_causal(name) and value is True for each in modules for name, value in vars(each).items()):
+            return True
+        return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
+    return False
+
+
+def _is_idle(run: Run, name: str) -> bool:
+    """Whether a flag that is off by default is kept, and neither read nor spoken of: the order comes with the mask."""
+    kind = type(run.target)
+    is_off = any(each.name == name and each.default is False for each in parameters(kind))
+    if not is_off or not isinstance(run.target, nn.Module) or name not in vars(run.target) or is_read(run.target, name):
+        return False
+    return not any(re.search(rf"\b{re.escape(name)}\b", line) for line in spoken(kind))
+
+
+def _says_causal(name: str) -> bool:
+    """Whether a name says that later tokens are not seen.
+
+    >>> [_says_causal(name) for name in ("CausalSelfAttention", "is_causal", "NonCausalAttention", "not_causal")]
+    [True, True, False, False]
+    """
+    words = [each.lower() for each in WORDS.findall(name)]
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        is_said = word in ("causal", "autoregressive") or (word == "masked" and after == "self")
+        if is_said and before not in DENYING:
+            return True
+    return False
+
+
+def _takes_mask(run: Run) -> bool:
+    """Whether a call may hand the order of tokens over, in a mask that is of more than padding."""
+    function = run.target.forward if isinstance(run.target, nn.Module) else run.target
+    try:
+        names = mask_arguments(parameters(function))
+    except (TypeError, ValueError):
+        return False
+    return any(call_role(name) == "mask" and not PADDING.search(name) for name in names)
+
+
+def _is_elsewhere(run: Run, name: str) -> bool:
+    """Whether the code reads a buffer on a way that was not gone: there is a choice whether to look back."""
+    storage = run.target.get_buffer(name).untyped_storage().data_ptr()
+    if any(t.untyped_storage().data_ptr() == storage for entry in run.seen for t in entry.tensors):
+        return False
+    return is_read(run.target, name)
+
+
+def _switches(run: Run) -> list[inspect.Parameter]:
+    """What the person's own class is built with that the plan leaves as it is; what is published hands a flag on."""
+    kind = type(run.target)
+    file = getattr(inspect.getmodule(kind), "__file__", None) or ""
+    if is_installed(file) or not isinstance(run.plan.target, type):
+        return []
+    return [each for each in parameters(kind) if each.name not in run.plan.init]
+
+
+def _asked(run: Run) -> list[inspect.Parameter]:
+    """What the person's own forward takes that the plan leaves as it is, where tokens see no others but these."""
+    if len(run.known) != 1 or is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
+        return []
+    return [each for each in parameters(run.target.forward) if each.name not in run.plan.call]
+
+
+def is_triangle(t: Tensor) -> bool:
+    """Whether a square holds one number up to its diagonal and another behind it."""
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_complex():
+        return False
+    square = t.reshape(-1, *t.shape[-2:])[0]
+    low = torch.ones_like(square, dtype=torch.bool).tril()
+    below, above = square[low], square[~low]
+    return bool((below == below[0]).all()) and bool((above == above[0]).all()) and bool(below[0] != above[0])
+
+
+def is_step(t: Tensor | None) -> bool:
+    """Whether a table of queries and keys is alike along its diagonals, and changes once across them."""
+    if t is None or t.ndim < 2 or t.dtype != torch.bool or t.shape[-1] < 2 or t.shape[-2] < 2:
+        return False
+    table = t.reshape(-1, *t.shape[-2:])[0]
+    lines = [table.diagonal(at) for at in range(1 - table.shape[0], table.shape[1])]
+    firsts = torch.stack([each[0] for each in lines])
+    return all(bool((each == each[0]).all()) for each in lines) and int((firsts[1:] != firsts[:-1]).sum()) == 1

@@ -1,0 +1,83 @@
+"""Chosen scale: whether a scale is a choice: by the length, or a number of the constructor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import isclose
+from typing import Any
+
+from headwise.calls import callee, evaluated, init_role, parameters
+from headwise.dataflow import Manner, Run, run
+from headwise.diagnosis.checks.temperature import is_tempered
+from headwise.diagnosis.scale_factors import Scale, scales
+from headwise.diagnosis.suspects import Suspect
+from headwise.wording import Sentence
+
+__all__ = ["as_chosen", "is_given"]
+
+NEAR = 1e-3
+NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
+# so many tokens more, to see whether the scale is of their number
+MORE = 4
+# roles of whole numbers that are no sizes
+COUNTED = ("place", "factor", "number", "")
+
+
+def is_given(done: Run, total: float, wanted: float) -> bool:
+    """Whether scores are multiplied by a number that a class is built with, which is no size of its axes, or by that
+    besides what is wanted: a temperature, or the place of a layer, counted from 0 or from 1.
+    """
+    for number in _numbers(done):
+        if number > 0 and any(isclose(total, each, rel_tol=NEAR) for each in (number, 1 / number, number**-0.5)):
+            return True
+        shares = (number, 1 / number, number + 1, 1 / (number + 1)) if number > 0 else ()
+        if any(isclose(total, wanted * each, rel_tol=NEAR) for each in shares if not isclose(each, 1)):
+            return True
+    return False
+
+
+def _numbers(done: Run) -> Iterator[float]:
+    """The numbers that a class is built or called with, by default too, that are no sizes of its axes."""
+    free = {each.name for each in done.plan.symbols if each.meaning == "parameter"}
+    for value in done.plan.init.values():
+        if isinstance(value, float) or (isinstance(value, str) and value in free):
+            yield float(value if isinstance(value, float) else done.sizes[value])
+        elif isinstance(value, Mapping):
+            # within a config, or for a module that is handed over
+            yield from map(float, NUMBER.findall(str(value.get("_expr", ""))))
+    kind = done.plan.target
+    for each in [*(parameters(kind) if isinstance(kind, type) else []), *parameters(callee(kind))]:
+        is_number = isinstance(each.default, float) or (type(each.default) is int and init_role(each.name) in COUNTED)
+        if is_number and each.name not in (*done.plan.init, *done.plan.call):
+            yield float(each.default)
+
+
+def as_chosen(exam: Any, place: int, scale: Scale, suspect: Suspect) -> Suspect:
+    """A scale that is a number of its own, as a note where it is another one for more tokens, or as many times what it
+    should be for heads of other widths. exam: its examination; place: of its attention among all.
+    """
+    what = suspect.said.get("what")
+    if suspect.kind != "scale-wrong" or not isinstance(what, Sentence) or what.key != "doctor.factor.constant":
+        return suspect
+    if is_tempered(exam, exam.free, place, scale):
+        return replace(suspect, severity="note")
+    plan, sizes = exam.free, dict(exam.sizes)
+    for name in ("L", "S"):
+        if name in sizes:
+            sizes[name] += MORE
+    sizes |= {each.name: evaluated(each.equals, sizes) for each in plan.symbols if each.equals}
+    longer = [
+        run(
+            plan, Manner(dtype=exam.dtype, seed=seed), sizes=sizes, stand_ins=exam.stand_ins, own=exam.own,
+            change=exam.change,
+        )
+        for seed in (0, 1)
+    ]  # fmt: skip
+    if any(each.record.failure is not None for each in longer):
+        return suspect
+    then = scales(*longer)
+    if len(then) <= place or isclose(then[place].total, scale.total, rel_tol=NEAR):
+        return suspect
+    return replace(suspect, severity="note")

@@ -1,0 +1,224 @@
+"""Extra steps: whether scores, weights and values are changed on their way by a step that no attention has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import FAILURES, Attention, Contraction, Run, Seen, attentions, chain_of, is_movement, makers
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.weight_sums import TOLERANCE, key_axis, weights_of
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import site_of
+
+__all__ = ["value_suspects"]
+
+# parts of the names of what is done on purpose, and is judged elsewhere or not at all
+MEANT = ("drop", "mask", "where", "pool", "fft", "interpolate", "fold", "conv", "norm", "pad", "tril", "triu", "clamp",
+         "relu", "threshold", "topk", "scatter", "gather", "shrink", "softmax", "setitem", "nan_to_num", "entmax",
+         "sparsemax")  # fmt: skip
+# what only rounds
+CASTS = frozenset({"float", "half", "bfloat16", "double", "to", "type", "type_as"})
+NEAR = 1e-9
+
+
+def value_suspects(run: Run) -> list[Suspect]:
+    """The first step that gives what attention does not: it sums over an axis of one side alone, takes no account of
+    the sign of scores, makes weights no shares, or adds up, sorts or counts what has no order.
+    """
+    for attention in attentions(run):
+        if attention.fused:
+            found = _ordered(run, attention)
+        elif attention.scores is None:
+            continue
+        else:
+            found = _lone_axis(attention) or _signless(run, attention) or _unshared(run, attention)
+            found = found or _ordered(run, attention)
+        if found:
+            return found
+    return []
+
+
+def _lone_axis(attention: Attention) -> list[Suspect]:
+    """A product that also sums over an axis that its other side has not."""
+    for entry in (attention.scores, attention.context):
+        if entry is not None and entry.joint is not None and _has_lone(entry.joint):
+            return [Suspect("contraction-extra-axis", entry.operation.span)]
+    return []
+
+
+def _has_lone(joint: Contraction) -> bool:
+    for own, other, operand in ((joint.left, joint.right, joint.a), (joint.right, joint.left, joint.b)):
+        if any(each not in other and each not in joint.out and operand.shape[own.index(each)] > 1 for each in own):
+            return True
+    return False
+
+
+def _signless(run: Run, attention: Attention) -> list[Suspect]:
+    """Scores of which only the size counts: a key that points away weighs as much as one that points along."""
+    softmax, scores = attention.softmax, attention.scores
+    if softmax is None or scores is None:
+        return []
+    for entry in attention.path:
+        is_between = scores.at < entry.at < softmax.at
+        if is_between and _is_alone(entry) and _is_even(entry) and _is_on_way(run, entry, softmax, scores):
+            return [_changed(entry)]
+    return []
+
+
+def _unshared(run: Run, attention: Attention) -> list[Suspect]:
+    """Weights that were shares of 1, and are none after a step that takes nothing but them."""
+    softmax, weights = attention.softmax, weights_of(attention)
+    if softmax is None or weights is None or weights.isnan().any() or _are_shares(weights, -1):
+        return []
+    for entry in attention.path:
+        if entry.at <= softmax.at or not _is_alone(entry) or _is_meant(entry) or _is_scaled(entry):
+            continue
+        before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
+        marks = entry.made[0]
+        axis = None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
+        if before is None or after is None or axis is None or before.shape != after.shape:
+            continue
+        if _are_shares(before, axis) and not _are_shares(after, axis) and _is_on_way(run, entry, attention.context):
+            return [_changed(entry)]
+    return []
+
+
+def _ordered(run: Run, attention: Attention) -> list[Suspect]:
+    """A step that takes one tensor, keeps its shape, and gives what depends on the order of its entries."""
+    found: dict[int, tuple[Seen, Seen]] = {}
+    for side in sides(attention):
+        chain = chain_of(run, side.entry, side.operand)
+        start = max((place for place, each in enumerate(chain) if each.joint is not None), default=len(chain))
+        found |= {each.at: (each, side.entry) for each in chain[start + 1 :]}
+    found |= {each.at: (each, attention.context) for each in attention.path if each.joint is None}
+    after = next((each.at for each in run.seen if each.at > attention.context.at and each.joint is not None), None)
+    if after is not None:
+        found |= {each.at: (each, run.seen[after]) for each in run.seen[attention.context.at + 1 : after]}
+    for entry, goal in (found[at] for at in sorted(found)):
+        is_meant = _is_meant(entry) or is_movement(entry.operation.function)
+        if not is_meant and _is_alone(entry) and _depends_on_order(entry) and _is_on_way(run, entry, goal):
+            return [_changed(entry)]
+    return []
+
+
+def _is_alone(entry: Seen) -> bool:
+    """Whether an operation takes one tensor that follows from the inputs, and gives one of its shape first."""
+    numbers = {each.number for each in entry.operation.inputs}
+    if len(numbers) != 1 or not entry.operation.outputs or all(marks is None for marks in entry.given):
+        return False
+    before, after = entry.operation.inputs[0], entry.operation.outputs[0]
+    return before.value is not None and after.value is not None and tuple(before.shape) == tuple(after.shape)
+
+
+def _is_meant(entry: Seen) -> bool:
+    return entry.last in CASTS or any(each in entry.last for each in MEANT)
+
+
+def _is_scaled(entry: Seen) -> bool:
+    """Whether an operation multiplies all by one number."""
+    before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
+    if before is None or after is None:
+        return False
+    known = before.abs() > NEAR
+    factors = (after / before)[known]
+    return not factors.numel() or bool(((factors - factors.flatten()[0]).abs() < TOLERANCE).all())
+
+
+def _are_shares(weights: Tensor, axis: int) -> bool:
+    return bool(((weights.sum(dim=axis) - 1).abs() < TOLERANCE).all()) and bool((weights >= -TOLERANCE).all())
+
+
+def _is_even(entry: Seen) -> bool:
+    """Whether an operation gives the same for a number and for its opposite, and not the number itself."""
+    value, made = entry.operation.inputs[0].value, entry.operation.outputs[0].value
+    if value is None or made is None or not value.isfinite().all() or torch.equal(value, made) or not (value < 0).any():
+        return False
+    turned = _again(entry, -value)
+    is_constant = made.numel() > 1 and bool((made == made.flatten()[0]).all())
+    return turned is not None and turned.shape == made.shape and torch.equal(turned, made) and not is_constant
+
+
+def _depends_on_order(entry: Seen) -> bool:
+    """Whether entries in another order along an axis give other entries, and not the same in that order."""
+    value = entry.operation.inputs[0].value
+    if value is None or not value.is_floating_point() or not bool(value.isfinite().all()):
+        return False
+    plain = _again(entry, value)
+    if plain is None or plain.dtype == torch.bool:
+        # what is only asked of numbers takes no place of theirs
+        return False
+    for axis in range(value.ndim):
+        if value.shape[axis] < 3 or plain.shape != value.shape:
+            continue
+        order = torch.arange(value.shape[axis]).roll(1)
+        order[:2] = order[:2].flip(0)
+        turned = _again(entry, value.index_select(axis, order))
+        wanted = plain.index_select(axis, order)
+        if turned is not None and not bool(((turned - wanted).abs() <= NEAR * (1 + wanted.abs())).all()):
+            return True
+    return False
+
+
+def _again(entry: Seen, value: Tensor) -> Tensor | None:
+    """What an operation gives for another tensor; None: it does not take it."""
+
+    def instead(each: Any) -> Any:
+        if isinstance(each, tuple | list) and any(isinstance(one, Tensor) for one in each):
+            return [instead(one) for one in each]
+        return value.clone() if isinstance(each, Tensor) else each
+
+    try:
+        with torch.no_grad():
+            out = entry.function(
+                *map(instead, entry.args), **{name: instead(own) for name, own in entry.options.items()}
+            )
+    except FAILURES:
+        return None
+    first = next((each for each in out if isinstance(each, Tensor)), None) if isinstance(out, tuple) else out
+    return first if isinstance(first, Tensor) else None
+
+
+def _is_on_way(run: Run, entry: Seen, goal: Seen, start: Seen | None = None) -> bool:
+    """Whether all that comes to an operation from where its own chain begins comes through another. start: where; None:
+    where what the other took was made.
+    """
+    begins = {start.at} if start is not None else {each.at for each in _first_makers(run, entry)}
+    ahead, met = [(goal.at, each.number) for each in _of_data(goal)], set[int]()
+    while ahead:
+        before, number = ahead.pop()
+        for maker in makers(run, before, number):
+            if maker.at in begins:
+                return False
+            if maker.at in met or maker.at == entry.at:
+                continue
+            met.add(maker.at)
+            ahead += [(maker.at, each.number) for each in _of_data(maker)]
+    return True
+
+
+def _first_makers(run: Run, entry: Seen) -> Iterable[Seen]:
+    return makers(run, entry.at, entry.operation.inputs[0].number)
+
+
+def _of_data(entry: Seen) -> list[Any]:
+    return [seen for seen, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None]
+
+
+def _changed(entry: Seen) -> Suspect:
+    """That a step should leave what it takes as it is."""
+    function = entry.function
+
+    def right(*args: Any, **options: Any) -> Any:
+        made = function(*args, **options)
+        given = next(each for each in (*args, *options.values()) if isinstance(each, Tensor))
+        if isinstance(made, tuple):
+            return type(made)((given, *made[1:])) if hasattr(made, "n_fields") else (given, *made[1:])
+        return given
+
+    stand_in: Callable[..., Any] = right
+    said = {"name": entry.last.strip("_")}
+    return Suspect("value-changed", entry.operation.span, {site_of(entry.operation): stand_in}, said=said)

@@ -1,0 +1,88 @@
+"""Grouped heads: where query heads share keys, whether each group of neighbours shares one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, operand_marks
+from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import site_of
+
+__all__ = ["groups_suspects"]
+
+COPIES = ("repeat", "tile", "expand", "cat", "repeat_interleave", "concat", "stack")
+
+
+def groups_suspects(run: Run) -> list[Suspect]:
+    """Key or value heads that are laid out as tiles where each should serve neighbouring query heads."""
+    out = []
+    for attention in attentions(run):
+        known = {each.name: each for each in sides(attention)}
+        if "q" not in known:
+            continue
+        queries = _heads(known["q"].f)
+        for name in "kv":
+            if name not in known:
+                continue
+            side = known[name]
+            problems = queries if name == "k" else _weights_heads(attention)
+            keys = _heads(side.f)
+            if problems is None or len(problems) != len(keys):
+                continue
+            count, many = int(keys.max()) + 1, int(problems.max()) + 1
+            if count >= many or count < 2 or many % count:
+                continue
+            if torch.equal(keys, problems % count) and not torch.equal(keys, problems // (many // count)):
+                out.append(_suspect(run, side, many // count))
+    return out
+
+
+def _heads(f: Tensor) -> Tensor:
+    """The rank of each problem's head among those of its sample."""
+    first = f.amin(dim=(1, 2))
+
+    ranks: Tensor = torch.unique(first, return_inverse=True)[1]
+    return ranks
+
+
+def _weights_heads(attention: Attention) -> Tensor | None:
+    joint = attention.context.joint
+    marks = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
+    if joint is None or marks is None:
+        return _heads(sides(attention)[0].f) if attention.fused else None
+    left = operand_marks(attention.context)[0] is marks
+    heads = joint.flat(marks.arrays["h"], left=left)[:, 0, 0]
+    ranks: Tensor = torch.unique(heads, return_inverse=True)[1]
+    return ranks
+
+
+def _suspect(run: Run, side: Side, group: int) -> Suspect:
+    copies = [each for each in chain_of(run, side.entry, side.operand) if each.last in COPIES]
+    entry = copies[-1] if copies else side.entry
+    axis = _grown(entry, group)
+    stand_ins = {site_of(entry.operation): _blocks(entry, group)} if copies else {}
+    return Suspect("groups-tiled", entry.operation.span, stand_ins, said={"_axis": axis})
+
+
+def _grown(entry: Seen, group: int) -> int | None:
+    """The axis along which an operation makes so many of each; None: along none."""
+    before, after = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
+    return next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
+
+
+def _blocks(entry: Seen, group: int) -> Callable[..., Any]:
+    function, axis = entry.function, _grown(entry, group)
+    is_as_deep = len(entry.operation.inputs[0].shape) == len(entry.operation.outputs[0].shape)
+
+    def right(*args: Any, **options: Any) -> Any:
+        if axis is None or not is_as_deep:
+            return function(*args, **options)
+        first = args[0] if isinstance(args[0], Tensor) else args[0][0]
+        return first.repeat_interleave(group, dim=axis)
+
+    return right

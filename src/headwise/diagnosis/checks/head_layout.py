@@ -1,0 +1,265 @@
+"""Head layout: whether each head of each sample meets its own tokens and features, on the way in and on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import (
+    FRESH,
+    LAYERS,
+    Attention,
+    Marks,
+    Run,
+    Seen,
+    is_constant,
+    operand_marks,
+    own_of,
+    place_of,
+    sample_of,
+    source_of,
+    value_of,
+)
+
+__all__ = ["Breach", "Side", "breach_of", "breaches", "leaving", "sides", "unequal"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand that meets another. name: "q", "k" or "v"; t, f: its marks as (problems, rows, channels), x: what it
+    held, in the same form.
+    """
+
+    name: str
+    entry: Seen
+    operand: Tensor
+    t: Tensor
+    f: Tensor
+    x: Tensor
+
+
+@dataclass(frozen=True)
+class Breach:
+    """What is wrong with a side. what: "mixed" (one channel vector holds several tokens), "features" (rows are heads of
+    one token), "samples" (rows are samples), "samples mixed", "features mixed", "unequal samples", "unequal tokens".
+    """
+
+    side: str
+    what: str
+
+
+def sides(attention: Attention) -> list[Side]:
+    """The three operands of an attention, as far as their marks are known."""
+    out = []
+    scores, context = attention.scores, attention.context
+    if attention.fused:
+        if context.last in LAYERS:
+            return []
+        for name, place in (("q", 0), ("k", 1), ("v", 2)):
+            marks = context.given[place] if place < len(context.given) else None
+            if marks is not None and marks.kind == "token" and len(marks.shape) >= 2:
+                own = context.tensors[place]
+                t, f, x = (
+                    each.reshape(-1, *each.shape[-2:])
+                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(context, own))
+                )
+                out.append(Side(name, context, own, t, f, x))
+        return out
+    if scores is not None and scores.joint is not None:
+        names = ("q", "k") if attention.looks == "x" else ("k", "q")
+        for left, name, marks in zip((True, False), names, operand_marks(scores), strict=True):
+            if marks is not None and marks.kind == "token":
+                apart = _heads_apart(scores, marks, left=left)
+                own = scores.joint.a if left else scores.joint.b
+                t, f, x = (
+                    scores.joint.flat(each, left=left, apart=apart)
+                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(scores, own))
+                )
+                out.append(Side(name, scores, own, t, f, x))
+    joint = context.joint
+    if joint is not None:
+        for left, marks in zip((True, False), operand_marks(context), strict=True):
+            if marks is not None and marks.kind == "token":
+                own = joint.a if left else joint.b
+                t, f, x = (
+                    joint.flat(each, left=left).transpose(1, 2)
+                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(context, own))
+                )
+                out.append(Side("v", context, own, t, f, x))
+    return sorted(out, key=lambda each: "qkv".index(each.name))
+
+
+def _heads_apart(scores: Seen, marks: Marks, *, left: bool) -> str:
+    """The letters of an operand that are heads which the other has not, where its rows are tokens as well."""
+    joint = scores.joint
+    if joint is None:
+        return ""
+    own, other = (joint.left, joint.right) if left else (joint.right, joint.left)
+    rows = [each for each in own if each in joint.out and each not in other]
+    heads = [each for each in rows if is_constant(marks.arrays["t"], own.index(each))]
+    return "".join(heads) if len(rows) > 1 and len(heads) < len(rows) else ""
+
+
+def breaches(attention: Attention) -> list[Breach]:
+    """What is wrong with the operands of an attention, in order."""
+    known = {each.name: each for each in sides(attention)}
+    out = [Breach(each.name, what) for each in known.values() if (what := breach_of(each.t, each.f))]
+    if out:
+        return out
+    if attention.fused:
+        return unequal(known)
+    out = unequal({name: each for name, each in known.items() if name != "v"})
+    return [*out, *(_unequal_tokens(attention, known["v"], known.get("k")) if "v" in known else [])]
+
+
+def unequal(known: Mapping[str, Side]) -> list[Breach]:
+    """That queries and keys are of other samples, or keys and values of other tokens."""
+    out = []
+    if "q" in known and "k" in known and known["q"].t.shape[0] == known["k"].t.shape[0]:
+        a, b = (_one(sample_of(known[name].t)) for name in "qk")
+        if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
+            out.append(Breach("k", "unequal samples"))
+    if "v" in known and "k" in known and known["v"].t.shape[:2] == known["k"].t.shape[:2]:
+        a, b = (own_of(known[name].t[:, :, 0]) for name in "vk")
+        if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
+            out.append(Breach("v", "unequal tokens"))
+    return out
+
+
+def _unequal_tokens(attention: Attention, v: Side, k: Side | None) -> list[Breach]:
+    """Whether the weights of a key meet the value of another."""
+    joint = attention.context.joint
+    pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
+    if joint is None or pair is None:
+        return []
+    left = operand_marks(attention.context)[0] is pair
+    looked_at = joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :]
+    if k is not None and set(torch.unique(source_of(looked_at)).tolist()).isdisjoint(
+        torch.unique(source_of(k.t)).tolist()
+    ):
+        # scores to which those of something else were added first
+        return []
+    keys, mine = own_of(looked_at), own_of(v.t[:, :, 0])
+    # values that alone have what no token gave among them are those of other places on purpose
+    is_moved = bool((mine < 0).any()) and not bool((keys < 0).any())
+    if not is_moved and keys.shape == mine.shape and bool(((keys != mine) & (keys >= 0) & (mine >= 0)).any()):
+        return [Breach("v", "unequal tokens")]
+    return []
+
+
+def breach_of(t: Tensor, f: Tensor) -> str:
+    """What is wrong with one operand (problems, rows, channels); "": nothing."""
+    if not is_constant(t, 2):
+        return "" if _is_shifted(t) else "mixed"
+    if bool((t < 0).any()):
+        # compressed, learned or padded tokens are among them
+        return ""
+    token = t[:, :, :1]
+    if t.shape[1] > 1:
+        same_token = is_constant(token, 1) and bool((token >= 0).all())
+        if same_token and not is_constant(f, 1):
+            return "features"
+        if not is_constant(sample_of(token), 1):
+            return "samples" if is_constant(place_of(token), 1) else "samples mixed"
+        if not is_constant(f, 1):
+            return "features mixed"
+    return ""
+
+
+def _is_shifted(t: Tensor) -> bool:
+    """Whether each channel goes from token to token, so that some of them are of tokens before the others."""
+    steps, known = t.diff(dim=1), (t[:, 1:] >= 0) & (t[:, :-1] >= 0)
+    return bool(known.any()) and bool((steps[known] == 1).all())
+
+
+def _one(samples: Tensor) -> Tensor:
+    return samples.amax(dim=(1, 2))
+
+
+def leaving(run: Run, attention: Attention) -> str:
+    """What is wrong on the way from the weighted sum to the output; "": nothing, or it is not known."""
+    after = [each for each in run.seen if each.at > attention.context.at]
+    for each in after:
+        if each.last in FRESH and (what := _into_places(attention, each)) is not None:
+            if what:
+                return what
+            break
+        if each.joint is None:
+            continue
+        marks = next((m for m in operand_marks(each) if m is not None), None)
+        a, b = operand_marks(each)
+        if (
+            marks is None
+            or marks.kind != "token"
+            or (a is not None and b is not None)
+            or not _comes_from(attention, marks)
+        ):
+            continue
+        letters = each.joint.left if a is not None else each.joint.right
+        if any(not is_constant(marks.arrays["t"], letters.index(one)) for one in each.joint.summed):
+            return "mixed"
+        rows = each.joint.flat(marks.arrays["f"], left=a is not None)
+        if not is_constant(rows, 1) and bool((marks.arrays["t"] >= 0).all()) and rows.shape[0] == 1:
+            return "features mixed"
+        break
+    return _against_query(run)
+
+
+def _into_places(attention: Attention, entry: Seen) -> str | None:
+    """What is wrong with what a convolution takes, samples first and channels second; None: it is not of attention."""
+    marks = entry.given[0] if entry.given else None
+    if marks is None or marks.kind != "token" or len(marks.shape) < 3 or not _comes_from(attention, marks):
+        return None
+    t = marks.arrays["t"]
+    if bool((t < 0).any()):
+        return ""
+    if not is_constant(t, 1):
+        return "mixed"
+    return "" if is_constant(sample_of(t).flatten(1), 1) else "samples mixed"
+
+
+def _comes_from(attention: Attention, marks: Marks) -> bool:
+    made = attention.context.made[0]
+    if made is None or made.kind != "token":
+        return True
+    return set(torch.unique(source_of(marks.arrays["t"])).tolist()) <= {
+        *torch.unique(source_of(made.arrays["t"])).tolist(), -1,
+    }  # fmt: skip
+
+
+def _against_query(run: Run) -> str:
+    """Whether the output at a token's place is that of the token."""
+    marks = run.output_marks
+    if marks is None or marks.kind != "token" or run.output is None:
+        return ""
+    t = marks.arrays["t"]
+    source = int(source_of(t).max())
+    name = next((name for name, number in run.sources.items() if number == source), None)
+    if name is None or bool((t < 0).all()):
+        return ""
+    given = run.marks_of(name)
+    wanted = None if given is None or t.ndim < 2 else _laid_over(given.arrays["t"], tuple(t.shape))
+    if wanted is None:
+        return ""
+    wrong = (t != wanted) & (t >= 0) & (wanted >= 0)
+    if not bool(wrong.any()):
+        return ""
+    wrong_sample = (sample_of(t) != sample_of(wanted.expand(t.shape))) & (t >= 0)
+    if bool(wrong_sample.any()) and not bool((place_of(t) != place_of(wanted.expand(t.shape))).any()):
+        return "samples mixed"
+    return "mixed"
+
+
+def _laid_over(given: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """The tokens of an argument, laid over a tensor that may have other features; None: it has another form."""
+    if tuple(given.shape) == shape:
+        return given
+    if given.ndim != len(shape):
+        return None
+    other = [axis for axis in range(given.ndim) if given.shape[axis] != shape[axis]]
+    if len(other) != 1 or not is_constant(given, other[0]):
+        return None
+    return given.narrow(other[0], 0, 1)

@@ -1,0 +1,139 @@
+"""Head split: whether there are as many heads as asked for, and a projection that mixes them where it is said to be."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from headwise.dataflow import Attention, Run, attentions, chain_of, is_movement, sample_of
+from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span
+
+__all__ = ["missing_projection", "spoken", "unsplit_heads"]
+
+SAID = re.compile(
+    r"W\s*[\^_]\s*\{?\(?[Oo]\b|\bW[Oo]\b|\bw_o\b|output projection|out(put)?_proj|fc_out|final (linear|projection)"
+    r"|输出投影|输出线性|最后的线性|线性变换输出",
+    re.IGNORECASE,
+)
+DENIED = re.compile(
+    r"\b(no|not|without|skip|omit|outside|later|caller|elsewhere|none|absent|lives|handled|belongs|parent|outer|block"
+    r"|applied by|done by)\b|没有|无|省略|不",
+    re.IGNORECASE,
+)
+
+
+def unsplit_heads(run: Run) -> list[Suspect]:
+    """One attention of the full width where several heads were asked for."""
+    count = _asked_heads(run)
+    found = attentions(run)
+    # a list of heads is as many attentions as heads
+    if count < 2 or not found or len(found) >= count:
+        return []
+    for attention in found:
+        known = {each.name: each for each in sides(attention)}
+        if set(known) != set("qkv") or attention.fused:
+            return []
+        if not all(_is_whole(run, each, count) for each in known.values()):
+            return []
+    side = next(each for each in sides(found[0]) if each.name == "q")
+    span = _last_step(run, side)
+    return [Suspect("heads-not-split", span, said={"factor": count})]
+
+
+def _asked_heads(run: Run) -> int:
+    """How many heads a class was built with; 1 where it was not asked for any number."""
+    names = {each.name for each in run.plan.symbols if each.meaning == "heads"}
+    said = [value for value in run.plan.init.values() if isinstance(value, str) and value in names]
+    return run.sizes[said[0]] if said else 1
+
+
+def _is_whole(run: Run, side: Side, count: int) -> bool:
+    """Whether an operand holds each token once, with all its features: as many as all heads have together."""
+    if bool((side.t < 0).any()):
+        return False
+    token = side.t[:, :, 0]
+    if torch.unique(token).numel() != token.numel():
+        return False
+    samples = sample_of(token)
+    width = side.t.shape[2]
+    # a head is as wide as a number that the class is built with
+    built = [run.sizes[each] for each in run.plan.init.values() if isinstance(each, str) and each in run.sizes]
+    whole = {run.sizes.get("D"), run.sizes.get("H", 0) * run.sizes.get("d", 0), *(count * each for each in built)}
+    return bool((samples == samples[:, :1]).all()) and width % count == 0 and width in whole
+
+
+def _last_step(run: Run, side: Side) -> Span:
+    """Where the split should stand: the last that was done to the queries before they met the keys."""
+    chain = chain_of(run, side.entry, side.operand)
+    moved = [each for each in chain if is_movement(each.operation.function) or each.joint is not None]
+    # the last that gives it more axes, where there is one
+    split = [each for each in moved if each.joint is None
+             and len(each.operation.outputs[0].shape) > len(each.operation.inputs[0].shape)]  # fmt: skip
+    moved = split or moved
+    return (moved[-1] if moved else side.entry).operation.span
+
+
+def missing_projection(run: Run) -> list[Suspect]:
+    """Heads that are merged and never mixed: a fault where the class says that they are, else a note."""
+    target, found = run.target, attentions(run)
+    if not isinstance(target, nn.Module) or not found or run.output is None or found[-1].fused:
+        return []
+    attention = found[-1]
+    if len(found) > 1 or not _has_projections(run, attention) or not _is_merged(run, attention):
+        return []
+    after = [each for each in run.seen if each.at > attention.context.at]
+    if any(each.joint is not None or each.last in ("conv1d", "conv2d") for each in after):
+        return []
+    span = after[-1].operation.span if after else attention.context.operation.span
+    said = _said_in(target)
+    if said is None:
+        return [Suspect("no-output-projection", span, proved=True)]
+    return [Suspect("projection-missing", span, said={"name": said})]
+
+
+def _has_projections(run: Run, attention: Attention) -> bool:
+    """Whether queries, keys and values are all projected inside."""
+    own = {each.name: each for each in sides(attention)}
+    return set(own) == set("qkv") and all(
+        any(each.joint is not None for each in chain_of(run, side.entry, side.operand)) for side in own.values()
+    )
+
+
+def _is_merged(run: Run, attention: Attention) -> bool:
+    """Whether the output holds the features of several heads side by side."""
+    known = {each.name: each for each in sides(attention)}
+    batch, heads = run.sizes.get("B", 1), run.sizes.get("H", 1)
+    return (
+        heads > 1
+        and known["q"].t.shape[0] == batch * heads
+        and run.output is not None
+        and run.output.shape[-1:] == (known["v"].t.shape[2] * heads,)
+    )
+
+
+def _said_in(target: nn.Module) -> str | None:
+    """What the comments and docstrings of a class say of an output projection; None: nothing, or that there is none."""
+    found = [line for line in spoken(type(target)) if SAID.search(line)]
+    if not found or any(DENIED.search(line) for line in found):
+        return None
+    return found[0].strip(" #\"'")[:80]
+
+
+def spoken(kind: type) -> Iterator[str]:
+    """The lines of prose in a class: its docstrings, and the comments in its functions."""
+    yield from (kind.__doc__ or "").split("\n") if kind.__doc__ != nn.Module.__doc__ else ()
+    for function in vars(kind).values():
+        code = getattr(function, "__code__", None)
+        if code is None:
+            continue
+        yield from (function.__doc__ or "").split("\n")
+        lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+        for line in inspect.getblock(lines) if lines else ():
+            yield line.partition("#")[2]

@@ -1,0 +1,131 @@
+"""Ignored arguments: whether an argument changes nothing, and whether it would with another flag of the constructor."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.calls import Plan, callee, parameters
+from headwise.dataflow import Run
+from headwise.diagnosis.checks.untaken_branches import is_elsewhere
+
+__all__ = ["is_dead", "is_dead_elsewhere", "is_read", "is_switched"]
+
+# words of which one may choose another input
+MOST = 8
+
+
+def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
+    """Whether the output stays the same whatever an argument holds."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        value = options.get(name)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            options[name] = value.flip(0) * 1.7 + 0.3
+        elif isinstance(value, Tensor) and value.dtype == torch.long:
+            # numbers of tokens stay such
+            options[name] = value.max() - value
+
+    done = rerun(more_change=change)
+    return done.output is not None and run.output is not None and torch.equal(done.output, run.output)
+
+
+def is_dead_elsewhere(run: Run, rerun: Callable[..., Run], name: str) -> bool:
+    """Whether no way that was not gone reads an argument, or a flag of the call leads there, and it is dead there."""
+    if not is_elsewhere(run, name):
+        return True
+    for each in parameters(callee(run.plan.target)):
+        if isinstance(each.default, bool) and each.name not in run.plan.call:
+            plan = replace(run.plan, call={**run.plan.call, each.name: not each.default})
+            there = partial(rerun, plan=plan)
+            other = there()
+            if other.output is not None and not is_elsewhere(other, name):
+                return is_dead(other, there, name)
+    return False
+
+
+def is_switched(run: Run, rerun: Callable[..., Run], name: str) -> bool:
+    """Whether an argument counts where a flag of the constructor is the other way round, or a word of it another."""
+    target = run.plan.target
+    for each in parameters(target) if isinstance(target, type) else []:
+        plans: list[Plan] = []
+        if isinstance(each.default, bool) and each.name not in run.plan.init:
+            plans = [replace(run.plan, init={**run.plan.init, each.name: not each.default})]
+        elif isinstance(each.default, str):
+            said = run.plan.init.get(each.name, each.default)
+            words = [word for word in _words(target) if word != said][:MOST]
+            plans = [replace(run.plan, init={**run.plan.init, each.name: word}) for word in words]
+        if any(_counts(partial(rerun, plan=plan), name) for plan in plans):
+            return True
+    return False
+
+
+def _counts(there: Callable[..., Run], name: str) -> bool:
+    """Whether a run gives something, and something else with another argument of a name."""
+    other = there()
+    return other.output is not None and not is_dead(other, there, name)
+
+
+def _words(kind: type) -> list[str]:
+    """The words that the code of a class compares with, or chooses by: those that look like names."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    texts = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return list(dict.fromkeys(each for each in texts if each.isidentifier()))
+
+
+def is_read(target: nn.Module, path: str) -> bool:
+    """Whether code of the person's reads what a module holds, on whatever way; constructors do not count.
+
+    path: of a parameter, a buffer or a module in the target.
+    """
+    parts = path.split(".")
+    for count in reversed(range(len(parts))):
+        kind = type(target.get_submodule(".".join(parts[:count])))
+        if not kind.__module__.startswith("torch."):
+            return any(parts[count] in names for names in _names(kind))
+    return False
+
+
+def _names(kind: type) -> Iterator[set[str]]:
+    """The names that each method of a class, and of those of the person's that it inherits from, has in its code."""
+    for each in kind.__mro__:
+        if each not in nn.Module.__mro__:
+            for label, function in vars(each).items():
+                if label != "__init__" and inspect.isfunction(inspect.unwrap(function)):
+                    code = inspect.unwrap(function).__code__
+                    yield set(_named(code)) - _asked(code)
+
+
+def _asked(code: Any) -> set[str]:
+    """The attributes of which code only asks whether they are there."""
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    try:
+        tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines)))) if lines else ast.Module([], [])
+    except (SyntaxError, ValueError, IndentationError):
+        return set()
+    asked = [part for node in ast.walk(tree) if isinstance(node, ast.Compare)
+             and isinstance(node.ops[0], ast.Is | ast.IsNot) for part in (node.left, *node.comparators)]  # fmt: skip
+    read = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
+    others = {each.attr for each in read if all(each is not one for one in asked)}
+    return {each.attr for each in asked if isinstance(each, ast.Attribute)} - others
+
+
+def _named(code: Any) -> Iterator[str]:
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, str):
+            yield each
+        elif inspect.iscode(each):
+            yield from _named(each)

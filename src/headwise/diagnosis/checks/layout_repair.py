@@ -1,0 +1,223 @@
+"""Layout repair: finds the movement that breaks the layout, by trying what would put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headwise.calls import call_role
+from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, is_laid_over, is_movement, place_of, sample_of
+from headwise.diagnosis.checks.einsum import sums_alone, unmet_weights
+from headwise.diagnosis.checks.head_axes import Rerun, movements_of, untransposed_heads
+from headwise.diagnosis.checks.head_layout import Breach, leaving
+from headwise.diagnosis.checks.inputs import makings, redirected
+from headwise.diagnosis.checks.layer_inputs import handed, taken_breaches
+from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, turns
+from headwise.diagnosis.checks.untaken_branches import is_chosen
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Site, site_of
+
+__all__ = ["layout_suspects"]
+
+# trials of one examination: each is a run
+MOST = 60
+# what meets in the scores or in the weighted sum -> the kind, where no movement restores it
+MET = {
+    "mixed": "split-without-transpose", "features mixed": "split-without-transpose", "features": "attention-over-heads",
+    "samples": "batch-length-confused", "samples mixed": "sample-leak", "unequal samples": "sample-leak",
+    "unequal tokens": "key-value-misaligned",
+}  # fmt: skip
+
+
+def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
+    """The first thing that is wrong with how heads are split, met and merged; [] where all is well."""
+    for number, attention in enumerate(attentions(run)):
+        if unmet := unmet_weights(attention):
+            return [unmet]
+        found = taken_breaches(attention)
+        if found:
+            spread = _spread(run, attention)
+            suspect = spread or _inward(run, rerun, attention, number, found)
+            return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
+    # with as many keys as queries they meet all the same
+    mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
+    if (suspect := next(filter(None, mixed), None)) is not None:
+        return [suspect]
+    for attention in attentions(run)[-1:]:
+        what = leaving(run, attention)
+        if what:
+            place = attention.context.operation.span
+            return [_outward(run, rerun, attention, what) or Suspect("merge-without-transpose", place, guess="layout")]
+    return []
+
+
+def _spread(run: Run, attention: Attention) -> Suspect | None:
+    """That tokens were laid against numbers of more axes than they have: they were given with too few."""
+    for side in handed(attention):
+        for entry in chain_of(run, side.entry, side.operand):
+            if is_laid_over(entry):
+                return Suspect("split-without-transpose", entry.operation.span, guess="axes")
+    return None
+
+
+def _from_queries(run: Run, attention: Attention) -> Suspect | None:
+    """Keys or values that are made from the queries' input, where the other is made from its own."""
+    made = makings(run, attention)
+    if set(made) != set("qkv"):
+        return None
+    sources = {name: each.source for name, each in made.items()}
+    for name, other in (("k", "v"), ("v", "k")):
+        entry = made[name].projection
+        if sources[name] == sources["q"] != sources[other] and call_role(sources[other] or "") and entry is not None:
+            return redirected(run, entry, sources[other] or "", sources["q"] or "")
+    return None
+
+
+def _unknown(attention: Attention, breach: Breach) -> Suspect:
+    entry = attention.context if breach.side == "v" or attention.scores is None else attention.scores
+    kind = MET[breach.what]
+    if kind not in ("batch-length-confused", "sample-leak") and entry is attention.context and sums_alone(entry):
+        # no order of axes gives the values their weights
+        return Suspect("contraction-extra-axis", entry.operation.span)
+    guess = "" if kind == "batch-length-confused" else "layout"
+    return Suspect(kind, entry.operation.span, said={"met": breach.what}, guess=guess)
+
+
+def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
+    if all(each.what == "features" for each in found) and len(found) > 1:
+        suspect = untransposed_heads(run, rerun, attention, number, found)
+        if suspect is not None:
+            return suspect
+    breach = found[0]
+    side = next(each for each in handed(attention) if each.name == breach.side)
+    moves = movements_of(run, side)
+    for entry in moves:
+        for change in rearrangements(run, entry):
+            stand_ins = {site_of(entry.operation): change.instead(entry)}
+            if _is_mended(rerun(stand_ins), number, breach):
+                together = _same_span(run, rerun, number, entry)
+                kind = _inward_kind(entry, breach, change)
+                return Suspect(
+                    kind, entry.operation.span, {**together, **stand_ins}, said={"_move": _move(entry, change)},
+                    is_local=True,
+                )  # fmt: skip
+    for entry in reversed(moves):
+        for order in turns(entry):
+            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            if _is_mended(rerun(stand_ins), number, breach):
+                kind = "key-not-transposed" if breach.side == "k" else _split_kind(breach)
+                return Suspect(kind, entry.operation.span, stand_ins, said={"_then": order})
+    return None
+
+
+def _split_kind(breach: Breach) -> str:
+    """The kind of a movement that gives the wrong operand: rows that are heads of one token mix no tokens."""
+    return MET[breach.what] if breach.what in ("features", "unequal tokens") else "split-without-transpose"
+
+
+def _is_mended(done: Run, number: int, breach: Breach) -> bool:
+    found = attentions(done)
+    if done.record.failure is not None and not found:
+        return False
+    return len(found) > number and all(each.side != breach.side for each in taken_breaches(found[number]))
+
+
+def _then(entry: Seen, order: tuple[int, ...]) -> Callable[..., Any]:
+    function = entry.function
+    return lambda *args, **options: function(*args, **options).permute(order)
+
+
+def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, Callable[..., Any]]:
+    """What would put right the other calls of one line, as of a helper that splits queries, keys and values."""
+    out: dict[Site, Callable[..., Any]] = {}
+    for attention in attentions(run)[number : number + 1]:
+        for breach in taken_breaches(attention):
+            side = next(each for each in handed(attention) if each.name == breach.side)
+            for other in movements_of(run, side):
+                if other.operation.span != entry.operation.span or other.at == entry.at:
+                    continue
+                for change in rearrangements(run, other):
+                    stand_ins = {site_of(other.operation): change.instead(other)}
+                    if _is_mended(rerun(stand_ins), number, breach):
+                        out |= stand_ins
+                        break
+    return out
+
+
+def _inward_kind(entry: Seen, breach: Breach, change: Rearrangement) -> str:
+    if breach.what in ("samples mixed", "unequal samples"):
+        passed = _passed(entry, change)
+        if passed == {("sample", "place")}:
+            return "batch-length-confused"
+        return "heads-batch-swapped" if ("sample", "feature") in passed or not passed else _split_kind(breach)
+    before, after = len(entry.operation.inputs[0].shape), len(entry.operation.outputs[0].shape)
+    if breach.side == "k" and before == after:
+        return "key-not-transposed"
+    return _split_kind(breach)
+
+
+def _passed(entry: Seen, change: Rearrangement) -> set[tuple[str, str]]:
+    """What has to pass what on the way that is right: samples, places and features (heads are such), by pairs."""
+    marks, roles = entry.given[0], list[str]()
+    if marks is None:
+        return set()
+    for axis, size in enumerate(change.parts):
+        t, f = (marks.arrays[name].reshape(change.parts).movedim(axis, 0) for name in "tf")
+        held = {"sample": sample_of(t), "place": place_of(t), "feature": f}
+        roles.append(next((name for name, each in held.items() if size > 1 and bool((each != each[:1]).any())), ""))
+    known = ("sample", "place", "feature")
+    out: set[tuple[str, str]] = set()
+    for at, a in enumerate(change.order):
+        for b in change.order[at + 1 :]:
+            pair = sorted((roles[a], roles[b]), key=lambda each: known.index(each) if each else -1)
+            if b < a and pair[0] and pair[0] != pair[1]:
+                out.add((pair[0], pair[1]))
+    return out
+
+
+def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect | None:
+    after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
+    for entry, change in _changes(run, after):
+        stand_ins = {site_of(entry.operation): change.instead(entry)}
+        done = rerun(stand_ins)
+        found = attentions(done)
+        if found and done.record.failure is None and not leaving(done, found[-1]):
+            # what an option asks for is no accident
+            is_note = any(is_chosen(run, each) for each in after if each.at <= entry.at)
+            return Suspect(
+                _outward_kind(run, entry, what), entry.operation.span, stand_ins,
+                severity="note" if is_note else "fault", said={"_move": _move(entry, change)}, is_local=True,
+            )  # fmt: skip
+    for entry in after:
+        for order in turns(entry):
+            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            done = rerun(stand_ins)
+            found = attentions(done)
+            if found and done.record.failure is None and not leaving(done, found[-1]):
+                return Suspect("merge-without-transpose", entry.operation.span, stand_ins, said={"_then": order})
+    return None
+
+
+def _changes(run: Run, entries: list[Seen]) -> Iterator[tuple[Seen, Any]]:
+    tried = 0
+    for entry in entries:
+        for change in rearrangements(run, entry):
+            tried += 1
+            if tried > MOST:
+                return
+            yield entry, change
+
+
+def _outward_kind(run: Run, entry: Seen, what: str) -> str:
+    if what == "samples mixed":
+        return "heads-batch-swapped"
+    batch = next((size for size in run.sizes.values()), 0)
+    if len(entry.operation.inputs[0].shape) == 3 and len(entry.operation.outputs[0].shape) >= 4 and batch:
+        return "heads-batch-swapped"
+    return "merge-without-transpose"
+
+
+def _move(entry: Seen, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
+    """How a movement should go, for those who write it."""
+    before = tuple(entry.operation.inputs[0].shape)
+    return before, change.parts, change.order, change.shape, change.cuts

@@ -1,0 +1,157 @@
+"""Mask: whether a mask hides from each query exactly the keys that it means, and nothing else."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from headwise.calls import call_role, callee, mask_arguments, parameters
+from headwise.dataflow import Attention, Run, Seen, Sight, allowed_by, attentions, sight_of
+from headwise.diagnosis.checks.late_mask import also_wrong, is_shared_out
+from headwise.diagnosis.checks.mask_condition import waits_for_another
+from headwise.diagnosis.checks.mask_effects import mistaken, source_turned
+from headwise.diagnosis.checks.mask_path import arranged, home_of, nudges, reached_by, uses
+from headwise.diagnosis.checks.mask_repair import hiding
+from headwise.diagnosis.checks.partial_masks import is_other_half, of_others
+from headwise.diagnosis.checks.softmax import other_normalisation
+from headwise.diagnosis.checks.unpassed_mask import withheld
+from headwise.diagnosis.checks.weight_sums import TOLERANCE
+from headwise.diagnosis.suspects import Suspect
+from headwise.wording import percent
+
+__all__ = ["is_reached", "masking_suspects"]
+
+PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
+
+
+def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
+    """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
+    reached = reached_by(masked)
+    pairs = [(a, sight_of(a), sight_of(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
+    takers = [sight for a, sight, _ in pairs if any(uses(each, reached) for each in (*a.path, a.context))]
+    sources = {int(each.source.max()) for each in takers if each is not None}
+    for a, with_mask, without in pairs:
+        if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
+            continue
+        if (sources and int(with_mask.source.max()) not in sources) or is_other_half(masked, a, pairs):
+            # it looks at other tokens than those that the mask is for
+            continue
+        samples = int(with_mask.sample.max()) + 1
+        rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
+        allowed = allowed_by(masked, samples, rows, columns)
+        if allowed is None:
+            continue
+        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | of_others(with_mask, without)
+        if not bool(without.weights.isfinite().all()):
+            # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
+            is_of_mask = bool(free.plan.mask) and any(uses(each, reached_by(masked)) for each in a.path)
+            if is_of_mask and _is_of_mask(masked, a):
+                return [_suspect(masked, a, "mask-nan", wanted, with_mask)]
+            continue
+        kind = mistaken(with_mask, without, allowed, wanted)
+        if kind == "mask-axis" and (_is_of_queries(masked) or call_role(masked.plan.mask) == "adjacency"):
+            # an edge may be read from either of its ends
+            continue
+        is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
+        if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
+            kind = "mask-ignored"
+        kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
+        # where a softmax would give hidden keys nothing, what stands in its place is to blame, and not the mask
+        is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
+        if (kind == "mask-nan" or (kind and is_below)) and (other := other_normalisation(a, reached)) is not None:
+            return [other]
+        if kind == "mask-ignored" and waits_for_another(masked):
+            continue
+        if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
+            # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
+            continue
+        if kind and not _is_flag(masked, a, with_mask, without):
+            also = also_wrong(kind, with_mask, without, wanted) if is_late else ""
+            kept = source_turned(with_mask, without.visible, wanted) if kind == "mask-inverted" else None
+            return [_suspect(masked, a, each, wanted, with_mask, kept) for each in (kind, also) if each]
+    return []
+
+
+def _is_of_queries(run: Run) -> bool:
+    """Whether the keys have a mask of their own, which is not given: this one is then of the queries."""
+    inputs = [name for name in run.known if call_role(name) == "key"]
+    others = [name for name in mask_arguments(parameters(callee(run.target))) if name != run.plan.mask]
+    return any(other.startswith(name) for name in inputs for other in others)
+
+
+def _is_flag(run: Run, attention: Attention, masked: Sight, free: Sight) -> bool:
+    """Whether a mask's numbers reach nothing, and only that there is one makes each query see what is before it."""
+    reached = reached_by(run)
+    if any(uses(each, reached) for each in (*attention.path, attention.context)):
+        return False
+    before = masked.column <= masked.row
+    return bool((masked.visible == before).all()) and not bool((free.visible == before).all())
+
+
+def _is_unchanged(masked: Sight, free: Sight) -> bool:
+    """Whether the keys that are seen have the weights that they have with no mask."""
+    return bool(((masked.weights - free.weights).nan_to_num().abs() <= TOLERANCE)[masked.visible].all())
+
+
+def _late(run: Run, attention: Attention) -> list[Seen]:
+    """The operations after the softmax that use the mask."""
+    reached, softmax = reached_by(run), attention.softmax
+    return [each for each in attention.path if softmax is not None and each.at > softmax.at and uses(each, reached)]
+
+
+def _suspect(
+    run: Run, attention: Attention, kind: str, wanted: Tensor, masked: Sight, source: int | None = None
+) -> Suspect:
+    """source: of the keys that the mask is for, where those of others are always kept."""
+    reached = reached_by(run)
+    on_path = [each for each in attention.path if uses(each, reached)]
+    late = _late(run, attention)
+    entry = on_path[0] if on_path else next((each for each in run.seen if uses(each, reached)), None)
+    entry = late[0] if kind == "mask-after-softmax" and late else entry
+    span = None if entry is None else entry.operation.span
+    is_part = kind == "mask-broadcast" and entry is not None and _is_part(entry, attention)
+    if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast") and not is_part:
+        span = arranged(run, reached, kind) or span
+    if span is None:
+        span = (attention.softmax or attention.scores or attention.context).operation.span
+    if attention.fused:
+        span = attention.context.operation.span if entry is None else span
+    if kind == "mask-ignored" and entry is None:
+        span = withheld(run, attention) or span
+    error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
+    place = None if attention.softmax is None else attention.softmax.operation.span
+    is_product = kind == "mask-weak-fill" and entry is not None and entry.operation.name in PRODUCTS
+    return Suspect(
+        "mask-multiplied" if is_product else kind, span, hiding(run, attention, on_path, source),
+        said={"leak": percent(error), "_softmax": place},
+        is_local=True, home=None if is_product else home_of(run, kind, entry, reached),
+    )  # fmt: skip
+
+
+def _is_of_mask(run: Run, attention: Attention) -> bool:
+    """Whether what brings a mask to scores makes NaN of scores that hold none."""
+    for entry in attention.path:
+        if uses(entry, reached_by(run)):
+            before = [
+                each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None
+            ]
+            return all(each is not None and not bool(each.isnan().any()) for each in before)
+    return False
+
+
+def _is_part(entry: Seen, attention: Attention) -> bool:
+    """Whether a mask is laid over some of the scores alone."""
+    whole, part = attention.softmax, entry.operation.outputs
+    return (
+        bool(part)
+        and whole is not None
+        and part[0].value is not None
+        and whole.operation.inputs[0].value is not None
+        and (part[0].value.numel() < whole.operation.inputs[0].value.numel())
+    )
+
+
+def is_reached(run: Run) -> bool:
+    """Whether a mask is brought to scores, whatever comes of it."""
+    reached = reached_by(run)
+    kinds = [{m.kind for m in (*each.given, *each.made) if m is not None} for each in run.seen if uses(each, reached)]
+    return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))

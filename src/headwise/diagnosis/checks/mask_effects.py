@@ -1,0 +1,114 @@
+"""Mask effects: what a mask does instead of hiding what it means, told by the weights alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import Sight
+from headwise.diagnosis.checks.diagonal import adds_itself
+from headwise.diagnosis.checks.late_mask import CLEAR
+from headwise.diagnosis.checks.weight_sums import TOLERANCE
+
+__all__ = ["mistaken", "source_turned"]
+
+
+def mistaken(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
+    """The kind of what is wrong; empty: nothing. masked, free: the weights with the mask, and with none. allowed: the
+    keys that the mask leaves to each query; wanted: the same, laid out as the weights are.
+    """
+    if bool((masked.weights.nan_to_num() < -TOLERANCE).any()) and bool((free.weights.nan_to_num() >= 0).all()):
+        # what is meant for scores was given to weights
+        return "mask-after-softmax"
+    # what is nearly nothing without the mask tells nothing of it
+    before = free.weights.nan_to_num() > CLEAR
+    right = before & wanted
+    has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
+    seen = masked.visible & before
+    if bool(((seen == right) | ~has_some).all()):
+        total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
+        share = free.weights.nan_to_num().sum(dim=-1, keepdim=True)
+        return "mask-after-softmax" if bool((((total - share).abs() > TOLERANCE) & has_some).any()) else ""
+    if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
+        return "mask-ignored"
+    if adds_itself(masked, seen, right):
+        return ""
+    wrong = before & ~wanted
+    has_wrong = wrong.any(dim=-1, keepdim=True)
+    if bool(((seen == wrong) | ~has_wrong).all()):
+        return "mask-inverted"
+    if source_turned(masked, before, wanted) is not None:
+        return "mask-inverted"
+    if bool((seen == before).all()):
+        # nothing is hidden: whole queries are made alike, or what should be nothing is too much
+        return "mask-axis" if _levels_rows(masked, free, before) else "mask-weak-fill"
+    if another := _of_another(masked, allowed, before):
+        return another
+    if _is_of_rows(masked, allowed, before):
+        return "mask-axis"
+    if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
+        # a query that has keys to see
+        return "mask-nan"
+    if bool((seen | ~before | ~has_some).all()):
+        return "mask-weak-fill"
+    return "mask-broadcast"
+
+
+def source_turned(masked: Sight, before: Tensor, wanted: Tensor) -> int | None:
+    """The argument of whose keys just those are seen that a mask hides, beside keys of others, none of which is seen: a
+    mask that keeps these always was turned round with the rest; None: there is none.
+    """
+    seen, sources = masked.visible & before, torch.unique(masked.source)
+    for source in sources if len(sources) > 1 else ():
+        own = masked.source == source
+        wrong = before & ~wanted & own
+        rows = wrong.any(dim=-1, keepdim=True)
+        is_own = bool(((seen == wrong) | ~rows | ~own).all()) and bool((before & wanted & own & rows).any())
+        if is_own and bool(rows.any()) and not bool((seen & ~own & rows).any()):
+            return int(source)
+    return None
+
+
+def _padded(masked: Sight, allowed: Tensor) -> Tensor:
+    """Rows of tokens that the mask itself hides, which see nothing, or all there is: nobody reads them."""
+    if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
+        return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
+    hidden = ~allowed[masked.sample[..., :1], 0, masked.row[..., :1]]
+    return hidden & (~masked.seeing | masked.visible.all(dim=-1, keepdim=True))
+
+
+def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:
+    """Whether a mask changes some queries only, and lets these see all keys alike: it is on their axis."""
+    weights, was = masked.weights.nan_to_num(), free.weights.nan_to_num()
+    changed = ((weights - was).abs() > CLEAR).any(dim=-1)
+    count = before.sum(dim=-1, keepdim=True).clamp(min=1)
+    mean = (weights * before).sum(dim=-1, keepdim=True) / count
+    is_level = (((weights - mean).abs() < TOLERANCE) | ~before).all(dim=-1)
+    return bool(changed.any()) and not bool(changed.all()) and bool(is_level[changed].all())
+
+
+def _of_another(masked: Sight, allowed: Tensor, before: Tensor) -> str:
+    """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own: from one
+    and the same, or from others.
+    """
+    every = torch.ones(allowed.shape[0], dtype=torch.bool)
+    for problem in range(masked.weights.shape[0]):
+        rows, columns = masked.row[problem], masked.column[problem]
+        seen = masked.visible[problem] & before[problem]
+        fits = [
+            bool(((seen == (before[problem] & allowed[sample][rows, columns]))
+                  | ~(before[problem] & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
+            for sample in range(allowed.shape[0])
+        ]  # fmt: skip
+        if not any(fits):
+            return ""
+        every &= torch.tensor(fits)
+    return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
+
+
+def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
+    """Whether what should hide keys hides queries."""
+    if allowed.shape[1] != allowed.shape[2]:
+        return False
+    right = before & allowed.transpose(1, 2)[masked.sample, masked.row, masked.column]
+    return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())

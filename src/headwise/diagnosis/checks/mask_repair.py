@@ -1,0 +1,98 @@
+"""Mask repair: what puts a mask right: its uses are undone, and the softmax itself hides the keys that are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headwise.dataflow import (
+    Attention,
+    Run,
+    Seen,
+    allowed_by,
+    hidden_in_layer,
+    is_layer,
+    place_of,
+    sample_of,
+    sight_of,
+    source_of,
+)
+from headwise.diagnosis.checks.mask_path import reached_by
+from headwise.diagnosis.suspects import Hiding
+from headwise.recording import Recalled, Site, site_of, tensors
+
+__all__ = ["hiding"]
+
+
+def hiding(
+    run: Run, attention: Attention, on_path: list[Seen], source: int | None = None
+) -> dict[Site, Callable[..., Any]]:
+    """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself.
+
+    source: the argument of whose keys the mask is, None: of all; those of others stay.
+    """
+    softmax = attention.softmax
+    if attention.fused:
+        return _fused_stand_ins(run, attention)
+    if softmax is None:
+        return {}
+    marks = softmax.given[0]
+    if marks is None or marks.kind != "pair":
+        return {}
+    sight = sight_of(attention)
+    if sight is None:
+        return {}
+    samples, rows, columns = int(sight.sample.max()) + 1, int(sight.row.max()) + 1, int(sight.column.max()) + 1
+    allowed = allowed_by(run, samples, rows, columns)
+    if allowed is None:
+        return {}
+    x, y = marks.arrays[attention.looks], marks.arrays[attention.keys]
+    open_to = allowed[sample_of(x), place_of(x), place_of(y)]
+    if source is not None:
+        open_to = open_to | (source_of(y) != source)
+    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, open_to)}
+    for entry in on_path:
+        place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
+        if entry.joint is not None:
+            out[site_of(entry.operation)] = _bare(entry.function)
+        elif entry is not softmax:
+            out[site_of(entry.operation)] = _undone(place)
+    return out
+
+
+def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+    """torch's own attention, called with the mask as it is meant."""
+    entry = attention.context
+    a, b = entry.given[:2]
+    if is_layer(entry):
+        return _layer_stand_ins(run, attention)
+    if entry.last != "scaled_dot_product_attention" or a is None or b is None or len(a.shape) != 4:
+        return {}
+    x = a.arrays["t"][..., 0][..., None]
+    y = b.arrays["t"][..., 0].repeat_interleave(max(1, a.shape[1] // b.shape[1]), dim=1)[..., None, :]
+    size = [int(place_of(each).max()) + 1 for each in (x, y)]
+    allowed = allowed_by(run, int(sample_of(x).max()) + 1, *size)
+    if allowed is None:
+        return {}
+    open_to = allowed[sample_of(x), place_of(x), place_of(y)]
+    return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
+
+
+def _layer_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+    """torch's own layer, called with the mask as it is meant, and with what else hides keys from it as it was."""
+    sight = sight_of(attention)
+    size = [] if sight is None else [int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)]
+    if sight is None or (allowed := allowed_by(run, *size)) is None:
+        return {}
+    entry, reached = attention.context, reached_by(run)
+    masks = [each for each, seen in zip(entry.tensors, entry.operation.inputs, strict=True) if seen.number in reached]
+    return hidden_in_layer(entry, allowed[sight.sample, sight.row, sight.column], masks)
+
+
+def _undone(place: int) -> Callable[..., Any]:
+    return lambda *args, **options: list(tensors((args, options)))[place]
+
+
+def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A product to which a mask is added, without it."""
+    return lambda *args, **options: function(*args, **{**options, "beta": 0})

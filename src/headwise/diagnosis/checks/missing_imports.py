@@ -1,0 +1,92 @@
+"""Missing imports: names that a file reads and nothing binds, for which headwise supplied the likely meaning."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headwise.dataflow import Manner, run
+from headwise.diagnosis.coverage import Missed
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span
+from headwise.targets import Loaded, meant
+
+__all__ = ["supplied_suspects"]
+
+
+def supplied_suspects(loaded: Loaded, exams: Sequence[Any]) -> list[Suspect]:
+    """The names that a target's code misses. exams: its examinations, if there are any.
+
+    In a file that Python runs as it stands they are faults, each where Python first raises; in what is only shown, as
+    in a note, they are one note. What imports everything of a module that is not at hand may bind them: nothing.
+    """
+    if not loaded.supplied or loaded.form == "open":
+        return []
+    if loaded.form == "fragment":
+        found = [place for name in loaded.supplied if (place := _first_read(loaded, name)) is not None]
+        place = min(found, key=lambda each: each.line, default=None)
+        said = {"name": ", ".join(loaded.supplied)}
+        return [Suspect("imports-omitted", place, said=said)]
+    out = []
+    for name in loaded.supplied:
+        span = _span(*loaded.early[name]) if name in loaded.early else _raised_at(loaded, exams, name)
+        if span is not None:
+            out.append(_fault(name, span))
+    return out
+
+
+def _fault(name: str, span: Span) -> Suspect:
+    return Suspect(
+        "name-not-imported", span, said={"name": name, "near": meant(name), "how": "supplied"}, proved=True,
+        evidence=f"NameError: name '{name}' is not defined",
+    )  # fmt: skip
+
+
+def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
+    """Where Python raises for a name that is not there, in any of the calls that were examined; None: nowhere."""
+    if name not in loaded.namespace:
+        return None
+    given = loaded.namespace.pop(name)
+    try:
+        for exam in exams:
+            if exam.held.budget.is_over:
+                exam.held.failures.setdefault("names", Missed("doctor.missed.no_budget"))
+                return None
+            manner = Manner(dtype=exam.dtype)
+            done = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
+            failure = done.record.failure
+            if failure is not None and isinstance(failure.error, NameError) and failure.error.name == name:
+                return failure.span and _narrowed(failure.span, name)
+    finally:
+        loaded.namespace[name] = given
+    return None
+
+
+def _first_read(loaded: Loaded, name: str) -> Span | None:
+    """The first place in a target's own code that reads a name."""
+    return next((_span(file, node) for file in loaded.files for node in _reads(file, name)), None)
+
+
+def _narrowed(span: Span, name: str) -> Span:
+    """A span that a name is read in: the name itself."""
+    own = [each for each in _reads(span.file, name) if span.line <= each.lineno <= (span.end_line or span.line)]
+    return _span(span.file, own[0]) if own else span
+
+
+def _reads(file: str, name: str) -> Iterator[ast.Name]:
+    """Where a file reads a name, from its first line on."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return
+    names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+    yield from sorted((each for each in names if each.id == name), key=lambda each: (each.lineno, each.col_offset))
+
+
+def _span(file: str, node: ast.Name) -> Span:
+    """The span of a name, whose columns Python counts in bytes."""
+    text = linecache.getline(file, node.lineno)
+    start = len(text.encode()[: node.col_offset].decode(errors="ignore"))
+    return Span(file, "", node.lineno, start, node.lineno, start + len(node.id))

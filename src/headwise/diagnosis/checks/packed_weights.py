@@ -1,0 +1,169 @@
+"""Packed weights: whether each part of weights that are kept in one parameter is used, and none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.dataflow import Run, Seen, call_of, chain_of
+from headwise.diagnosis.checks.head_layout import Side
+from headwise.diagnosis.members import parameter_at
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Site, site_of
+from headwise.source import bound_to
+
+__all__ = ["shared_features", "shared_part"]
+
+
+def shared_part(run: Run, made: Mapping[str, tuple[Seen, Tensor]]) -> list[Suspect]:
+    """Two sides that are made with one part of a parameter, of which another part of that size has no use.
+
+    made: the projection of each side, and the weights that it took.
+    """
+    for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
+        if a not in made or b not in made:
+            continue
+        (first, one), (second, other) = made[a], made[b]
+        is_same = one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+        is_mended = any(site_of(each.operation) in run.stand_ins for each in (first, second))
+        if not is_same or first is second or is_mended:
+            continue
+        name, owner = _owner(run, one)
+        spare = None if owner is None else _spare(run, owner, one)
+        if spare is None:
+            continue
+        later = max((first, second), key=lambda each: each.at)
+        stand_ins, change = _with_part(later, name, one, spare)
+        said = {"name": f"{a}, {b}", "near": name}
+        return [Suspect("projection-shared", later.operation.span, stand_ins, said=said, change=change)]
+    return []
+
+
+def shared_features(run: Run, known: Mapping[str, Side], projections: Mapping[str, Seen | None]) -> list[Suspect]:
+    """A side that is made of what one projection gives for another side, where as much of it goes nowhere.
+
+    known: the sides; projections: that of each, which may be one for all.
+    """
+    for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
+        entry = projections.get(a)
+        if entry is None or projections.get(b) is not entry or not {a, b} <= known.keys():
+            continue
+        mine, other = (set(torch.unique(known[each].f).tolist()) for each in (a, b))
+        every = set(range(entry.operation.outputs[0].shape[-1]))
+        used = {f for name, each in known.items() if projections.get(name) is entry
+                for f in torch.unique(each.f).tolist()}  # fmt: skip
+        spare = every - used
+        if mine != other or -1 in mine or len(spare) != len(mine) or not used <= every:
+            continue
+        step = min(spare) - min(mine)
+        if {each + step for each in mine} != spare:
+            continue
+        if not _goes_nowhere(entry, spare):
+            # a gate may be made of it
+            continue
+        # what lies between the two belongs to the first of the sides that it may be
+        wrong = b if a != "q" or b != "k" or min(spare) > min(mine) else a
+        return _apart_from(run, known, entry, {"wrong": wrong, "right": a if wrong == b else b}, step)
+    return []
+
+
+def _goes_nowhere(entry: Seen, features: set[int]) -> bool:
+    """Whether no gradient comes back to the weights of some features of a projection, of a run with gradients."""
+    count = entry.operation.outputs[0].shape[-1]
+    weights = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None and t.ndim > 1]
+    grads = [each.grad if each.is_leaf else None for each in weights]
+    if len(grads) != 1 or grads[0] is None or count not in grads[0].shape:
+        return False
+    rows = grads[0] if entry.last == "linear" else grads[0].transpose(0, 1)
+    return rows.shape[0] == count and not bool(rows[sorted(features)].any())
+
+
+def _apart_from(run: Run, known: Mapping[str, Side], entry: Seen, sides: Mapping[str, str], step: int) -> list[Suspect]:
+    """That one side is made of another's features, and the same with its own, so many further on."""
+    wrong, right = (chain_of(run, known[each].entry, known[each].operand) for each in (sides["wrong"], sides["right"]))
+    shared = {each.at for each in right}
+    own = next((each for each in wrong if each.at > entry.at and each.at not in shared), None)
+    span = known[sides["wrong"]].entry.operation.span if own is None else call_of(run, own)
+    said = {"name": ", ".join(sorted(sides.values(), key="qkv".index)), "near": entry.operation.span.source}
+    stand_ins = (
+        {} if own is None else _moved_on([each for each in wrong if entry.at < each.at < own.at], entry, own, step)
+    )
+    return [Suspect("projection-slice-shared", span, stand_ins, said=said, home=bound_to(span))]
+
+
+def _moved_on(between: list[Seen], entry: Seen, own: Seen, step: int) -> dict[Site, Callable[..., Any]]:
+    """What makes a side of other features of its projection: what lies between is done to these again."""
+    made: dict[str, Tensor] = {}
+
+    def kept(*args: Any, **options: Any) -> Any:
+        made["all"] = entry.function(*args, **options)
+        return made["all"]
+
+    def right(*args: Any, **options: Any) -> Any:
+        value, number = made["all"].roll(-step, dims=-1), entry.operation.outputs[0].number
+        for each in (*between, own):
+            if not any(t.number == number for t in each.operation.inputs):
+                continue
+            if each is own:
+                return own.function(value, *args[1:], **options)
+            given = each.function(value, *each.args[1:], **each.options)
+            wanted = next(
+                one
+                for one in (*between, own)
+                if one.at > each.at
+                and any(t.number in {out.number for out in each.operation.outputs} for t in one.operation.inputs)
+            )
+            numbers = [out.number for out in each.operation.outputs]
+            number = next(t.number for t in wanted.operation.inputs if t.number in numbers)
+            value = given if isinstance(given, Tensor) else given[numbers.index(number)]
+        return own.function(*args, **options)
+
+    return {site_of(entry.operation): kept, site_of(own.operation): right}
+
+
+def _owner(run: Run, part: Tensor) -> tuple[str, Tensor | None]:
+    """The parameter of which weights are a part, and its name."""
+    target = run.target
+    storage = part.untyped_storage().data_ptr()
+    for name, each in target.named_parameters() if isinstance(target, nn.Module) else ():
+        if each.untyped_storage().data_ptr() == storage and each.numel() > part.numel() and each.is_contiguous():
+            return name, each
+    return "", None
+
+
+def _spare(run: Run, owner: Tensor, part: Tensor) -> int | None:
+    """Where a part as large as another begins that nothing computes with; None: there is none."""
+    used = torch.zeros(owner.numel(), dtype=torch.bool)
+    places = torch.arange(owner.numel())
+    for entry in run.seen:
+        if entry.joint is None:
+            continue
+        for tensor in entry.tensors:
+            if tensor.untyped_storage().data_ptr() == owner.untyped_storage().data_ptr():
+                held = places.as_strided(
+                    tensor.shape, tensor.stride(), tensor.storage_offset() - owner.storage_offset()
+                )
+                used[held.flatten()] = True
+    size = part.numel()
+    starts = range(0, owner.numel() - size + 1, size)
+    return next((start for start in starts if not bool(used[start : start + size].any())), None)
+
+
+def _with_part(entry: Seen, name: str, part: Tensor, start: int) -> tuple[dict[Site, Callable[..., Any]], Any]:
+    """A product with another part of a parameter in place of its own."""
+    kept: dict[str, Tensor] = {}
+    function, shape, stride = entry.function, part.shape, part.stride()
+
+    def right(*args: Any, **options: Any) -> Any:
+        other = kept["owner"].as_strided(shape, stride, start + kept["owner"].storage_offset())
+        given = [other if isinstance(each, Tensor) and each.shape == shape and at == 1 else each
+                 for at, each in enumerate(args)]  # fmt: skip
+        return function(*given, **options)
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        kept["owner"] = parameter_at(target, name)
+
+    return {site_of(entry.operation): right}, change

@@ -1,0 +1,271 @@
+"""Rotary: whether rotary positions leave scores that depend on the distance alone, and values untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.calls import call_role
+from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, operand_marks, place_of, value_of
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.rotary_repair import mended_turn, untouched
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Site, site_of
+from headwise.source import Span
+
+__all__ = ["called", "rotating_suspects"]
+
+NEAR = 1e-6
+# a distance that none is
+NOWHERE = 1 << 40
+# radians from one place to the next
+STEP = 0.3
+
+
+def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
+    """What is wrong with a rotation by position, seen where all tokens are alike."""
+    done = rerun(more_change=_alike)
+    if done.record.failure is not None or not _are_places_first(done):
+        return []
+    others = {name: each for name, each in done.named.items() if name not in done.known and name != done.plan.mask}
+    tables = [name for name, each in others.items() if _is_table(name, each)]
+    if any((each.is_floating_point() or each.is_complex()) and name not in tables for name, each in others.items()):
+        # angles that it is called with are random numbers here
+        return []
+    for number, attention in enumerate(attentions(done)):
+        turned = {side.name: _turns(done, side.entry, side.operand) for side in sides(attention)}
+        if not any(turned.get(name) for name in "qk"):
+            continue
+        distances = _by_distance(attention)
+        values = next((side for side in sides(attention) if side.name == "v"), None)
+        spun = [each for each in turned.get("v", []) if each.change is None]
+        if values is not None and spun:
+            right = [*turned.get("q", []), *turned.get("k", [])]
+            still = _unturned(spun, right)
+            lacking = next((name for name in "qk" if not turned.get(name)), "")
+            said = _lacking(attention, spun, lacking) if lacking else {}
+            return [Suspect("rotary-on-values", _apart(spun[-1], right), still, said=said)]
+        if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
+            # how pairs and signs stand in a table that it is called with is its caller's choice
+            return [_unlawful(done, number, turned, rerun)]
+    return []
+
+
+def _are_places_first(done: Run) -> bool:
+    """Whether tokens lie along the first or the second axis of all that holds some, as `_alike` takes it."""
+    shapes = [said for said in done.plan.call.values() if isinstance(said, list)]
+    return all(said.index(name) < len("BL") for said in shapes for name in ("L", "S") if name in said and len(said) > 1)
+
+
+def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: Callable[..., Run]) -> Suspect:
+    """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
+    said = {"segment": "q, k"}
+    one = (turned.get("q") or turned.get("k") or [])[-1]
+    attention = attentions(done)[number]
+    for lacking, kind in (("q", "rotary-queries-missing"), ("k", "rotary-keys-missing")):
+        if not turned.get(lacking):
+            entries = turned["k" if lacking == "q" else "q"]
+            named = _lacking(attention, entries, lacking)
+            return Suspect(kind, called(one), said=named, home=untouched(one))
+
+    def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
+        again = rerun(stand_ins, more_change=_alike)
+        found = attentions(again)
+        if again.record.failure is not None or len(found) <= number or _by_distance(found[number]) is not True:
+            return None
+        return again
+
+    for often, seldom in ((turned["q"], turned["k"]), (turned["k"], turned["q"])):
+        spans = list(dict.fromkeys(called(each) for each in often))
+        second = [each for each in often if called(each) == spans[-1]]
+        if len(spans) > len({called(each) for each in seldom}) and (still := _unturned(second, [])) and right(still):
+            return Suspect("rotary-twice", spans[-1], still)
+    mended = mended_turn(done, number, right)
+    # halves and quarters of the features are whole numbers only where the width allows it
+    guess = "sizes" if done.sizes.get("d", 4) % 4 else ""
+    if mended is None:
+        # which features make a pair, and how places are counted, nobody says
+        return Suspect("rotary-wrong", called(one), said=said, guess=guess or "rotation")
+    return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]}, guess=guess)
+
+
+def _lacking(attention: Attention, entries: Sequence[Seen], name: str) -> dict[str, object]:
+    """What a patch needs to know to rotate a side as another one is rotated, by these operations."""
+    product = attention.context if attention.fused else attention.scores
+    side = next((each for each in sides(attention) if each.name == name), None)
+    if product is None or side is None:
+        return {}
+    operation, last = product.operation, entries[-1].operation
+    place = next((at for at, each in enumerate(product.tensors) if each is side.operand), None)
+    return {
+        "_place": place, "_meets": (*operation.chain, operation.span), "_way": (*last.chain, last.span),
+        "_calls": tuple(dict.fromkeys(called(each) for each in entries)),
+    }  # fmt: skip
+
+
+def _unturned(entries: Sequence[Seen], others: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
+    """What leaves a tensor as it was, in place of its products with cosines and sines; {}: the same operations turn
+    others, or it is not known which is which.
+    """
+    theirs = {site_of(each.operation) for each in others}
+    out: dict[Site, Callable[..., Any]] = {}
+    for entry in entries:
+        site, marks = site_of(entry.operation), entry.made[0]
+        at = next(place for place, each in enumerate(entry.given) if each is None)
+        value = entry.operation.inputs[at].value
+        if site in theirs or marks is None or marks.kind != "token" or value is None:
+            return {}
+        first = value.expand(marks.shape)[place_of(marks.arrays["t"]) == 0]
+        if not first.numel() or bool((first - first.flatten()[0]).abs().max() > NEAR):
+            return {}
+        share = float(first.flatten()[0].real)
+        if min(abs(share), abs(share - 1)) > NEAR:
+            return {}
+        out[site] = _times(1 - at, round(share))
+    return out
+
+
+def _times(place: int, factor: int) -> Callable[..., Any]:
+    return lambda *args, **_: args[place] * factor
+
+
+def _apart(entry: Seen, others: Sequence[Seen]) -> Span:
+    """Where a rotation was asked for that is one too many: the first call on its way that no other took."""
+    ways = [(*each.operation.chain, each.operation.span) for each in others]
+    way = (*entry.operation.chain, entry.operation.span)
+    shared = max((_common(way, each) for each in ways), default=0)
+    return way[min(shared, max(0, len(way) - 2))]
+
+
+def _common(way: Sequence[Span], other: Sequence[Span]) -> int:
+    """How many calls two ways begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(way, other, strict=False)) if a != b), min(len(way), len(other)))
+
+
+def called(entry: Seen) -> Span:
+    """Where a rotation was asked for: the call of the person's function that turns, which turns others rightly."""
+    operation = entry.operation
+    return operation.chain[-1] if operation.chain else operation.span
+
+
+def _alike(_: Any, options: dict[str, Any]) -> None:
+    """Let all tokens of a sample be one token; the first axes are samples and places, in whichever order. What they are
+    turned by is one angle for each step from place to place, whichever features make a pair.
+    """
+    tokens = [each for name, each in options.items() if _holds_tokens(each) and not _is_table(name, each)]
+    lengths = [each.shape[at] for each in tokens[:1] for at in (1, 0)]
+    for name, value in options.items():
+        if isinstance(value, Tensor) and _is_table(name, value):
+            axes = [value.shape.index(length) for length in lengths if length in value.shape]
+            if axes:
+                shape = [-1 if at == axes[0] else 1 for at in range(value.ndim)]
+                turn = torch.arange(value.shape[axes[0]], device=value.device) * STEP
+                angles = turn.view(shape).expand(value.shape)
+                made = torch.polar(torch.ones_like(angles), angles) if value.is_complex() else _of_role(name, angles)
+                options[name] = made.to(value.dtype)
+        elif _holds_tokens(value):
+            options[name] = value[:1, :1].expand(value.shape).clone()
+
+
+def _holds_tokens(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+
+
+def _is_table(name: str, value: Tensor) -> bool:
+    """Whether an argument holds cosines or sines of places, or both in complex numbers."""
+    role = call_role(name)
+    return value.ndim > 1 and (role in ("cosine", "sine") or (role == "frequencies" and value.is_complex()))
+
+
+def _of_role(name: str, angles: Tensor) -> Tensor:
+    return angles.cos() if call_role(name) == "cosine" else angles.sin()
+
+
+def _turns(run: Run, entry: Seen, operand: Tensor) -> list[Seen]:
+    """The products with cosines and sines on the way to an operand, since it was projected."""
+    chain = chain_of(run, entry, operand)
+    last = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
+    out = []
+    for each in chain[last + 1 :]:
+        if each.operation.name not in ("*", "mul", "*=", "mul_"):
+            continue
+        for seen, marks in zip(each.operation.inputs, each.given, strict=True):
+            value = seen.value
+            if marks is None and value is not None and value.numel() > 1 and _is_circular(value):
+                out.append(each)
+    return out
+
+
+def _is_circular(value: Tensor) -> bool:
+    """Whether numbers may be cosines, sines, or unit complex numbers that differ from place to place."""
+    if value.is_complex():
+        return bool(((value.abs() - 1).abs() < NEAR).all()) and not bool((value == value.flatten()[0]).all())
+    flat = value.double()
+    return bool((flat.abs() <= 1 + NEAR).all()) and flat.std().item() > NEAR and flat.ndim > 1
+
+
+def _axis_of(places: Tensor) -> int | None:
+    """The one axis along which places differ; None: there is none, or more than one."""
+    axes = [axis for axis in range(places.ndim) if bool((places.diff(dim=axis) != 0).any())]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _by_distance(attention: Attention) -> bool | None:
+    """Whether scores of like tokens depend on their distance alone; None: that cannot be told."""
+    scores = attention.scores
+    if scores is None or scores.joint is None:
+        if not attention.fused or len(attention.context.tensors) < 2:
+            return None
+        q, k = attention.context.tensors[:2]
+        a, b = attention.context.given[:2]
+        if (
+            a is None
+            or b is None
+            or a.kind != "token"
+            or b.kind != "token"
+            or q.ndim != k.ndim
+            or q.shape[:-2] != k.shape[:-2]
+        ):
+            return None
+        product = q @ k.transpose(-2, -1)
+        x = place_of(a.arrays["t"][..., :1]).expand(product.shape)
+        y = place_of(b.arrays["t"][..., 0].unsqueeze(-2)).expand(product.shape)
+    else:
+        joint, marks = scores.joint, scores.made[0]
+        if marks is None or marks.kind != "pair" or any(each is None for each in operand_marks(scores)):
+            return None
+        product = torch.einsum(
+            f"{joint.left},{joint.right}->{joint.out}", value_of(scores, joint.a), value_of(scores, joint.b)
+        )
+        x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+    row, column = _axis_of(x), _axis_of(y)
+    if product.ndim < 3 or row is None or column is None or row == column:
+        return None
+    product, x, y = (each.movedim((row, column), (-2, -1)) for each in (product, x, y))
+    flat, x, y = (each.reshape(-1, *each.shape[-2:])[:8] for each in (product, x, y))
+    return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(max(x.max(), y.max())) + 1))
+
+
+def _widths(count: int) -> list[int]:
+    """How wide the rows may be in which so many places lie: one row, or a grid."""
+    return [count, *(each for each in range(2, count) if count % each == 0)]
+
+
+def _apart_by(x: Tensor, y: Tensor, width: int) -> Tensor:
+    """How far places are apart in a grid of that width, along it and across, as one number; NOWHERE: one is none."""
+    down, along = x // width - y // width, x % width - y % width
+    # what fills up a window is at no place
+    return (down * 2 * width + along).where((x >= 0) & (y >= 0), NOWHERE)
+
+
+def _depend(scores: Tensor, far: Tensor) -> bool:
+    """Whether equal distances have equal scores, in each head."""
+    for head, span in zip(scores, far, strict=True):
+        for distance in span[span != NOWHERE].unique():
+            own = head[span == distance]
+            if float((own - own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
+                return False
+    return True

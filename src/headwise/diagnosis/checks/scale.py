@@ -1,0 +1,291 @@
+"""Scale: whether scores are divided by the square root of the head width, once, and before the softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import isclose, isfinite, prod, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.calls import call_role, callee, parameters
+from headwise.dataflow import FRESH, Run, Seen, chain_of, made_from
+from headwise.diagnosis.checks.chosen_scale import as_chosen, is_given
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.inputs import is_absorbed, makings
+from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
+from headwise.diagnosis.scale_factors import Factor, Scale, scales
+from headwise.diagnosis.score_path import terms_of
+from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
+from headwise.recording import site_of
+from headwise.source import Span, own_number, written_in
+from headwise.wording import Sentence
+
+__all__ = ["is_bucketed", "scales_suspects"]
+
+NEAR = 1e-3
+# tensors of a projection that has a bias
+LINEAR = 3
+# what a factor is made of, as the words of the doctor call it
+FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width", "mup": "head"}
+
+
+def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> list[Suspect]:
+    """What is wrong with the scale of one attention; a note where it is unusual on purpose."""
+    if scale.floored is not None:
+        return [_floored(scale.floored)]
+    is_bent = scale.bent and not scale.is_related
+    if is_bent or scale.normed or is_learned or not isfinite(scale.total):
+        return []
+    wanted, total = 1 / sqrt(scale.width), scale.total
+    if not total:
+        return erased(run, scale, wanted, _about(run, scale))
+    late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
+    if isclose(prod(each.value for each in late), 1, rel_tol=NEAR):
+        # what one takes another gives back
+        late = []
+    # any other number is a gate, or what two maps are mixed by
+    late = [each for each in late if _is_scale(each.value, scale.width, run.sizes)]
+    if isclose(total, wanted, rel_tol=NEAR):
+        return [_after(each, wanted) for each in late[:1]]
+    if any(isclose(total, wanted / sqrt(each), rel_tol=NEAR) for each in terms_of(scale.attention)):
+        # each term has its share
+        return []
+    named, about = _named(total, scale.width, run.sizes), _about(run, scale)
+    if is_published or is_given(run, total, wanted):
+        return []
+    if (twice := _twice(scale, wanted)) is not None:
+        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
+    if scale.is_related and named in ("none", "constant"):
+        # it may be a part of the weights that mix, or of what is added
+        return []
+    if named == "none":
+        return _without(run, scale, wanted)
+    if named == "mup" and not says_root(scale, [_home(run, each, "", scale.width) for each in scale.factors]):
+        return []
+    # the root of a latent is that of the heads whose keys it stands for
+    is_foreign = named == "constant" and is_absorbed(run, scale.attention)
+    if not scale.factors or is_foreign or (named == "√D" and _adds_queries(run, scale)):
+        return []
+    odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
+    most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
+    kind = "scale-inverted" if named == "inverted" else "scale-wrong"
+    what = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
+    suspect = _wrong(kind, most, wanted / total, total, wanted, said={"what": what, **about})
+    return [as_rounded(replace(suspect, home=_home(run, most, kind, scale.width)), total, scale.width)]
+
+
+def _about(run: Run, scale: Scale) -> dict[str, object]:
+    """What a patch may say: where the scores are made, and what the class calls the head width."""
+    scores = scale.attention.scores
+    out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
+    kept = _kept(run, scores or scale.attention.context).items()
+    return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
+
+
+def _kept(run: Run, entry: Seen) -> Mapping[str, Any]:
+    """What the module of an operation keeps."""
+    modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    return dict(vars(modules[entry.operation.module])) if entry.operation.module in modules else {}
+
+
+def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
+    """Where the number was made by which an operation multiplies or divides; None: what it does with it is wrong."""
+    entry = factor.entry
+
+    def is_it(value: Any) -> bool:
+        if isinstance(value, Tensor):
+            if value.numel() != 1 or value.is_complex():
+                return False
+            value = value.item()
+        if not isinstance(value, int | float) or isinstance(value, bool) or value == 0:
+            return False
+        if (kind == "scale-inverted" and value < 1) or (isinstance(value, int) and value == width):
+            # the right number, by which it divides, or of which it takes no root
+            return False
+        return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
+
+    return written_in(run.target, entry.operation.span, is_it, is_number=True) or own_number(entry.operation.span)
+
+
+def _twice(scale: Scale, wanted: float) -> Factor | None:
+    """What scales what is scaled already: a factor without which the rest is right, the last that is written out."""
+    if len(scale.factors) < 2 or not isclose(scale.total, wanted * wanted, rel_tol=NEAR):
+        return None
+    found = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
+    return next((each for each in reversed(found) if each.entry is not scale.attention.context), None)
+
+
+def _adds_queries(run: Run, scale: Scale) -> bool:
+    """Whether queries are added to what they found, as in the Set Transformer, which divides by √D."""
+    scores, context = scale.attention.scores, scale.attention.context.operation.outputs[0].number
+    if scores is None:
+        return False
+    queries = {each.number for each in scores.operation.inputs}
+    return any(
+        each.operation.name in ("+", "+=")
+        and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
+        for each in run.seen
+    )
+
+
+def _is_convolved(run: Run, scale: Scale) -> bool:
+    """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
+    for side in sides(scale.attention):
+        if side.name == "q":
+            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
+    return False
+
+
+def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
+    model = sizes.get("D", sizes.get("H", 1) * width)
+    known = {
+        "none": 1.0, "mup": 1 / width, "inverted": sqrt(width), "√D": 1 / sqrt(model),
+        "√H": 1 / sqrt(sizes.get("H", 1)), "√L": 1 / sqrt(sizes.get("L", 1)),
+        "√S": 1 / sqrt(sizes.get("S", 1)), "D": 1 / model,
+    }  # fmt: skip
+    if isclose(total, float(width), rel_tol=NEAR) or isclose(total, sqrt(model), rel_tol=NEAR):
+        return "inverted"
+    return next((name for name, value in known.items() if isclose(total, value, rel_tol=NEAR)), "constant")
+
+
+def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
+    """Whether a number is one that scores are scaled by, rightly or not: a width, or the root of one or of a count."""
+    widths = {width, sizes.get("D", sizes.get("H", 1) * width)}
+    roots = {each**0.5 for each in {*widths, *(sizes.get(name, 1) for name in "HLS")}}
+    return any(isclose(value, each**power, rel_tol=NEAR) for each in (widths | roots) - {1} for power in (-1, 1))
+
+
+def _wrong(
+    kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
+) -> Suspect:
+    function = factor.entry.function
+    right: Callable[..., Any] = Scaled(function, change)
+    if factor.entry.last == "scaled_dot_product_attention":
+
+        def right(*args: Any, **options: Any) -> Any:
+            given = {
+                **options,
+                "scale": float(args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"])
+                * change,
+            }
+            return function(*args, **given)
+
+    return Suspect(
+        kind, factor.entry.operation.span, {site_of(factor.entry.operation): right},
+        said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
+    )  # fmt: skip
+
+
+def _after(factor: Factor, wanted: float) -> Suspect:
+    """Weights that are scaled although the scores were."""
+    stand_in = Scaled(factor.entry.function, 1 / factor.value)
+    return Suspect(
+        "weights-scaled", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
+        said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
+    )  # fmt: skip
+
+
+def _is_bilinear(run: Run, scale: Scale) -> bool:
+    """Whether a memory is looked at as it is, its own keys and values, as Luong does, who scales nothing."""
+    made = makings(run, scale.attention)
+    if not {"k", "v"} <= made.keys():
+        return False
+    k, v = made["k"], made["v"]
+    given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
+    if given is not None and given.numel() >= len("qkv") * out:
+        # all three came beside one another, projected by who calls
+        return False
+    return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
+
+
+def _is_unscaled(run: Run, scale: Scale) -> bool:
+    """Whether it is of a kind that has no scale."""
+    return _is_convolved(run, scale) or _is_bilinear(run, scale)
+
+
+def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
+    """No factor before the softmax: it comes after, or not at all."""
+    scores = scale.attention.scores
+    found = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
+    late = next(found, None)
+    if (
+        scores is None
+        or is_bucketed(run, scale)
+        or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
+    ):
+        return []
+    stand_ins = {site_of(scores.operation): Scaled(scores.function, wanted)}
+    said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
+    if late is not None:
+        stand_ins[site_of(late.entry.operation)] = Scaled(late.entry.function, 1 / late.value)
+        return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
+
+
+def _learns(factor: Factor) -> bool:
+    """Whether what something is multiplied by is learned: it is a gate, and no scale."""
+    return any(isinstance(each, nn.Parameter) and each.requires_grad for each in factor.entry.tensors)
+
+
+def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
+    """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
+    scores = scale.attention.scores
+    kept = [] if scores is None else [each for each in _kept(run, scores).values() if isinstance(each, float)]
+    return any(isclose(each, number, rel_tol=NEAR) for each in kept for number in (wanted, 1 / wanted))
+
+
+def is_bucketed(run: Run, scale: Scale) -> bool:
+    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
+    if any(each.last == "embedding" for each in made_from(run, scale.attention.path)):
+        return True
+    taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
+    if not taken or says_root(scale) or _kept_scale(run, scale, scale.width**-0.5):
+        return False
+    # the buckets are of who calls it; T5 projects without a bias
+    made = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
+    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in made)
+    return is_plain or any("pos" in name for name in taken)
+
+
+def _floored(entry: Seen) -> Suspect:
+    def right(*args: Any, **options: Any) -> Any:
+        values = [*args, *options.values()]
+        if len(values) > 1 and entry.operation.name in ("//", "//=", "div", "floor_divide"):
+            return values[0] / values[1]
+        return values[0]
+
+    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right})
+
+
+def scales_suspects(exam: Any) -> list[Suspect]:
+    """What is wrong with the scale of each attention of a plan with no mask. exam: its examination."""
+    plan = exam.free
+    first, second = exam.run(plan=plan), exam.run(plan=plan, seed=1)
+    out = []
+    for place, scale in enumerate(scales(first, second)):
+        learned = False
+        if abs(scale.total * scale.width**0.5 - 1) > 1e-6:
+            changed = [exam.run(plan=plan, seed=seed, change=_with_small_parameters(exam.change)) for seed in (0, 1)]
+            then = scales(*changed)
+            learned = len(then) <= place or abs(then[place].total - scale.total) > 1e-6 * abs(scale.total)
+        found = _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
+        out += [as_chosen(exam, place, scale, each) for each in found]
+        if out:
+            return out
+    return out
+
+
+def _with_small_parameters(change: Change | None) -> Change:
+    """A change that also alters the parameters that are one number, or a row of them, as one for each head."""
+
+    def altered(target: Any, _: dict[str, Any]) -> None:
+        if isinstance(target, nn.Module):
+            with torch.no_grad():
+                for each in target.parameters():
+                    if each.requires_grad and (each.ndim == 0 or max(each.shape) == each.numel()):
+                        each.mul_(1.37)
+
+    return both(change, altered)

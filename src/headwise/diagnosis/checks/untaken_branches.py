@@ -1,0 +1,164 @@
+"""Untaken branches: what a run went past: arguments and flags that the code reads on another way."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+
+from torch import nn
+
+from headwise.calls import call_role, callee
+from headwise.dataflow import Run, Seen
+
+__all__ = ["is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
+
+RANK = re.compile(r"\w+\.(?:ndim|dim\(\))|len\(\w+\.(?:shape|size\(\))\)")
+KEPT = re.compile(r"cache|past|incremental")
+HIDING = re.compile(r"mask|tri[ul]|inf\b|fill|where")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# whether the question of a branch is of a kind
+Asks = Callable[[ast.expr], bool]
+
+
+def is_elsewhere(run: Run, name: str) -> bool:
+    """Whether the code reads an argument on a way that was not gone, in what is called or in what that hands it to."""
+    try:
+        lines, first = inspect.getsourcelines(callee(run.target))
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    if not call_role(name) and name != next(iter(run.named), ""):
+        # nothing says that it was to be an input
+        return _is_read(tree, name)
+    gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
+    if _is_read_past(tree, name, gone, but=_asks_rank):
+        return True
+    return any(_is_read_past(each, name, gone, but=_asks_rank) for each, gone in _gone(run) if _takes(each, name))
+
+
+def is_read_elsewhere(run: Run, attribute: str) -> bool:
+    """Whether an attribute is read in the files that ran, but in no class or function of these that did."""
+    own = {each.__name__ for each in type(run.target).__mro__}
+    is_read = False
+    for tree, gone in _files(run):
+        for each in tree.body:
+            if not isinstance(each, Function | ast.ClassDef) or not _reads(each, attribute):
+                continue
+            if each.name in own or _is_gone(each, gone):
+                return False
+            is_read = True
+    return is_read
+
+
+def is_used_elsewhere(run: Run, owner: str) -> bool:
+    """Whether a sub-module, by its full name, is read in a branch that was not gone of a function that was."""
+    name = next((each for each in reversed(owner.split(".")) if not each.isdigit()), owner)
+    return any(_is_read_past(function, name, gone) for function, gone in _gone(run))
+
+
+def is_of_cache(run: Run, name: str) -> bool:
+    """Whether the code asks for a flag only where it keeps keys and values, and hides nothing there."""
+    asked = [node for function, _ in _gone(run) for node in ast.walk(function) if isinstance(node, ast.If)]
+    texts = [ast.unparse(ast.Module([node], [])) for node in asked if _is_read(node.test, name)]
+    return bool(texts) and all(KEPT.search(each) and not HIDING.search(each) for each in texts)
+
+
+def is_chosen(run: Run, entry: Seen) -> bool:
+    """Whether an operation stands under the question of one option of its module, which is on: `if self.mix:`."""
+    span, modules = entry.operation.span, dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    owner = modules.get(entry.operation.module)
+    if span is None or owner is None:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(span.file)))
+    except (SyntaxError, ValueError):
+        return False
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.If)):
+        is_under = node.body[0].lineno <= span.line <= (node.body[-1].end_lineno or 0)
+        if is_under and isinstance(node.test, ast.Attribute) and node.test.attr != "training":
+            return vars(owner).get(node.test.attr) is True
+    return False
+
+
+def is_shared_elsewhere(run: Run) -> bool:
+    """Whether a softmax stands in a branch that was not gone of a function that was: an option does without. Whether
+    there is a mask is no option.
+    """
+    names = ("softmax", "Softmax")
+    return any(
+        _is_read_past(function, name, gone, but=_asks_whether_given) for function, gone in _gone(run) for name in names
+    )
+
+
+def _files(run: Run) -> Iterator[tuple[ast.Module, set[int]]]:
+    """The files that a run went through, each with the lines of its operations."""
+    lines: dict[str, set[int]] = {}
+    for entry in run.seen:
+        for span in (entry.operation.span, *entry.operation.chain):
+            if span is not None:
+                lines.setdefault(span.file, set()).add(span.line)
+    for file, gone in lines.items():
+        try:
+            yield ast.parse("".join(linecache.getlines(file))), gone
+        except (SyntaxError, ValueError):
+            continue
+
+
+def _gone(run: Run) -> Iterator[tuple[Function, set[int]]]:
+    """The functions that a run went through, each with the lines of its file that it went through."""
+    for tree, gone in _files(run):
+        for each in ast.walk(tree):
+            if isinstance(each, Function) and _is_gone(each, gone):
+                yield each, gone
+
+
+def _is_gone(function: Function | ast.ClassDef, gone: set[int]) -> bool:
+    return any(function.lineno <= line <= (function.end_lineno or 0) for line in gone)
+
+
+def _takes(function: Function, name: str) -> bool:
+    own = function.args
+    return any(each.arg == name for each in (*own.posonlyargs, *own.args, *own.kwonlyargs))
+
+
+def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, but: Asks | None = None) -> bool:
+    """Whether a name is read in a branch none of whose lines were gone, or in one of two on a line, of which it is not
+    known which was. but: branches that ask this do not count, as what is read there is to be read in the others too.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.IfExp) and not _is_read(node.test, name) and _is_read(node, name):
+            return True
+        if but is not None and isinstance(node, ast.If) and but(node.test):
+            continue
+        for block in (node.body, node.orelse) if isinstance(node, ast.If) else ():
+            is_gone = any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in gone if block)
+            if block and not is_gone and any(_is_read(each, name) for each in block):
+                return True
+    return False
+
+
+def _asks_rank(test: ast.expr) -> bool:
+    """Whether a question is for nothing but how many axes something has."""
+    if not isinstance(test, ast.Compare) or not all(isinstance(each, ast.Constant) for each in test.comparators):
+        return False
+    return RANK.fullmatch(ast.unparse(test.left)) is not None
+
+
+def _asks_whether_given(test: ast.expr) -> bool:
+    """Whether a question is for nothing but whether a variable is None."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and ast.unparse(test).endswith("None")
+
+
+def _is_read(tree: ast.AST, name: str) -> bool:
+    """Whether a variable or an attribute is read by its name."""
+    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return any(each.id == name for each in reads) or _reads(tree, name)
+
+
+def _reads(tree: ast.AST, attribute: str) -> bool:
+    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
+    return any(each.attr == attribute for each in reads)

@@ -1,0 +1,71 @@
+"""Entry point: `doctor`, the diagnosis of attention code by its name or of an object in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwise.diagnosis.plans.user_arguments import check_said, in_python
+from headwise.diagnosis.result import Diagnosis
+from headwise.diagnosis.target_diagnosis import diagnosed
+from headwise.diagnosis.torch_state import plain_torch
+from headwise.errors import InputError
+from headwise.targets import at_hand, in_child, parse
+from headwise.wording import refusal
+
+__all__ = ["doctor"]
+
+ENTRY = "headwise.diagnosis.child:answer"
+# what would never end is ended, on a busy machine too
+SECONDS = 300
+
+
+def doctor(
+    target: Any,
+    *,
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    lang: str = "en",
+    seconds: int = SECONDS,
+) -> Diagnosis:
+    """Whether attention code is right; if not, which fault, on which line, what mends it, and the proof.
+
+    target: a class, a function or a module that is at hand, which runs in this process; or what the command line
+    takes ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
+    child process with limits. init, call: how it is built and called, sizes as numbers or symbols ("H*d"); None: that
+    is found out. lang: "en" or "zh". seconds: after which a child process is ended, with an InputError; no verdict
+    hangs on time. An object that is at hand runs to its end.
+
+    `print` shows the report; `verdict` is "sound", "faulty" or "not examined"; `findings` are data. An InputError says
+    what is missing where the target cannot be found, or what init or call names is not there.
+
+    >>> import torch
+    >>> def attention(q, k, v):
+    ...     return torch.softmax(q @ k.transpose(-2, -1) // q.shape[-1] ** 0.5, dim=-1) @ v
+    >>> shapes = {"q": ["B", "H", "L", "d"], "k": ["B", "H", "S", "d"], "v": ["B", "H", "S", "d"]}
+    >>> [each.kind for each in doctor(attention, call=shapes).findings]
+    ['scale-floor-division']
+    """
+    if isinstance(target, str):
+        parse(target)
+        answer = in_child(ENTRY, {"target": target, "init": init, "call": call, "lang": lang}, seconds=seconds)
+        if "refused" in answer:
+            raise InputError(in_python(InputError(answer["refused"]), lang))
+        return Diagnosis.from_dict(answer["diagnosis"], lang=lang)
+    if not callable(target):
+        raise refusal("refuse.target_object", given=repr(target)[:100])
+    try:
+        check_said(target, init, call)
+    except InputError as error:
+        raise InputError(in_python(error, lang)) from error
+    found = at_hand(target)
+    with plain_torch():
+        return diagnosed(
+            target,
+            title=found.title,
+            namespace=found.namespace,
+            files=found.files,
+            init=init,
+            call=call,
+            lang=lang,
+        )

@@ -1,0 +1,100 @@
+"""Faults of the weighted sum, and of the steps between the scores and the output."""
+
+from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Words
+from headwise.diagnosis.faults.templates import CROSS, SELF
+
+__all__ = ["FAULTS"]
+
+SUM = "weights @ v"
+
+FAULTS = (
+    Fault(
+        "differs-from-every-formula", WARNING, "formula",
+        SELF(("scores.softmax(dim=-1)", "(scores * scores.softmax(dim=-1)).softmax(dim=-1)")),
+        Words(
+            "No known formula reproduces this step.",
+            "Its weights follow neither from softmax(q·kᵀ/√d) nor from a design in the table of designs.",
+            "Compare this step with softmax(q·kᵀ/√d)·v.",
+        ),
+        Words(
+            "没有已知的公式能得出这一步的结果。",
+            "它的权重既不是由 softmax(q·kᵀ/√d) 得出，也不符合任何已知的设计。",
+            "把这一步与 softmax(q·kᵀ/√d)·v 对照。",
+        ),
+    ),
+    Fault(
+        "value-changed", FAULT, "law",
+        SELF(("scores.softmax(dim=-1)", "scores.abs().softmax(dim=-1)")),
+        Words(
+            "{name} changes its input on the way from the scores to the output.",
+            "Attention takes the scores with their signs, weights that sum to 1, and the values unchanged.",
+            "Remove {name}.",
+        ),
+        Words(
+            "从分数到输出的路径上，{name} 改变了它的输入。",
+            "注意力要求分数保留符号、权重之和为 1、值原样加权求和。",
+            "去掉 {name}。",
+        ),
+        follows_layout=True, needs_proof="heads",
+    ),
+    Fault(
+        "weights-transposed", FAULT, "formula",
+        SELF((SUM, "weights.transpose(-2, -1) @ v")),
+        Words(
+            "The weighted sum runs over the queries instead of the keys.",
+            "The weights that multiply the values do not sum to 1, and each position gets the sum of another.",
+            "Contract the key axis of the weights with that of the values.",
+        ),
+        Words(
+            "加权求和沿着查询而不是键。",
+            "与值相乘的权重之和不是 1，每个位置得到的是别的位置的结果。",
+            "让权重的键维度与值的键维度相乘求和。",
+        ),
+        follows_layout=True,
+    ),
+    Fault(
+        "contraction-extra-axis", FAULT, "layout",
+        SELF(("q @ k.transpose(-2, -1)", 'torch.einsum("bhid,bgjd->bhij", q, k)')),
+        Words(
+            "This product also sums over an axis that only one of its operands has.",
+            "Heads, keys or batch elements that should stay separate are added up.",
+            "Give that axis the same letter in both operands, or keep it in the result.",
+        ),
+        Words(
+            "这个乘积还沿只有一个操作数才有的维度求了和。",
+            "本该分开的头、键或样本被加在了一起。",
+            "让两个操作数用同一个字母表示这一维，或在结果里保留它。",
+        ),
+        follows_layout=True,
+    ),
+    Fault(
+        "einsum-weights-summed", FAULT, "layout",
+        SELF((SUM, 'torch.einsum("bhij,bhid->bhid", weights, v)')),
+        Words(
+            'The einsum "{name}" sums the weights separately: no value is multiplied by its weight.',
+            "No query gets a weighted sum of the values.",
+            "Give the keys the same letter in the weights and in the values, and leave it out of the result.",
+        ),
+        Words(
+            'einsum "{name}" 单独对权重求和：没有一个值乘上自己的权重。',
+            "没有一个查询得到值的加权和。",
+            "权重和值中的键用同一个字母，结果中不写这个字母。",
+        ),
+        has_patch=True, follows_layout=True, ends_call=True,
+    ),
+    Fault(
+        "key-value-misaligned", FAULT, "layout",
+        CROSS((SUM, "weights @ v[:, :, torch.arange(v.shape[2], 0, -1) - 1]")),
+        Words(
+            "The weight of a key multiplies the value of another token.",
+            "Keys and values in another order give another output.",
+            "Keep keys and values in the same order.",
+        ),
+        Words(
+            "一个键的权重乘到了另一个 token 的值上。",
+            "键和值换一种次序，输出就变了。",
+            "让键和值保持相同的次序。",
+        ),
+        follows_layout=True, depends_on_layout=True,
+    ),
+)  # fmt: skip

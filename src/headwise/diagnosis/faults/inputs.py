@@ -1,0 +1,96 @@
+"""Faults of the arguments of a call: which of them are used, and whether they stay unchanged."""
+
+from headwise.diagnosis.faults.fault import FAULT, Fault, Template, Words
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS, INIT, SELF
+
+__all__ = ["FAULTS"]
+
+# keys and values from one argument
+MEMORY = Template(
+    "MEMORY",
+    f"""{IMPORTS}{INIT}    def forward(self, x, memory):
+        q = self.split(self.q_proj(x))
+        k = self.split(self.k_proj(memory))
+        v = self.split(self.v_proj(memory))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
+        return self.out_proj(context.flatten(2))
+""",
+)
+
+QUERIES = Template(
+    "QUERIES",
+    f"""{IMPORTS}{INIT}    def forward(self, query, key, value):
+        q = self.split(self.q_proj(query))
+        k = self.split(self.k_proj(torch.cat([key, value], dim=1)))
+        v = self.split(self.v_proj(torch.cat([key, value], dim=1)))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
+        return self.out_proj(context.flatten(2))
+""",
+)
+
+FAULTS = (
+    Fault(
+        "input-ignored", FAULT, "law",
+        CROSS(("self.k_proj(key)", "self.k_proj(value)")),
+        Words(
+            "The argument {name} has no effect: {was} is used instead.",
+            "Where the two differ, as in cross-attention, the output is wrong.",
+            "Compute the projection from {name}.",
+        ),
+        Words(
+            "参数 {name} 没有起作用：这里用的是 {was}。",
+            "两者不同时（如交叉注意力），输出就不对。",
+            "用 {name} 计算这个投影。",
+        ),
+        has_patch=True, breaks_layout=True,
+    ),
+    Fault(
+        "input-mixed", FAULT, "layout",
+        MEMORY(("self.v_proj(memory)", "self.v_proj(x)")),
+        Words(
+            "Keys and values come from two arguments: one projection takes {was}, the other takes {name}.",
+            "A key and its value should come from the same token; where the lengths differ, the call raises an error.",
+            "Compute the projection from {name}.",
+        ),
+        Words(
+            "键与值取自两个参数：一个投影用的是 {was}，另一个用的是 {name}。",
+            "键和它的值应出自同一个 token；两个参数长度不同时，调用会报错。",
+            "用 {name} 计算这个投影。",
+        ),
+        has_patch=True, general="input-ignored", breaks_layout=True,
+    ),
+    Fault(
+        "input-unused", FAULT, "law",
+        QUERIES(
+            ("self.v_proj(torch.cat([key, value], dim=1))", "self.v_proj(torch.cat([query, value], dim=1))"),
+            ("self.k_proj(torch.cat([key, value], dim=1))", "self.k_proj(torch.cat([query, value], dim=1))"),
+        ),
+        Words(
+            "The argument {name} has no effect.",
+            "The output is the same whatever is passed as {name}.",
+            "Compute the projection from {name}.",
+        ),
+        Words(
+            "参数 {name} 没有起作用。",
+            "不论 {name} 传入什么，输出都一样。",
+            "用 {name} 计算这个投影。",
+        ),
+        general="input-ignored", breaks_layout=True,
+    ),
+    Fault(
+        "input-modified", FAULT, "law",
+        SELF(("        q = self.split", "        x += 1.0\n        q = self.split")),
+        Words(
+            "The call modifies its argument {name} in place.",
+            "The caller continues with changed values.",
+            "Create a new tensor: apply no in-place operation (+=, *=, mul_, masked_fill_) to {name}.",
+        ),
+        Words(
+            "调用原地修改了传入的参数 {name}。",
+            "调用之后，调用者手里的张量已经变了。",
+            "生成新的张量：不要对 {name} 做原地操作（+=、*=、mul_、masked_fill_）。",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,171 @@
+"""Faults of parameters, buffers and submodules: whether the module registers them, and what it keeps between calls."""
+
+from headwise.diagnosis.faults.fault import FAULT, NOTE, Fault, Template, Words
+from headwise.diagnosis.faults.templates import IMPORTS, SELF
+
+__all__ = ["FAULTS"]
+
+DROPOUT = "        self.dropout = nn"
+RETURN = "return self.out_proj(context.flatten(2))"
+# a class for one head
+HEADS = Template(
+    "HEADS",
+    f"""{IMPORTS}class Head(nn.Module):
+    def __init__(self, d_model, head_dim):
+        super().__init__()
+        self.q_proj = nn.Linear(d_model, head_dim)
+        self.k_proj = nn.Linear(d_model, head_dim)
+        self.v_proj = nn.Linear(d_model, head_dim)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        scores = self.q_proj(x) @ self.k_proj(x).transpose(-2, -1) / math.sqrt(self.q_proj.out_features)
+        return self.dropout(scores.softmax(dim=-1)) @ self.v_proj(x)
+
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.heads = nn.ModuleList(Head(d_model, d_model // n_heads) for _ in range(n_heads))
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.out_proj(torch.cat([head(x) for head in self.heads], dim=-1))
+""",
+)
+
+FAULTS = (
+    Fault(
+        "parameters-unregistered", FAULT, "law",
+        SELF(
+            ("self.q_proj(x)", "self.q_proj[0](x)"),
+            ("self.q_proj = nn.Linear(d_model, d_model)", "self.q_proj = [nn.Linear(d_model, d_model)]"),
+        ),
+        Words(
+            "The weights in {name} are used but not registered.",
+            "They are not trained, saved, or moved to a device.",
+            "Keep modules in nn.ModuleList, and weights in nn.Parameter or nn.ParameterList.",
+        ),
+        Words(
+            "{name} 里的权重被使用，但没有注册。",
+            "它们得不到训练和保存，也不会移到别的设备。",
+            "模块放进 nn.ModuleList，权重放进 nn.Parameter 或 nn.ParameterList。",
+        ),
+        has_patch=True, stops_training=True,
+    ),
+    Fault(
+        "modules-unregistered", FAULT, "law",
+        HEADS(
+            (
+                "nn.ModuleList(Head(d_model, d_model // n_heads) for _ in range(n_heads))",
+                "[Head(d_model, d_model // n_heads) for _ in range(n_heads)]",
+            )
+        ),
+        Words(
+            "The modules in {name} are used but not registered.",
+            "They are not trained, saved, or moved to a device, and eval() does not reach them: their dropout stays "
+            "active.",
+            "Keep modules in nn.ModuleList or nn.ModuleDict.",
+        ),
+        Words(
+            "{name} 里的模块被使用，但没有注册。",
+            "它们得不到训练和保存，也不会移到别的设备；eval() 对它们不起作用，dropout 一直生效。",
+            "把模块放进 nn.ModuleList 或 nn.ModuleDict。",
+        ),
+        has_patch=True, general="parameters-unregistered", stops_training=True,
+    ),
+    Fault(
+        "weights-outside-module", FAULT, "law",
+        SELF((RETURN, f"{RETURN} @ nn.Parameter(torch.eye(x.shape[-1]))")),
+        Words(
+            "This step uses weights that do not belong to the module.",
+            "They are not trained, saved, or moved to a device.",
+            "Create them in __init__ as an attribute: an nn.Parameter, or a module.",
+        ),
+        Words(
+            "这一步用的权重不属于这个模块。",
+            "它们得不到训练和保存，也不会移到别的设备。",
+            "在 __init__ 里把它们建成属性：nn.Parameter 或一个模块。",
+        ),
+        general="parameters-unregistered", stops_training=True,
+    ),
+    Fault(
+        "buffer-unregistered", NOTE, "source",
+        SELF(
+            (RETURN, "return self.gain * self.out_proj(context.flatten(2))"),
+            (DROPOUT, f"        self.gain = torch.ones(d_model)\n{DROPOUT}"),
+        ),
+        Words(
+            "{name} is a plain tensor attribute: model.to(device) and state_dict() ignore it.",
+            "On a GPU the call raises an error, since the tensor stays on the CPU.",
+            'Register it with self.register_buffer("{name}", …), with persistent=False where it need not be saved.',
+        ),
+        Words(
+            "{name} 只是普通的张量属性：model.to(device) 和 state_dict() 都不管它。",
+            "到了 GPU 上它还留在 CPU，调用会报错。",
+            '用 self.register_buffer("{name}", …) 注册；不必保存就加 persistent=False。',
+        ),
+        general="parameters-unregistered",
+    ),
+    Fault(
+        "buffer-unsaved", FAULT, "law",
+        SELF(
+            (DROPOUT, f'        self.register_buffer("gain", torch.randn(d_model), persistent=False)\n{DROPOUT}'),
+            (RETURN, "return self.gain * self.out_proj(context.flatten(2))"),
+        ),
+        Words(
+            "{name} is initialised at random and is not in the state_dict.",
+            "A model that loads the saved weights gives another output.",
+            "Register the buffer with persistent=True, or make it a parameter.",
+        ),
+        Words(
+            "{name} 是随机初始化的，却不在 state_dict 里。",
+            "载入保存的权重之后，模型的输出会不同。",
+            "用 persistent=True 注册缓冲区，或者改成参数。",
+        ),
+        general="parameters-unregistered",
+    ),
+    Fault(
+        "parameter-created-in-forward", FAULT, "law",
+        SELF(
+            (
+                RETURN,
+                'if not hasattr(self, "gain"):\n'
+                "            self.gain = nn.Parameter(torch.ones(()))\n"
+                "        return self.gain * self.out_proj(context.flatten(2))",
+            ),
+            at="return self.gain",
+        ),
+        Words(
+            "forward creates the parameter {name}.",
+            "An optimizer that was created before does not train it, and a new model cannot load it.",
+            "Create it in __init__.",
+        ),
+        Words(
+            "参数 {name} 是在 forward 里才创建的。",
+            "之前建好的优化器不会训练它，新建的模型也无法载入它。",
+            "在 __init__ 里创建它。",
+        ),
+        general="parameters-unregistered",
+    ),
+    Fault(
+        "stateful-forward", FAULT, "law",
+        SELF(
+            (RETURN, 'self.total = getattr(self, "total", 0.0) + self.out_proj(context.flatten(2))\n'
+             "        return self.total")
+        ),
+        Words(
+            "A second call with the same inputs gives another output.",
+            "The module keeps a value of an earlier call.",
+            "Keep values that belong to one call in local variables, not in attributes.",
+        ),
+        Words(
+            "用同样的输入再调用一次，输出与第一次不同。",
+            "模块里留下了前一次调用的值。",
+            "只属于一次调用的值用局部变量保存，不要放进属性。",
+        ),
+        stops_training=True,
+    ),
+)  # fmt: skip

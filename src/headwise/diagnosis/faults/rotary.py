@@ -1,0 +1,103 @@
+"""Faults of rotary positions: what is rotated, how often, and by which angles."""
+
+from headwise.diagnosis.faults.fault import FAULT, Fault, Words
+from headwise.diagnosis.faults.templates import ROTARY
+
+__all__ = ["FAULTS"]
+
+ROTATED = "[low * cos - high * sin, high * cos + low * sin]"
+QUERIES = "        q = self.rotate(q, first)\n"
+KEYS = "        k = self.rotate(k, first)\n"
+
+FAULTS = (
+    Fault(
+        "rotary-wrong", FAULT, "law",
+        ROTARY((ROTATED, "[low * cos + high * sin, high * cos + low * sin]")),
+        Words(
+            "The rotation by position is inconsistent: scores depend on more than the distance.",
+            "Relative positions are lost.",
+            "Rotate queries and keys, and only these, with the same pairs and positions.",
+        ),
+        Words(
+            "旋转位置编码前后不一致：分数不只取决于距离。",
+            "相对位置信息丢失。",
+            "只旋转查询与键，用同样的配对与位置。",
+        ),
+        has_patch=True, needs_proof="rotation",
+    ),
+    Fault(
+        "rotary-on-values", FAULT, "law",
+        ROTARY((KEYS, f"{KEYS}        v = self.rotate(v, first)\n"), at="v = self.rotate(v"),
+        Words(
+            "The values are rotated by position too.",
+            "What a token contributes to another depends on its absolute position.",
+            "Rotate queries and keys only.",
+        ),
+        Words(
+            "值也按位置做了旋转。",
+            "一个 token 对另一个 token 的贡献取决于它的绝对位置。",
+            "只旋转查询与键。",
+        ),
+        has_patch=True, general="rotary-wrong", removes=True,
+    ),
+    Fault(
+        "rotary-keys-missing", FAULT, "law",
+        ROTARY((KEYS, ""), at="q = self.rotate"),
+        Words(
+            "The queries are rotated by position, the keys are not.",
+            "A score depends on the position of the query, not on its distance to the key.",
+            "Rotate the keys as the queries are rotated.",
+        ),
+        Words(
+            "查询按位置做了旋转，键没有。",
+            "分数取决于查询的位置，而不是它与键的距离。",
+            "像旋转查询那样旋转键。",
+        ),
+        general="rotary-wrong",
+    ),
+    Fault(
+        "rotary-queries-missing", FAULT, "law",
+        ROTARY((QUERIES, ""), at="k = self.rotate"),
+        Words(
+            "The keys are rotated by position, the queries are not.",
+            "A score depends on the position of the key, not on its distance to the query.",
+            "Rotate the queries as the keys are rotated.",
+        ),
+        Words(
+            "键按位置做了旋转，查询没有。",
+            "分数取决于键的位置，而不是它与查询的距离。",
+            "像旋转键那样旋转查询。",
+        ),
+        has_patch=True, general="rotary-wrong",
+    ),
+    Fault(
+        "rotary-twice", FAULT, "law",
+        ROTARY((QUERIES, "        q = self.rotate(self.rotate(q, first), first)\n")),
+        Words(
+            "Queries or keys are rotated by position more often than the other.",
+            "Scores depend on more than the distance between query and key.",
+            "Rotate queries and keys once each.",
+        ),
+        Words(
+            "查询或键按位置旋转的次数比另一方多。",
+            "分数不只取决于查询与键的距离。",
+            "查询与键各旋转一次。",
+        ),
+        has_patch=True, general="rotary-wrong", removes=True,
+    ),
+    Fault(
+        "rotary-cache", FAULT, "law",
+        ROTARY((KEYS, "        k = self.rotate(k)\n")),
+        Words(
+            "With a cache, the positions of the rotation start at the wrong number.",
+            "The distances between new and cached tokens are wrong.",
+            "Count the positions of the new tokens from the end of the cache.",
+        ),
+        Words(
+            "有缓存时，旋转位置编码的起点不对。",
+            "新的 token 与缓存的 token 之间的距离是错的。",
+            "新 token 的位置从缓存的末尾数起。",
+        ),
+        general="rotary-wrong",
+    ),
+)  # fmt: skip

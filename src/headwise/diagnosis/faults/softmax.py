@@ -1,0 +1,134 @@
+"""Faults of the softmax: the axis over which the weights of a query sum to 1, and what stands instead of a softmax."""
+
+from headwise.diagnosis.faults.fault import FAULT, NOTE, Fault, Words
+from headwise.diagnosis.faults.templates import CROSS, SELF
+
+__all__ = ["FAULTS"]
+
+# a mask of keys
+ALLOWED = {"_mask": {"argument": "mask", "means": "attend", "shape": ["B", 1, 1, "S"]}}
+SOFTMAX = "scores.softmax(dim=-1)"
+
+FAULTS = (
+    Fault(
+        "softmax-axis", FAULT, "formula",
+        SELF((SOFTMAX, "scores.softmax(dim=-2)")),
+        Words(
+            "The softmax runs over another axis than that of the keys.",
+            "The weights of a query do not sum to 1 over its keys.",
+            "Apply the softmax along the key axis, dim={axis}.",
+        ),
+        Words(
+            "softmax 没有沿键的维度计算，而是沿别的维度。",
+            "每个查询对各个键的权重之和不是 1。",
+            "沿键的维度计算 softmax，dim={axis}。",
+        ),
+        has_patch=True, depends_on_layout=True,
+    ),
+    Fault(
+        "softmax-axis-merged", FAULT, "formula",
+        SELF((SOFTMAX, "scores.flatten(2).softmax(dim=-1).view_as(scores)")),
+        Words(
+            "The softmax runs over an axis in which the keys are merged with another axis.",
+            "The weights of a query do not sum to 1 over its keys.",
+            "Apply the softmax along the key axis before it is merged with another.",
+        ),
+        Words(
+            "softmax 所沿的维度里，键与别的维度合并在了一起。",
+            "每个查询对各个键的权重之和不是 1。",
+            "在与别的维度合并之前，只沿键的维度计算 softmax。",
+        ),
+        general="softmax-axis", depends_on_layout=True,
+    ),
+    Fault(
+        "softmax-missing", FAULT, "formula",
+        SELF((SOFTMAX, "scores"), at="scores = scores"),
+        Words(
+            "No softmax is applied: the scores themselves weight the values.",
+            "The weights can be negative and do not sum to 1.",
+            "Apply softmax along the key axis, dim={axis}, before the weights multiply the values.",
+        ),
+        Words(
+            "没有做 softmax：直接用分数对值加权。",
+            "权重可能为负，之和也不是 1。",
+            "在权重与值相乘之前，沿键的维度做 softmax，dim={axis}。",
+        ),
+        has_patch=True,
+    ),
+    Fault(
+        "softmax-replaced", FAULT, "formula",
+        CROSS(
+            ("torch.finfo(scores.dtype).min", "-1e4"),
+            (SOFTMAX, "nn.functional.normalize(scores, dim=-1)"),
+            call=ALLOWED,
+        ),
+        Words(
+            "The weights come from {name} instead of a softmax: those of a query do not sum to 1.",
+            "The weights can be negative, and a score of -inf, which a softmax turns into 0, becomes NaN.",
+            "Apply softmax along the key axis, dim={axis}.",
+        ),
+        Words(
+            "权重由 {name} 得出，而不是 softmax：每个查询的权重之和不是 1。",
+            "权重可能为负；分数 -inf 经 softmax 得 0，在这里却变成 NaN。",
+            "沿键的维度（dim={axis}）做 softmax。",
+        ),
+        has_patch=True, general="softmax-missing",
+    ),
+    Fault(
+        "softmax-alternative", NOTE, "formula",
+        SELF((SOFTMAX, "scores.sigmoid()")),
+        Words(
+            "The weights come from {name} instead of a softmax: those of a query need not sum to 1.",
+            "This is another kind of attention, and correct as such.",
+            "Where softmax attention is intended, apply a softmax along the key axis.",
+        ),
+        Words(
+            "权重由 {name} 得出，而不是 softmax：每个查询的权重之和不一定是 1。",
+            "这是另一种注意力，本身不是错误。",
+            "若要的是 softmax 注意力，就沿键的维度做 softmax。",
+        ),
+        general="softmax-missing",
+    ),
+    Fault(
+        "softmax-twice", FAULT, "formula",
+        SELF((SOFTMAX, "scores.softmax(dim=-1).softmax(dim=-1)")),
+        Words(
+            "A softmax is applied to the output of another softmax.",
+            "Weights lie between 0 and 1, so that the second softmax makes them almost equal.",
+            "Apply the softmax once, to the scores.",
+        ),
+        Words(
+            "对 softmax 的输出又做了一次 softmax。",
+            "权重在 0 与 1 之间，第二次 softmax 会使它们几乎相等。",
+            "只对分数做一次 softmax。",
+        ),
+    ),
+    Fault(
+        "softmax-log", FAULT, "formula",
+        SELF((SOFTMAX, "scores.log_softmax(dim=-1)")),
+        Words(
+            "The weights are the logarithms of a softmax, none of which is above 0.",
+            "The values are multiplied by negative numbers that do not sum to 1.",
+            "Use softmax; log_softmax is for losses.",
+        ),
+        Words(
+            "权重是 softmax 的对数，都不大于 0。",
+            "值被乘以负数，这些数之和也不是 1。",
+            "改用 softmax；log_softmax 用于损失函数。",
+        ),
+    ),
+    Fault(
+        "softmax-unnormalised", FAULT, "formula",
+        SELF((SOFTMAX, "(scores - scores.amax(dim=-1, keepdim=True)).exp()")),
+        Words(
+            "The weights are the exponentials of the scores, not divided by their sum.",
+            "The weights of a query do not sum to 1: the output grows with the number of keys.",
+            "Divide by the sum over the keys, or use softmax(dim={axis}).",
+        ),
+        Words(
+            "权重是分数的指数，没有除以它们的和。",
+            "每个查询的权重之和不是 1：键越多，输出越大。",
+            "除以沿键求的和，或用 softmax(dim={axis})。",
+        ),
+    ),
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""Following: one run of a person's code, and what every tensor in it is made of."""

@@ -1,0 +1,125 @@
+"""Operation factors: what one operation does to the numbers that it takes, seen from two runs on different ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import Seen, is_movement
+
+__all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor"]
+
+# some turn scores into float32 on the way
+EXACT = 1e-3
+NEAR = 1e-9
+
+
+def product_factor(mine: Seen, other: Seen) -> float | None:
+    """By how much a contraction multiplies the plain product."""
+    products = []
+    for each in (mine, other):
+        joint = each.joint
+        if joint is None:
+            return None
+        a, b = (each.operation.inputs[place].value for place in _operands(each))
+        if a is None or b is None:
+            return None
+        products.append(torch.einsum(f"{joint.left},{joint.right}->{joint.out}", a, b))
+    return _ratio(products[1] - products[0], _made(other) - _made(mine))
+
+
+def _operands(entry: Seen) -> list[int]:
+    joint = entry.joint
+    return (
+        [] if joint is None else [next(at for at, t in enumerate(entry.tensors) if t is x) for x in (joint.a, joint.b)]
+    )
+
+
+def factor_of(mine: Seen, other: Seen) -> float | None:
+    """The constant by which an operation multiplies; None: it does something else."""
+    if not mine.operation.outputs or not other.operation.outputs:
+        return 1.0
+    if is_movement(mine.operation.function):
+        return 1.0
+    given = next((at for at, each in enumerate(mine.given) if each is not None and each.kind != "lost"), None)
+    if given is None or given >= len(other.operation.inputs):
+        return None
+    before, after = mine.operation.inputs[given].value, other.operation.inputs[given].value
+    made, then = _made(mine), _made(other)
+    if before is None or after is None or not before.is_floating_point() or not made.is_floating_point():
+        return 1.0 if mine.operation.outputs[0].shape == mine.operation.inputs[given].shape else None
+    if before.shape != made.shape:
+        before, after, made, then = _aligned(before, after, made, then)
+        if before.shape != made.shape:
+            return None
+    if _is_masked(made):
+        seen = made.isfinite() & then.isfinite() & (made > -1e6) & (then > -1e6)
+        before, after, made, then = before[seen], after[seen], made[seen], then[seen]
+    return _ratio(after - before, then - made)
+
+
+def _aligned(before: Tensor, after: Tensor, made: Tensor, then: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Values before and after an operation that also grew, where the one is a broadcast of the other."""
+    try:
+        return before.expand(made.shape), after.expand(made.shape), made, then
+    except RuntimeError:
+        return before, after, made, then
+
+
+def _is_masked(value: Tensor) -> bool:
+    return not bool(value.isfinite().all()) or bool((value < -1e6).any())
+
+
+def _ratio(before: Tensor, after: Tensor) -> float | None:
+    before, after = before.double().flatten(), after.double().flatten()
+    if before.numel() == 0 or float(before.abs().max()) == 0:
+        return None
+    steady = before.abs() > 1e-3 * before.abs().max()
+    if not bool(steady.any()):
+        # with a NaN nothing is steady
+        return None
+    ratios = after[steady] / before[steady]
+    middle = float(ratios.median())
+    return middle if float((ratios - middle).abs().max()) <= EXACT * max(1.0, abs(middle)) else None
+
+
+def keeps_length(entry: Seen) -> bool:
+    """Whether an operation is part of a rotation, or adds: it is no norm."""
+    return entry.last not in (
+        "layer_norm", "rms_norm", "normalize", "div", "__truediv__", "norm", "rsqrt", "group_norm", "vector_norm",
+        "mean", "true_divide", "__idiv__", "div_", "batch_norm", "softmax",
+    )  # fmt: skip
+
+
+def is_shift(entry: Seen) -> bool:
+    """Whether an operation moves all scores of a row alike, as what is taken off before an exponential does; or is
+    what finds by how much.
+    """
+    made = _made(entry)
+    before = next((t.value for t, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None)
+    if before is None or not made.is_floating_point() or not before.is_floating_point():
+        return False
+    if made.shape != before.shape:
+        return made.ndim == before.ndim and made.shape[-1] == 1 < before.shape[-1]
+    far = (made - before).nan_to_num(nan=float("inf"))
+    return bool(((far - far[..., :1]).abs() < NEAR).all())
+
+
+def is_whole(entry: Seen) -> bool:
+    """Whether an operation keeps whole numbers only."""
+    made = _made(entry)
+    before = next(
+        (each.value for each, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None
+    )
+    if before is None or made.shape != before.shape or not before.is_floating_point():
+        return False
+    seen = made.isfinite() & (made > -1e4)
+    known, before = made[seen], before.expand(made.shape)[seen]
+    return known.numel() > 0 and bool((known == known.round()).all()) and not bool((before == before.round()).all())
+
+
+def _made(entry: Seen) -> Tensor:
+    value = entry.operation.outputs[0].value
+    if value is None:
+        raise ValueError("a run whose values are asked for must have been recorded with them")
+    return value

@@ -1,0 +1,145 @@
+"""Rotary: patches of rotary positions, which rotate what was forgotten and take away only what is one too many."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from headwise.diagnosis.patches.expressions import called, receiver, with_argument
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Code, Edit, Edits, Span, code_at
+
+__all__ = ["rotated"]
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def rotated(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    """The edits for a rotation that only one of queries and keys gets, that values get, or that one of them gets twice.
+
+    code: the call that rotates. What of a suspect is read: `_calls`, all calls that rotate that side, `_meets`, the
+    calls by which it gets to the scores, from the outside in, and `_place` of the other side among their operands.
+    """
+    place = suspect.said.get("_place")
+    if isinstance(place, int):
+        yield from _added(code, suspect, place)
+    if suspect.kind in ("rotary-on-values", "rotary-twice") and isinstance(code.node, ast.Call) and code.node.args:
+        yield (code.edit(code.node, code.bracketed(code.node.args[0])),)
+
+
+def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
+    """The rotation of the side that has none, as the other side has it."""
+    home = code_at(suspect.home)
+    if home is not None:
+        yield from _in_helper(home, suspect)
+        return
+    spans = [each for each in _spans(suspect, "_meets") if suspect.span and each.function == suspect.span.function]
+    product = code_at(spans[-1]) if spans else None
+    if product is None or not isinstance(code.node, ast.Call) or not code.node.args:
+        return
+    names = [_root(each) for each in _operands(product.node)]
+    lacking, rotating = (names[place], names[1 - place]) if len(names) > 1 else ("", "")
+    own = next((each for each in code.node.args if _root(each) == rotating), code.node.args[0])
+    statement = next((each for each in code.around(code.node) if isinstance(each, ast.stmt)), None)
+    if not lacking or not isinstance(statement, ast.stmt):
+        return
+    if _sets(statement, _root(own)):
+        text = _renamed(code, statement, _root(own), lacking)
+        if len(_spans(suspect, "_calls")) > 1 or suspect.kind == "rotary-on-values":
+            # what rotates a second time, or what should not be rotated, was meant for the other
+            yield (code.edit(statement, text),)
+        else:
+            line, end = code.edit(statement, ""), statement.end_lineno or statement.lineno
+            yield (Edit(end, line.end_column, end, line.end_column, f"\n{' ' * statement.col_offset}{text}"),)
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
+        bare = [each for each in statement.value.elts if isinstance(each, ast.Name) and each.id == lacking]
+        yield from ((code.edit(each, with_argument(code, own, lacking)),) for each in bare[:1])
+    values = [each for each in _before(code, product.node) if _sets(each, lacking)]
+    for each in values[-1:]:
+        if isinstance(each, ast.Assign):
+            yield (code.edit(each.value, with_argument(code, own, code.of(each.value))),)
+    for operand in _operands(product.node)[place : place + 1]:
+        used = [each for each in ast.walk(operand) if _root(each) == lacking and not isinstance(each, ast.Call)]
+        bare_names = [each for each in used if isinstance(each, ast.Name)]
+        yield from ((product.edit(each, with_argument(code, own, lacking)),) for each in bare_names[:1])
+
+
+def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
+    """In a function that rotates one of its arguments and hands on another as it is: that one rotated alike."""
+    function = next((each for each in home.around(home.node) if isinstance(each, FUNCTIONS)), None)
+    value = home.node.value if isinstance(home.node, ast.Assign | ast.Return) else None
+    if function is None or value is None:
+        return
+    given = {each.arg for each in function.args.args}
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    lacking = next((each for each in parts if isinstance(each, ast.Name) and each.id in given), None)
+    for span in reversed(_spans(suspect, "_way")):
+        turning = code_at(span)
+        if lacking is None or turning is None or not _is_within(turning, home, function):
+            continue
+        way = [turning.node, *turning.around(turning.node)]
+        # the largest expression that is no tuple of several
+        whole = [each for each in way if isinstance(each, ast.expr) and not isinstance(each, ast.Tuple)
+                 and function.lineno <= each.lineno]  # fmt: skip
+        if not whole:
+            continue
+        used = [each for each in ast.walk(whole[-1]) if isinstance(each, ast.Name) and each.id in given]
+        used.sort(key=lambda each: (each.lineno, each.col_offset))
+        if used:
+            yield (home.edit(lacking, _renamed(turning, whole[-1], used[0].id, lacking.id)),)
+            return
+
+
+def _is_within(code: Code, home: Code, function: ast.AST) -> bool:
+    line, end = getattr(function, "lineno", 0), getattr(function, "end_lineno", 0)
+    return code.file == home.file and line <= getattr(code.node, "lineno", 0) <= end
+
+
+def _spans(suspect: Suspect, name: str) -> Sequence[Span]:
+    found = suspect.said.get(name)
+    return [each for each in found if isinstance(each, Span)] if isinstance(found, tuple) else []
+
+
+def _operands(node: ast.AST) -> list[ast.expr]:
+    """The queries and the keys of a product, or of a call that is given both."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if not isinstance(node, ast.Call):
+        return []
+    if called(node) == "einsum":
+        return node.args[1:3]
+    named = [each.value for each in node.keywords if each.arg in ("q", "k", "query", "key")]
+    whose = receiver(node) if called(node) in ("matmul", "bmm") else None
+    return [*([] if whose is None else [whose]), *node.args, *named][:2]
+
+
+def _root(node: ast.AST) -> str:
+    """The name that an expression begins with; "": it begins with no name."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _sets(statement: ast.AST, name: str) -> bool:
+    """Whether a statement gives that name alone, or a part of it, a value."""
+    goals = statement.targets if isinstance(statement, ast.Assign) else []
+    return len(goals) == 1 and bool(name) and not isinstance(goals[0], ast.Tuple) and _root(goals[0]) == name
+
+
+def _before(code: Code, node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of the function around a node that stand before it, in their order."""
+    function = next((each for each in code.around(node) if isinstance(each, FUNCTIONS)), None)
+    every = [] if function is None else [each for each in ast.walk(function) if isinstance(each, ast.stmt)]
+    return iter(sorted((each for each in every if each.lineno < getattr(node, "lineno", 0)), key=lambda e: e.lineno))
+
+
+def _renamed(code: Code, node: ast.AST, old: str, new: str) -> str:
+    """The text of a node with one name in place of another."""
+    start = code.edit(node, "")
+    lines = code.of(node).split("\n")
+    places = [code.edit(each, "") for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == old]
+    for each in sorted(places, key=lambda one: (one.line, one.column), reverse=True):
+        at, shift = each.line - start.line, start.column if each.line == start.line else 0
+        line = lines[at]
+        lines[at] = line[: each.column - shift] + new + line[each.end_column - shift :]
+    return "\n".join(lines)

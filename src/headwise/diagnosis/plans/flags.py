@@ -1,0 +1,160 @@
+"""Flags: plans with a flag on that is off by default, which changes who sees whom or how scores become weights."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from headwise.calls import Plan, callee, init_role, mask_arguments, parameters
+from headwise.dataflow import Run, attentions, run
+from headwise.diagnosis.checks.causal import order_suspects, pattern_of
+from headwise.diagnosis.checks.weight_sums import weights_of
+from headwise.diagnosis.plans.small_sizes import small
+from headwise.source import is_installed
+
+__all__ = ["causal_plans", "is_option", "switched_plans"]
+
+# flags that are tried besides those that ask to look back
+MOST = 4
+# what is wrong whatever a flag is for: not how tokens lie, nor a scale, which it may change on purpose
+SHOWN = frozenset({
+    "causal-inverted", "scale-floor-division", "scale-inverted", "scale-after-softmax", "scale-twice", "softmax-axis",
+})  # fmt: skip
+# what a flag may be for, by itself: to share out weights over the queries, to look ahead
+CHOSEN = frozenset({"causal-inverted", "softmax-axis"})
+# a flag that says that what comes later is hidden, and one that says that it is what comes before
+BACK = re.compile(r"causal|auto_?reg|one_?way|uni_?dir|decod|mask|hide|ltr|left_to")
+AHEAD = re.compile(r"past|prev|rev|before|ahead$|anti|backward|newest|right_to|rtl")
+# what is wrong where a flag only chooses whether torch computes the same
+SAME = SHOWN | {"causal-missing", "causal-offset", "scale-missing", "scale-wrong", "dropout-in-eval"}
+# flags that may turn the order of tokens round, or the scale off, on purpose
+TURNING = re.compile(r"rev|inv|back|right|bi(dir|_|$)|scal|norm|temp|mup|drop|train|sampl|first|transpos")
+# roles of numbers of heads, of which one more or less is another layer
+COUNTED = ("heads", "key_heads", "head_width", "value_head_width", "width")
+# the furthest that a triangle is shifted by default
+FAR = 4
+# tokens that a triangle which is kept has room for
+ROOM = 64
+
+
+def causal_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
+    """A plan that asks to look back only, where that can be asked for and is not by default."""
+    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
+    if free is None:
+        return []
+    takes_mask = bool(mask_arguments(parameters(callee(target))))
+    if takes_mask and own and all(is_installed(each) for each in own):
+        # what is published reads its flag where the mask is made
+        return []
+    ways = (plan for name, plan in _ways(free, target) if "causal" in name)
+    return [each for each in ways if _ran(each, own) is not None][:1]
+
+
+class Switched(NamedTuple):
+    """A plan with a flag the other way round. kinds: what may be wrong with it, or none of it is told; chosen: what the
+    flag may be for, which is noted.
+    """
+
+    plan: Plan
+    kinds: frozenset[str]
+    chosen: frozenset[str]
+
+
+def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> Iterator[Switched]:
+    """Plans with a flag the other way round, each flag by itself.
+
+    Those that are off by default count where scores are shared out in another way with them, or other keys are seen;
+    those that are on, only where they choose whether torch computes the attention itself.
+    """
+    free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
+    before = None if free is None else _ran(free, own)
+    if free is None or before is None or (own and all(is_installed(each) for each in own)):
+        return
+    others = [(name, plan) for name, plan in _ways(free, target) if "causal" not in name and not TURNING.search(name)]
+    for name, plan in others[:MOST]:
+        done = _ran(plan, own)
+        if done is not None and _is_other(before, done):
+            is_back = BACK.search(name) is not None and AHEAD.search(name) is None
+            yield Switched(plan, SHOWN, CHOSEN - {"causal-inverted"} if is_back else CHOSEN)
+    for _, plan in [*_ways(free, target, off=True), *others][: 2 * MOST]:
+        done = _ran(plan, own)
+        if done is not None and _is_fused(before) != _is_fused(done):
+            yield Switched(plan, SAME, frozenset())
+
+
+def is_option(free: Plan, own: Sequence[str], kind: str) -> bool:
+    """Whether a flag or a number of a target asks for another triangle: a flag that turns time round, or without which
+    all is seen, or a number that shifts it. A flag that asks to look back asks for no such thing.
+    """
+    target = free.target
+    for name, plan in [*_ways(free, target), *_ways(free, target, off=True)]:
+        if BACK.search(name) and not AHEAD.search(name):
+            continue
+        done = _ran(plan, own)
+        patterns = [] if done is None else [pattern_of(each) for each in attentions(done)]
+        is_open = bool(patterns) and all(each is not None and bool(each.all()) for each in patterns)
+        if is_open or (AHEAD.search(name) and done is not None and patterns and not _has(done, kind)):
+            return True
+    for plan in _shifted(free, target):
+        done = _ran(plan, own)
+        if done is not None and attentions(done) and not _has(done, kind):
+            return True
+    return False
+
+
+def _has(done: Run, kind: str) -> bool:
+    return any(each.general == kind for each in order_suspects(done))
+
+
+def _shifted(free: Plan, target: Any) -> Iterator[Plan]:
+    """Plans with a small whole number that is no size one more or one less, of the constructor and then of the call."""
+    for each in parameters(target) if isinstance(target, type) else []:
+        if _is_shift(each) and each.name not in free.init:
+            yield from (replace(free, init={**free.init, each.name: each.default + by}) for by in (1, -1))
+    for each in parameters(callee(target)):
+        if _is_shift(each) and each.name not in free.call:
+            yield from (replace(free, call={**free.call, each.name: each.default + by}) for by in (1, -1))
+
+
+def _is_shift(each: inspect.Parameter) -> bool:
+    return type(each.default) is int and abs(each.default) <= FAR and init_role(each.name) not in COUNTED
+
+
+def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, Plan]]:
+    """A plan for each flag that is off, of the constructor and then of the call, with it on, and with a length where it
+    asks for one. off: for each that is on, with it off.
+    """
+    built = parameters(target) if isinstance(target, type) else []
+    lengths = {each.name: ROOM for each in built if each.default is None and init_role(each.name) == "length"}
+    lengths = {name: size for name, size in lengths.items() if name not in free.init}
+    for each in built:
+        if each.default is off and each.name not in free.init:
+            yield each.name, replace(free, init={**free.init, each.name: not off})
+            if lengths and not off:
+                yield each.name, replace(free, init={**free.init, **lengths, each.name: True})
+    for each in parameters(callee(target)):
+        if each.default is off and each.name not in free.call:
+            yield each.name, replace(free, call={**free.call, each.name: not off})
+
+
+def _ran(plan: Plan, own: Sequence[str]) -> Run | None:
+    done = run(plan, sizes=small(plan), own=tuple(own))
+    return done if done.record.failure is None else None
+
+
+def _is_fused(done: Run) -> bool:
+    return any(each.fused for each in attentions(done))
+
+
+def _is_other(before: Run, done: Run) -> bool:
+    """Whether the same scores are shared out in another way, or other keys are seen."""
+    for a, b in zip(attentions(before), attentions(done), strict=False):
+        for mine, other in ((pattern_of(a), pattern_of(b)), (weights_of(a), weights_of(b))):
+            if mine is not None and other is not None and mine.shape == other.shape and not torch.equal(mine, other):
+                return True
+    return False

@@ -1,0 +1,91 @@
+"""Input layouts: whether code was written for another order of axes, before it is accused of mixing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from headwise.calls import Reading, call_role, callee, parameters, read
+from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.examination import Examination
+
+__all__ = ["TURNED", "is_better", "tells_no_layout", "turned_calls"]
+
+TURNED = "LBD"
+HEADS_LAST = "BLHd"
+LENGTHS = ("L", "S")
+
+
+def tells_no_layout(call: Mapping[str, Any] | None) -> bool:
+    """Whether what a person says of a call leaves open what each axis counts: nothing is said, or numbers alone."""
+    if call is None:
+        return True
+    shapes = [value for value in call.values() if isinstance(value, list)]
+    return "_layout" not in call and bool(shapes) and all(type(size) is int for shape in shapes for size in shape)
+
+
+def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The calls of a target that its first call shows as mixed, in other orders of axes, the richest first: the batch
+    second, heads behind tokens. None where its code says which axis is the batch.
+    """
+    exam = next((each for each in exams if _is_confused(each) or _is_unplaced(each)), None)
+    if exam is None or "_layout" in exam.plan.call:
+        return
+    try:
+        reading = read(target, namespace)
+    except (TypeError, ValueError, OSError):
+        return
+    shapes = {name: shape for name, shape in exam.plan.call.items() if isinstance(shape, list)}
+    packed = {name: each for name, each in exam.plan.call.items() if _is_packed(each)}
+    yield from _batch_second(packed, reading)
+    # what may be left out, as a memory of earlier tokens, may have made keys of which no mask is known
+    asked = {each.name for each in parameters(callee(target)) if each.default is each.empty}
+    if packed.keys() - asked:
+        yield from _batch_second({name: each for name, each in packed.items() if name in asked}, reading)
+    split = {name: each for name, each in shapes.items() if len(each) == len(HEADS_LAST) and each[2] in LENGTHS}
+    if split:
+        yield {"_layout": HEADS_LAST, **{n: [each[0], each[2], each[1], each[3]] for n, each in split.items()}}
+
+
+def _is_packed(value: Any) -> bool:
+    """Whether an argument is features of tokens, or their numbers in a vocabulary, with the batch first."""
+    shape = value if isinstance(value, list) else [*value["_ids"], ""] if _are_ids(value) else []
+    return len(shape) == len(TURNED) and shape[0] == "B" and shape[1] in LENGTHS
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("_ids"), list)
+
+
+def _turned(value: Any, length: str) -> Any:
+    return {**value, "_ids": [length, "B"]} if _are_ids(value) else [length, "B", value[2]]
+
+
+def _batch_second(shapes: Mapping[str, Any], reading: Reading) -> Iterator[dict[str, Any]]:
+    if not shapes or any(reading.is_batch_first(name) for name in shapes) or reading.says_batch_first:
+        return
+    for keys in ("S", "L"):
+        lengths = {name: keys if call_role(name) in KEYS else "L" for name in shapes}
+        if keys == "S" and keys not in lengths.values():
+            continue
+        yield {"_layout": TURNED, **{name: _turned(value, lengths[name]) for name, value in shapes.items()}}
+
+
+def is_better(other: Sequence[Examination], exams: Sequence[Examination]) -> bool:
+    """Whether in another layout samples stay apart, or tokens meet, and nothing is wrong that was not."""
+    faults, before = (set().union(*(_faults(each) for each in some)) for some in (other, exams))
+    return any(each.is_understood for each in other) and faults < before
+
+
+def _is_unplaced(exam: Examination) -> bool:
+    """Whether what meets is not queries and keys of tokens, for which no movement is to blame."""
+    return any(each.guess == "layout" for each in exam.suspects)
+
+
+def _is_confused(exam: Examination) -> bool:
+    """Whether a fault may come of another order of axes than the code was written for."""
+    return any(each.severity == "fault" and each.fault.depends_on_layout for each in exam.suspects)
+
+
+def _faults(exam: Examination) -> set[str]:
+    return {each.general for each in exam.suspects if each.severity == "fault"}

@@ -1,0 +1,198 @@
+"""Proof: a run repeated with what was found put right, against what its attention should give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import Attention, Run, attentions, is_movement
+from headwise.diagnosis.checks.batch_leak import is_leaking
+from headwise.diagnosis.checks.causal import pattern_of
+from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.reference_output import Intent, contexts, given_instead
+from headwise.diagnosis.scale_factors import Scale, scales
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["Goal", "goal_of", "proved"]
+
+# relative to the largest entry; what a person turns into float32 on the way stays that exact
+NEAR, NEAR_SINGLE = 2e-5, 2e-4
+# a number added to scores that is no bias but hides
+HIDDEN = -1e3
+KEPT = frozenset({"softmax", "_softmax", "masked_fill", "masked_fill_", "where", "dropout", "dropout_", "__setitem__",
+                  "to", "float", "double", "type_as", "type", "clone", "contiguous", "nan_to_num"})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the output should be. output: None: it cannot be built, or the run with all put right is not it although
+    its scores are unusual. error: how far the output is from it when all is put right.
+    """
+
+    output: Tensor | None
+    error: float = float("inf")
+    is_plain: bool = False
+
+    def is_met_by(self, output: Tensor | None) -> bool:
+        """Whether an output is what it should be."""
+        if self.output is None or output is None:
+            return False
+        return distance(output, self.output) <= near(self.output)
+
+
+def near(wanted: Tensor) -> float:
+    """How far two outputs may be apart that are said to be one."""
+    share = NEAR if wanted.dtype == torch.float64 else NEAR_SINGLE
+    largest = float(wanted.detach().nan_to_num(posinf=0.0, neginf=0.0).abs().max()) if wanted.numel() else 0.0
+    return share * max(largest, 1e-3)
+
+
+def goal_of(exam: Any) -> Goal:
+    """What the output of a plan should be, all that was found put right. exam: its examination."""
+    final = exam.run()
+    if final.record.failure is not None or final.output is None or not attentions(final):
+        return Goal(None)
+    free, other = exam.run(plan=exam.free), exam.run(plan=exam.free, seed=1)
+    if free.record.failure is not None or len(attentions(free)) != len(attentions(final)):
+        return Goal(None)
+    measured = scales(free, other) if other.record.failure is None else []
+    is_plain = _is_plain(final, free, measured) and not exam.is_published
+    seen = [_seen(free, each) for each in attentions(free)]
+    before = [_before(each) for each in measured] if len(measured) == len(seen) else [(1.0, None)] * len(seen)
+    wanted = _output(exam, final, [Intent(a, b and b / c) for a, (c, b) in zip(seen, before, strict=True)])
+    if wanted is None:
+        return Goal(None)
+    error = distance(final.output, wanted)
+    if error <= near(wanted):
+        return Goal(wanted, error, is_plain)
+    if len(measured) == len(seen) and not any(each.fault.family == "scale" for each in exam.suspects):
+        # a scale of its own that is no fault
+        own = [Intent(a, each.total / c) for a, each, (c, _) in zip(seen, measured, before, strict=True)]
+        then = _output(exam, final, own)
+        if then is not None and distance(final.output, then) <= near(then):
+            return Goal(then, distance(final.output, then), is_plain)
+    return Goal(wanted if is_plain else None, error, is_plain)
+
+
+def _before(scale: Scale) -> tuple[float, float | None]:
+    """By what queries and keys were multiplied before they met, and the scale that is wanted; None: nothing was."""
+    attention = scale.attention
+    met = [attention.context, *attention.path]
+    factors = [each.value for each in scale.factors if all(each.entry is not one for one in met)]
+    return (prod(factors), scale.width**-0.5) if factors else (1.0, None)
+
+
+def _output(exam: Any, final: Run, intents: Sequence[Intent]) -> Tensor | None:
+    """What the person's code gives where each attention gives what it should."""
+    made = contexts(final, intents)
+    if made is None:
+        return None
+    done = exam.run(given_instead(made))
+    return None if done.record.failure is not None else done.output
+
+
+def _seen(free: Run, attention: Attention) -> Tensor | None:
+    """Who sees whom by their places, where that is a triangle; None: all see all."""
+    pattern = pattern_of(attention)
+    if pattern is None:
+        return None
+    rows, columns = pattern.shape
+    i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+    known = pattern.any(dim=-1)
+    for triangle in (j <= i, j <= i + columns - rows):
+        if bool((pattern == triangle)[known].all()) and not bool(pattern.all()):
+            return triangle
+    return j <= i + max(0, columns - rows) if wants_causal(free) else None
+
+
+def _is_plain(final: Run, free: Run, measured: Sequence[Scale]) -> bool:
+    """Whether scores are multiplied, hidden and shared out by a softmax, and nothing else is done to them."""
+    if any(each.bent or each.floored is not None for each in measured):
+        return False
+    factors = {each.entry.operation.span for scale in measured for each in scale.factors}
+    for done in (final, free):
+        for attention in attentions(done):
+            if attention.fused:
+                continue
+            if attention.scores is None or attention.softmax is None:
+                return False
+            for entry in attention.path:
+                operation = entry.operation
+                if entry is attention.scores or entry.last in KEPT or is_movement(operation.function):
+                    continue
+                if operation.span not in factors and not _hides(entry):
+                    return False
+    return True
+
+
+def _hides(entry: Any) -> bool:
+    """Whether all that an operation adds to scores is nothing, or hides a key."""
+    if entry.operation.name not in ("+", "+=", "add", "add_", "-", "-="):
+        return False
+    others = [
+        each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        if marks is None and each.value is not None
+    ]  # fmt: skip
+    numbers = [each.double() for each in others]
+    return bool(others) and all(bool(((each == 0) | (each.abs() > -HIDDEN)).all()) for each in numbers)
+
+
+def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequence[Suspect] = ()) -> list[Suspect]:
+    """The suspects of an examination with what was measured. broken: what is still found when all is put right; laws:
+    those among them that a law found, which may leave the output as it is.
+    """
+    return [_proved(exam, each, goal, broken, is_law=any(each is law for law in laws)) for each in exam.suspects]
+
+
+def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, object]], *, is_law: bool) -> Suspect:
+    if not suspect.is_mendable and (suspect.proved or suspect.severity != "fault"):
+        # what was measured where it was found, or is only told, is as it was seen
+        return suspect
+    if not suspect.is_mendable:
+        is_seen = suspect.fault.needs_proof == "samples" and _is_leaking(exam)
+        return replace(suspect, proved=is_seen, said={**suspect.said, "how": "samples"}, evidence="samples" * is_seen)
+    final = exam.run()
+    if final.record.failure is not None or final.output is None or (suspect.kind, suspect.span) in broken:
+        return replace(suspect, proved=False)
+    met = goal.is_met_by(final.output)
+    if goal.output is not None and not met:
+        return replace(suspect, proved=False)
+    there = exam.without(suspect).run()
+    said = {**suspect.said, "after": _number(goal.error) if met else "", "how": "ideal" if met else "laws"}
+    if there.record.failure is not None:
+        raised = type(there.record.failure.error).__name__
+        return replace(suspect, proved=True, evidence=raised, said={**said, "how": f"raised_{said['how']}"})
+    wanted = goal.output if met and goal.output is not None else final.output
+    error = distance(there.output, wanted)
+    if error > near(wanted):
+        return replace(suspect, proved=True, evidence=_number(error), said=said)
+    if is_law:
+        return replace(suspect, proved=True, evidence="law", said={**said, "how": "law"})
+    return replace(suspect, proved=False)
+
+
+def _is_leaking(exam: Any) -> bool:
+    """Whether one sample is seen to change another's result."""
+    done = exam.run(plan=exam.free)
+    return done.record.failure is None and is_leaking(done, partial(exam.rerun, plan=exam.free))
+
+
+def distance(a: Tensor | None, b: Tensor | None) -> float:
+    """The largest difference of two outputs; NaN in one alone is infinitely far."""
+    if a is None or b is None or a.shape != b.shape:
+        return float("inf")
+    a, b = a.detach().to(torch.float64), b.detach().to(torch.float64)
+    both = a.isnan() & b.isnan()
+    apart = (a - b).abs().masked_fill(both | (a == b), 0.0)
+    return float(apart.nan_to_num(nan=float("inf"), posinf=float("inf")).max()) if apart.numel() else 0.0
+
+
+def _number(value: float) -> str:
+    """A difference as it is said: what is no more than rounding is 0."""
+    return "0" if value < 1e-9 else f"{value:.4g}"

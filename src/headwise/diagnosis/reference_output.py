@@ -1,0 +1,186 @@
+"""Reference output: what a run should give: softmax(q kᵀ / √d) v of the user's own q, k and v."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import LAYERS, Attention, Run, Seen, allowed_by, attentions, operand_marks, place_of, sample_of
+from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.ops.reference import attention as definition
+from headwise.recording import Site, site_of
+
+__all__ = ["Intent", "contexts", "given_instead"]
+
+# numbers of one intermediate tensor; what would take more is not built
+MOST = 30_000_000
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What an attention means. seen: (queries, keys), who sees whom by their places, None: all see all; scale: by
+    what it multiplies q · k, None: 1/√(head width).
+    """
+
+    seen: Tensor | None = None
+    scale: float | None = None
+
+
+def contexts(run: Run, intents: Sequence[Intent]) -> list[tuple[Seen, Tensor]] | None:
+    """The weighted sum that each attention of a run should give; None: it cannot be built for one of them."""
+    out = []
+    for attention, intent in zip(attentions(run), intents, strict=True):
+        made = _fused(run, attention, intent) if attention.fused else _context(run, attention, intent)
+        if made is None:
+            return None
+        out.append((attention.context, made))
+    return out
+
+
+def given_instead(made: Sequence[tuple[Seen, Tensor]]) -> dict[Site, Callable[..., Any]]:
+    """Stand-ins, good for one run, that give these in place of what the operations compute."""
+    waiting: dict[Site, list[Tensor]] = {}
+    for entry, value in made:
+        waiting.setdefault(site_of(entry.operation), []).append(value)
+
+    def next_of(queue: list[Tensor]) -> Callable[..., Any]:
+        return lambda *_, **__: queue.pop(0)
+
+    return {site: next_of(queue) for site, queue in waiting.items()}
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """For each query of each problem: which it is (x), which keys it meets (y), and its place among those of q."""
+
+    x: Tensor
+    y: Tensor
+    at: Tensor
+
+
+def _context(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
+    known = {each.name: each for each in sides(attention)}
+    joint, value = attention.context.joint, attention.context.operation.outputs[0].value
+    if set(known) != set("qkv") or joint is None or value is None:
+        return None
+    q, k, v = (known[name] for name in "qkv")
+    looks = _looks(attention, q)
+    if looks is None or any(bool((each.t < 0).any()) for each in (q, k, v)):
+        return None
+    problems, rows, keys = looks.y.shape
+    if problems * rows * keys * max(q.x.shape[-1], v.x.shape[-1]) > MOST or v.x.shape[:2] != (problems, keys):
+        return None
+    at = looks.at.flatten()
+    mine = torch.div(at * k.x.shape[0], q.x.shape[0] * q.x.shape[1], rounding_mode="floor")
+    met = _in_order(k, mine, looks.y.reshape(-1, keys))
+    if met is None:
+        return None
+    queries = q.x.flatten(0, 1)[at]
+    values = v.x.repeat_interleave(rows, dim=0)
+    x = looks.x.reshape(-1, 1).expand(-1, keys)
+    seen = _allowed(run, intent, x, looks.y.reshape(-1, keys))
+    if seen is None:
+        return None
+    done = definition(
+        queries.double()[:, None, None], met.double()[:, None], values.double()[:, None],
+        mask=seen[:, None, None], scale=intent.scale,
+    )  # fmt: skip
+    flat = done.reshape(problems, rows, -1)
+    return _laid_out(attention, flat, tuple(value.shape)).to(value.dtype)
+
+
+def _looks(attention: Attention, q: Side) -> _Looks | None:
+    """The queries and keys of the weighted sum, each query found again among the operands of the scores."""
+    joint = attention.context.joint
+    pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
+    if joint is None or pair is None:
+        return None
+    left = operand_marks(attention.context)[0] is pair
+    x, y, h = (joint.flat(pair.arrays[name], left=left) for name in (attention.looks, attention.keys, "h"))
+    if bool((x != x[..., :1]).any()) or bool((y < 0).any()) or bool((x < 0).any()):
+        return None
+    heads, ranks = torch.unique(q.f[:, :, 0], return_inverse=True)
+    ids = (q.t[:, :, 0] * len(heads) + ranks).flatten()
+    wanted = torch.searchsorted(heads, h[..., 0].contiguous()).clamp(max=len(heads) - 1)
+    if bool((heads[wanted] != h[..., 0]).any()) or len(torch.unique(ids)) != len(ids):
+        return None
+    own = x[..., 0] * len(heads) + wanted
+    order = ids.argsort()
+    at = torch.searchsorted(ids[order], own.contiguous()).clamp(max=len(ids) - 1)
+    if bool((ids[order][at] != own).any()):
+        return None
+    return _Looks(x[..., 0], y, order[at])
+
+
+def _in_order(k: Side, problems: Tensor, y: Tensor) -> Tensor | None:
+    """For each query its keys, in the order in which its weights stand."""
+    tokens = k.t[:, :, 0][problems]
+    if tokens.shape != y.shape:
+        return None
+    theirs, mine = tokens.argsort(dim=1, stable=True), y.argsort(dim=1, stable=True)
+    if not torch.equal(tokens.gather(1, theirs), y.gather(1, mine)):
+        return None
+    order = torch.empty_like(mine).scatter_(1, mine, theirs)
+    found: Tensor = k.x[problems].gather(1, order[..., None].expand(-1, -1, k.x.shape[-1]))
+    return found
+
+
+def _allowed(run: Run, intent: Intent, x: Tensor, y: Tensor) -> Tensor | None:
+    """Whether each query may see each key, by the meaning of the mask and by the order of tokens."""
+    # torch.broadcast_shapes brings sympy, which takes a second to import
+    out = torch.ones_like(x == y)
+    if run.plan.mask:
+        samples, rows, columns = int(sample_of(x).max()) + 1, int(place_of(x).max()) + 1, int(place_of(y).max()) + 1
+        allowed = allowed_by(run, samples, rows, columns)
+        if allowed is None:
+            return None
+        out = out & allowed[sample_of(x), place_of(x), place_of(y)]
+    if intent.seen is not None:
+        if int(place_of(x).max()) >= intent.seen.shape[0] or int(place_of(y).max()) >= intent.seen.shape[1]:
+            return None
+        out = out & intent.seen[place_of(x), place_of(y)]
+    return out
+
+
+def _laid_out(attention: Attention, flat: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(problems, queries, channels) with the axes of the weighted sum."""
+    joint = attention.context.joint
+    if joint is None:
+        return flat.reshape(shape)
+    first = operand_marks(attention.context)[0]
+    pair, value = (joint.left, joint.right) if first is not None and first.kind == "pair" else (joint.right, joint.left)
+    problems = [each for each in joint.out if each in pair and each in value]
+    rows = [each for each in pair if each in joint.out and each not in problems]
+    channels = [each for each in value if each in joint.out and each not in problems]
+    order = [joint.out.index(each) for each in (*problems, *rows, *channels)]
+    places = torch.arange(flat.numel()).reshape([shape[each] for each in order])
+    back = [order.index(each) for each in range(len(order))]
+    return flat.flatten()[places.permute(back)]
+
+
+def _fused(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
+    """Of torch's own attention, whose operands are four axes: samples, heads, tokens, channels."""
+    entry = attention.context
+    if entry.last in LAYERS or entry.last == "AdditiveAttention" or len(entry.operation.inputs) < 3:
+        return None
+    values = [each.value for each in entry.operation.inputs[:3]]
+    marks = entry.given[:3]
+    made = entry.operation.outputs[0].value
+    if made is None or any(m is None or m.kind != "token" or bool((m.arrays["t"] < 0).any()) for m in marks):
+        return None
+    q, k, v = (each.double() for each in values if each is not None)
+    while q.ndim < 4:
+        q, k, v = (each.unsqueeze(-3) for each in (q, k, v))
+    if q.ndim != 4 or k.shape[1] == 0 or q.shape[1] % k.shape[1] or q.numel() * k.shape[2] > MOST:
+        return None
+    (x, y) = (m.arrays["t"][..., 0].reshape(t.shape[:3]) for m, t in zip(marks[:2], (q, k), strict=True) if m)
+    y = y.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    seen = _allowed(run, intent, x[..., None], y[..., None, :])
+    if seen is None:
+        return None
+    done = definition(q, k, v, mask=seen, scale=intent.scale)
+    return done.reshape(made.shape).to(made.dtype) if done.numel() == made.numel() else None

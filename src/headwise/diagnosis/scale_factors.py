@@ -1,0 +1,192 @@
+"""Scale factors: the constant by which each operation of a run multiplies, measured on other numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from torch import nn
+
+from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, is_movement, is_scores, makers
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.operation_factors import (
+    EXACT,
+    factor_of,
+    is_shift,
+    is_whole,
+    keeps_length,
+    product_factor,
+)
+from headwise.diagnosis.score_path import plain_scores, way_of
+
+__all__ = ["Factor", "Scale", "scales"]
+
+
+# with these a softmax that is written by hand begins
+EXPONENTIALS = frozenset({"exp", "exp_"})
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An operation that multiplies by a constant."""
+
+    entry: Seen
+    value: float
+
+
+@dataclass(frozen=True)
+class Scale:
+    """By how much an attention multiplies q · k before its softmax. bent: an operation that is not a multiplication
+    stands between, such as a norm, a cap or a mixing of heads. after: factors between the softmax and the projection.
+    floored: an operation that keeps whole numbers only. is_related: it is bent only by other scores that are added, as
+    those of relative places, or by a mixture of heads: the factor counts, but 1 or a share of terms may be meant.
+    """
+
+    attention: Attention
+    total: float
+    factors: tuple[Factor, ...]
+    after: tuple[Factor, ...]
+    width: int
+    bent: bool = False
+    normed: bool = False
+    floored: Seen | None = None
+    is_related: bool = False
+
+
+def scales(first: Run, second: Run) -> list[Scale]:
+    """The scale of each attention, from two runs that differ only in the numbers they were given."""
+    pairs = list(zip(attentions(first), attentions(second), strict=False))
+    return [_scale(first, second, a, b) for a, b in pairs if len(a.path) == len(b.path) and (a.scores or a.fused)]
+
+
+def _scale(first: Run, second: Run, a: Attention, b: Attention) -> Scale:
+    factors: list[Factor] = []
+    a, b = plain_scores(a), plain_scores(b)
+    normed = False
+    own = {each.name: chain_of(first, each.entry, each.operand) for each in sides(a)}
+    theirs = {each.name: chain_of(second, each.entry, each.operand) for each in sides(b)}
+    shared = {each.at for each in own.get("v", [])}
+    for name in "qk":
+        for mine, other in zip(own.get(name, []), theirs.get(name, []), strict=False):
+            if mine.at in shared or mine.joint is not None or is_movement(mine.operation.function):
+                continue
+            value = factor_of(mine, other)
+            if value is not None and abs(value - 1) > EXACT:
+                if _is_passed(first, a, name, mine) and not _is_of_layer(first, a, mine):
+                    factors.append(Factor(mine, value))
+            elif value is None and not keeps_length(mine):
+                normed = True
+    width = _width(a)
+    way = _Way([], is_bent=_is_many(a))
+    if a.fused:
+        given = a.context.options.get("scale")
+        factors.append(Factor(a.context, float(given) if given is not None else width**-0.5))
+    else:
+        way = _way(a, b)
+        factors += way.factors
+    after = _after(first, second, a, b)
+    total = prod((each.value for each in factors), start=1.0)
+    return Scale(a, total, tuple(factors), after, width, way.is_bent, normed, way.floored, way.is_related)
+
+
+@dataclass
+class _Way:
+    """What is done to scores before their softmax, as in Scale."""
+
+    factors: list[Factor]
+    is_bent: bool = False
+    floored: Seen | None = None
+    is_related: bool = False
+
+
+def _way(a: Attention, b: Attention) -> _Way:
+    found = [way_of(each) for each in (a, b)]
+    mines, others = (list(each.path) if own is None else own for own, each in zip(found, (a, b), strict=True))
+    out = _Way([])
+    for mine, other in zip(mines, others, strict=False):
+        if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
+            break
+        value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
+        if value is None and is_shift(mine):
+            continue
+        if value is None and is_whole(mine):
+            out.floored = out.floored or mine
+        elif value is None:
+            out.is_bent = True
+        elif abs(value - 1) > EXACT:
+            out.factors.append(Factor(mine, value))
+            if value == 0:
+                # of nothing, nothing can be said
+                break
+    # what is added or mixed is no multiplication either
+    out.is_related = None not in found and len(mines) == len(others) and not out.is_bent
+    out.is_bent = out.is_bent or None not in found or _is_many(a)
+    return out
+
+
+def _is_many(attention: Attention) -> bool:
+    """Whether there are two softmaxes, or two products of data, which are no one scale's."""
+    return max(sum(each.last == "softmax" for each in attention.path), sum(map(is_scores, attention.path))) > 1
+
+
+def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:
+    """Whether all of an operand passes an operation; what only a part passes, as in a rotation, is no scale."""
+    side = next(each for each in sides(attention) if each.name == name)
+    place = next(at for at, each in enumerate(side.entry.tensors) if each is side.operand)
+    ahead, met = [(side.entry.at, side.entry.operation.inputs[place].number)], {entry.at}
+    while ahead:
+        before, number = ahead.pop()
+        found = [each for each in makers(run, before, number) if each.handed_on]
+        if not found:
+            return False
+        maker = found[0]
+        if maker.at in met:
+            continue
+        met.add(maker.at)
+        if maker.joint is not None:
+            return False
+        ahead += [(maker.at, seen.number) for seen, _ in maker.handed_on]
+    return True
+
+
+def _is_of_layer(run: Run, attention: Attention, entry: Seen) -> bool:
+    """Whether an operation is a part of the layer that projects, such as one whose weights are kept in few bits."""
+    module = entry.operation.module
+    if attention.scores is None or module == attention.scores.operation.module:
+        return False
+    inside = [each for each in run.seen if each.operation.module == module and each.at < entry.at]
+    is_projected = any(any(isinstance(t, nn.Parameter) for t in each.tensors) for each in inside)
+    return is_projected and any(m is None for m in entry.given)
+
+
+def _width(attention: Attention) -> int:
+    if attention.fused:
+        return int(attention.context.tensors[0].shape[-1])
+    joint = None if attention.scores is None else attention.scores.joint
+    if joint is None:
+        return 1
+    return prod(joint.a.shape[joint.left.index(each)] for each in joint.summed)
+
+
+def _after(first: Run, second: Run, a: Attention, b: Attention) -> tuple[Factor, ...]:
+    out = []
+    path = zip(a.path, b.path, strict=True)
+    behind = a.softmax is None
+    for mine, other in path:
+        if mine is a.softmax:
+            behind = True
+            continue
+        value = factor_of(mine, other) if behind and a.softmax is not None else None
+        if value is not None and abs(value - 1) > EXACT:
+            out.append(Factor(mine, value))
+    mines = [each for each in first.seen if each.at > a.context.at]
+    others = [each for each in second.seen if each.at > b.context.at]
+    for mine, other in zip(mines, others, strict=False):
+        if mine.joint is not None or mine.last in ("layer_norm", "rms_norm"):
+            break
+        if is_movement(mine.operation.function) or not any(each is not None for each in mine.given):
+            continue
+        value = factor_of(mine, other)
+        if value is not None and abs(value - 1) > EXACT:
+            out.append(Factor(mine, value))
+    return tuple(out)

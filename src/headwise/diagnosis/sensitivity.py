@@ -1,0 +1,149 @@
+"""Sensitivity: how the weights of an attention answer to scores that are multiplied, and how exactly that is known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.diagnosis.observation import SHARES, Observation
+
+__all__ = [
+    "LEAST", "Slopes", "centred", "centred_both", "is_close", "is_normalised", "least_of", "logs_of", "moves_evenly",
+    "slopes_of", "softmax_of", "sums_to_one", "visible_in",
+]  # fmt: skip
+
+# relative to the largest entry: as exact as the least exact type on the way from scores to weights
+NEAR = {torch.float64: 1e-8, torch.float32: 2e-5}
+NEAR_HALF = 2e-2
+# a weight below this says nothing of its score
+LEAST, LEAST_HALF = 1e-9, 1e-3
+# where some entries are hidden, rows and columns are centred in turn until neither moves the other
+ROUNDS = 200
+
+
+class Slopes(NamedTuple):
+    """How log weights answer. slopes: by how much they follow the scores, (problems, queries, 1), alike for all rows of
+    one head. moved: what is the same for all keys of a row. visible: which entries count.
+    """
+
+    slopes: Tensor
+    moved: Tensor
+    visible: Tensor
+
+
+def _types(seen: Observation) -> set[torch.dtype]:
+    return {each.dtype for entry in seen.attention.path for each in entry.operation.outputs}
+
+
+def _near(seen: Observation) -> float:
+    found = [NEAR.get(each, NEAR_HALF) for each in _types(seen) if each.is_floating_point]
+    return max([*found, NEAR[torch.float64]])
+
+
+def least_of(seen: Observation) -> float:
+    return LEAST_HALF if _near(seen) == NEAR_HALF else LEAST
+
+
+def is_close(seen: Observation, a: Tensor, b: Tensor, *, size: float = 0.0) -> bool:
+    """Whether two tensors are equal up to rounding, relative to the largest entry or to a size."""
+    if a.shape != b.shape or not a.numel():
+        return False
+    largest = max(size, float(b.abs().max()), 1e-3)
+    return bool(((a - b).abs() <= _near(seen) * largest).all())
+
+
+def _mean(x: Tensor, visible: Tensor, axis: int = -1) -> Tensor:
+    count = visible.sum(dim=axis, keepdim=True).clamp(min=1)
+    return torch.where(visible, x, 0.0).sum(dim=axis, keepdim=True) / count
+
+
+def centred(x: Tensor, visible: Tensor, axis: int = -1) -> Tensor:
+    """The visible entries without the mean of their row; all others 0."""
+    return torch.where(visible, x - _mean(x, visible, axis), 0.0)
+
+
+def slopes_of(a: Tensor, b: Tensor, heads: Tensor) -> Tensor:
+    """By what number a is b, for each head, by least squares over its rows."""
+    out = torch.zeros_like(heads, dtype=a.dtype)
+    for head in torch.unique(heads):
+        own = (heads == head).expand_as(a)
+        squares = float((b * b)[own].sum())
+        out = torch.where(heads == head, float((a * b)[own].sum()) / squares if squares else 0.0, out)
+    return out
+
+
+def visible_in(seen: Observation) -> Tensor:
+    """Entries that count: without hidden keys, and without rows all of whose keys a mask hides."""
+    visible = torch.stack([each > least_of(seen) for each in seen.weights]).all(dim=0)
+    if seen.run.plan.mask:
+        low, plain, high = seen.weights
+        is_even = ((plain - plain[..., :1]).abs() < LEAST).all(dim=-1, keepdim=True)
+        is_fixed = ((low - plain).abs() + (high - plain).abs() < LEAST).all(dim=-1, keepdim=True)
+        visible = visible & ~(is_even & is_fixed)
+    return visible
+
+
+def logs_of(seen: Observation) -> tuple[Tensor, ...]:
+    return tuple(each.clamp(min=least_of(seen)).log() for each in seen.weights)
+
+
+def _is_even(seen: Observation, steps: tuple[Tensor, ...], visible: Tensor) -> bool:
+    """Whether steps of the scores move numbers evenly, up to one number for each row."""
+    low, plain, high = steps
+    bend = centred(high - 2 * plain + low, visible)
+    return is_close(seen, bend, torch.zeros_like(bend), size=float(torch.where(visible, high - low, 0.0).abs().max()))
+
+
+def softmax_of(seen: Observation) -> Slopes | None:
+    """How weights follow scores by a softmax: of scores times a number for each head, to which anything may be added;
+    None: they are no such.
+    """
+    visible = visible_in(seen)
+    if not bool(visible.any()) or any(bool((each < 0).any()) for each in seen.weights):
+        return None
+    logs = logs_of(seen)
+    if not _is_even(seen, logs, visible):
+        return None
+    step = (logs[-1] - logs[0]) / (SHARES[-1] - SHARES[0])
+    slopes = slopes_of(centred(step, visible), centred(seen.scores, visible), seen.heads)
+    left = step - slopes * seen.scores
+    if not is_close(seen, centred(left, visible), torch.zeros_like(left), size=float(step.abs().max())):
+        return None
+    return Slopes(slopes, _mean(left, visible), visible) if _answers(seen, slopes, visible) else None
+
+
+def _answers(seen: Observation, slopes: Tensor, visible: Tensor) -> bool:
+    """Whether larger scores make larger weights: in each head, or none yet, where a tensor is 0 that grows."""
+    zeros = [] if seen.scale is None else [each.entry for each in seen.scale.factors if each.value == 0]
+    if any(len(each.tensors) > 1 for each in zeros):
+        return True
+    own = slopes[visible.sum(dim=-1, keepdim=True) > 1]
+    return own.numel() > 0 and bool((own > LEAST).all())
+
+
+def is_normalised(seen: Observation) -> bool:
+    known = visible_in(seen).any(dim=-1)
+    sums = seen.plain.sum(dim=-1)[known]
+    return is_close(seen, sums, torch.ones_like(sums))
+
+
+def centred_both(x: Tensor, visible: Tensor) -> Tensor:
+    """The visible entries without what is the same for a whole row or a whole column."""
+    for _ in range(ROUNDS):
+        x = centred(centred(x, visible), visible, -2)
+    return x
+
+
+def moves_evenly(seen: Observation, *steps: Tensor) -> bool:
+    """Whether the logarithms of three weights in a row are as far from each other, up to one number for each row."""
+    visible = torch.stack([each > least_of(seen) for each in steps]).all(dim=0)
+    low, plain, high = (each.clamp(min=LEAST).log() for each in steps)
+    return _is_even(seen, (low, plain, high), visible)
+
+
+def sums_to_one(value: Tensor, axis: int) -> bool:
+    sums = value.detach().double().sum(dim=axis)
+    known = sums[~sums.isnan()]
+    return known.numel() > 0 and bool(((known - 1).abs() < 1e-4).all())

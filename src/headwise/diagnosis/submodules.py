@@ -1,0 +1,184 @@
+"""Submodules: the classes inside a whole model that hold its attentions, each examined by itself as well."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from headwise.calls import Plan
+from headwise.diagnosis.attention_owners import Owner, insides, owners
+from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.coverage import Missed, Tried
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Budget
+
+__all__ = ["Whole"]
+
+# work; a class that is not begun by then is named as not examined
+LONGEST = 150_000
+
+# of a target, the names of its file, and what it is built with
+Examine = Callable[[Any, Mapping[str, Any], Mapping[str, Any] | None], list[Examination]]
+
+
+class Whole:
+    """What a target holds. exams: of the classes inside; classes: their names; missed: those that could not be
+    examined by themselves, and why.
+    """
+
+    def __init__(self, namespace: Mapping[str, Any], own: Sequence[str], examine: Examine, held: Held) -> None:
+        self._namespace, self._own, self._examine, self._held = namespace, tuple(own), examine, held
+        self.exams: list[Examination] = []
+        self.classes: list[type[nn.Module]] = []
+        self.missed: dict[str, Tried] = {}
+
+    def holds(self, exams: Sequence[Examination]) -> bool:
+        """Examine the classes that hold the attentions of a target that runs; whether that shows all there is."""
+        known = [exam for exam in exams if exam.is_understood]
+        if not known:
+            return False
+        exam = max(known, key=lambda each: not each.plan.mask)
+        done = exam.run(plan=exam.free)
+        found = owners(done, self._own)
+        inner = [each for each in found if each.path]
+        if inner:
+            given = _given(exam.plan, exam.sizes, [each.kind for each in inner])
+            self._take(done.target, inner, given)
+        return bool(found) and len(inner) == len(found) and not self.missed
+
+    def seek(self, target: Any, plans: Sequence[Plan]) -> None:
+        """Examine what a target holds that does not run, or in which no attention was found."""
+        built = _built(target, plans)
+        if built is None:
+            return
+        budget = Budget(LONGEST)
+        held: list[str] = []
+        for each in insides(built, self._own):
+            if budget.is_over:
+                return
+            if not any(path.startswith(f"{each.path}.") for path in held):
+                exams = self._held.all(_named(each), self._examined, each, built, {}, budget)
+                if exams:
+                    held.append(each.path)
+                    self._keep(each, exams)
+
+    def cleared(self, exams: Sequence[Examination]) -> list[Examination]:
+        """Examinations of the whole without what is only suspected there of a class that was examined by itself, and
+        without what comes of masks where such a class has a fault of its own with them.
+        """
+        inner = [each for exam in self.exams for each in exam.suspects if each.severity == "fault"]
+        is_masked = any(each.fault.family in ("mask", "padding") for each in inner)
+        for exam in exams:
+            exam.suspects = [
+                each for each in exam.suspects
+                if (each.proved or not self._is_inside(each)) and not (is_masked and "_tokens" in each.said)
+            ]  # fmt: skip
+        return list(exams)
+
+    def _is_inside(self, suspect: Suspect) -> bool:
+        """Whether a fault is that of a class that was examined by itself."""
+        span = suspect.span
+        if span is None or suspect.severity != "fault":
+            return False
+        codes = [getattr(inspect.unwrap(each.forward), "__code__", None) for each in self.classes]
+        places = {(code.co_filename, code.co_qualname.rpartition(".")[0]) for code in codes if code is not None}
+        return any(span.file == file and span.function.startswith(f"{name}.") for file, name in places)
+
+    def _take(self, target: nn.Module, found: Sequence[Owner], given: Mapping[type, dict[str, Any]]) -> None:
+        budget = Budget(LONGEST)
+        for each in found:
+            name = _named(each)
+            if budget.is_over:
+                self.missed[name] = Missed("doctor.missed.no_budget")
+                continue
+            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}), budget)
+            if exams:
+                self._keep(each, exams)
+            else:
+                self.missed[name] = Missed("doctor.missed.class_unknown")
+
+    def _keep(self, owner: Owner, exams: list[Examination]) -> None:
+        self.classes.append(owner.kind)
+        self.exams += exams
+
+    def _examined(self, owner: Owner, target: nn.Module, given: dict[str, Any], budget: Budget) -> list[Examination]:
+        """The examinations of a class, built by itself or else as it is; none where no attention is found in it."""
+        module = sys.modules.get(owner.kind.__module__)
+        namespace = self._namespace if module is None else vars(module)
+        ways: list[tuple[Any, dict[str, Any] | None]] = [(owner.kind, given)] if given else []
+        ways += [(owner.kind, None), (copy.deepcopy(owner.module(target)).float(), None)]
+        for each, init in ways:
+            exams = self._examine(each, namespace, init)
+            if any(exam.is_understood for exam in exams):
+                return exams
+            if budget.is_over:
+                break
+        return []
+
+
+def _named(owner: Owner) -> str:
+    """Under which name it is told that a class was not examined."""
+    return f"class {owner.kind.__name__}"
+
+
+def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:
+    """A module of a target, as far as it can be built."""
+    if isinstance(target, nn.Module):
+        return target
+    for plan in plans:
+        try:
+            built = plan.build(plan.sizes(-1))
+        except Exception:  # noqa: BLE001  a constructor may raise anything
+            continue
+        if isinstance(built, nn.Module):
+            return built
+    return None
+
+
+def _given(plan: Plan, sizes: Mapping[str, int], kinds: Sequence[type]) -> dict[type, dict[str, Any]]:
+    """The flags, rates and words, other than by default, with which classes inside a target were first built."""
+    seen: dict[type, dict[str, Any]] = {}
+    with _watched(kinds, seen):
+        try:
+            plan.build(sizes)
+        except Exception:  # noqa: BLE001  a constructor may raise anything; then nothing is known
+            return {}
+    return seen
+
+
+@contextmanager
+def _watched(kinds: Sequence[type], seen: dict[type, dict[str, Any]]) -> Iterator[None]:
+    """A block in which it is noted how classes are built."""
+    before = {kind: vars(kind).get("__init__") for kind in kinds}
+    for kind in kinds:
+        setattr(kind, "__init__", _noting(kind, inspect.getattr_static(kind, "__init__"), seen))  # noqa: B010
+    try:
+        yield
+    finally:
+        for kind, function in before.items():
+            if function is None:
+                delattr(kind, "__init__")
+            else:
+                setattr(kind, "__init__", function)  # noqa: B010
+
+
+def _noting(kind: type, function: Any, seen: dict[type, dict[str, Any]]) -> Any:
+    def noted(self: Any, *args: Any, **options: Any) -> None:
+        if type(self) is kind and kind not in seen:
+            own = inspect.signature(function)
+            bound = own.bind(self, *args, **options).arguments
+            seen[kind] = {
+                name: value
+                for name, value in bound.items()
+                if isinstance(value, bool | float | str) and value != own.parameters[name].default
+            }
+        function(self, *args, **options)
+
+    return noted

@@ -1,0 +1,287 @@
+"""Target diagnosis: every setting of a target examined, and what was found said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from headwise.calls import Plan, is_of_code, is_wrong_kind
+from headwise.calls import whole as whole_of
+from headwise.dataflow import run
+from headwise.diagnosis.attention_owners import holds_layers, own_files
+from headwise.diagnosis.caches.faults import remember
+from headwise.diagnosis.check_runner import Held, failures_of
+from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
+from headwise.diagnosis.checks.forward_method import forward_suspects, no_forward
+from headwise.diagnosis.checks.missing_imports import supplied_suspects
+from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
+from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
+from headwise.diagnosis.coverage import Missed, told, unfollowed
+from headwise.diagnosis.duplicates import merged
+from headwise.diagnosis.evidence import weigh
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.findings import findings_of
+from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.module_copies import apart, holds_numbers
+from headwise.diagnosis.plans.equal_lengths import fails_apart
+from headwise.diagnosis.plans.input_layouts import TURNED, is_better, tells_no_layout, turned_calls
+from headwise.diagnosis.plans.settings import Settings, settings
+from headwise.diagnosis.plans.small_sizes import as_given, distinct
+from headwise.diagnosis.plans.user_arguments import no_mask, unbuilt
+from headwise.diagnosis.proof import Goal, goal_of, proved
+from headwise.diagnosis.repair_loop import broken, examined
+from headwise.diagnosis.result import Diagnosis
+from headwise.diagnosis.submodules import Whole
+from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.switched_flags import switched
+from headwise.diagnosis.verdict import verdict_of
+from headwise.recording import Budget
+from headwise.source import is_installed
+from headwise.targets import Loaded
+from headwise.wording import say
+
+__all__ = ["diagnosed"]
+
+# so many ways to call a target are examined at the sizes that the person gave too
+MOST_SIZED = 2
+
+
+def diagnosed(
+    target: Any,
+    *,
+    title: str,
+    namespace: Mapping[str, Any],
+    files: Mapping[str, str],
+    init: Mapping[str, Any] | None = None,
+    call: Mapping[str, Any] | None = None,
+    lang: str = "en",
+    loaded: Loaded | None = None,
+) -> Diagnosis:
+    """The diagnosis of an object that is at hand. files: which are the person's own, and what to call each.
+
+    loaded: how it came to be, where headwise loaded it.
+    """
+    target, init = whole_of(target, init)
+    own = own_files(target, files)
+    if isinstance(target, nn.Module):
+        if not holds_numbers(target):
+            return Diagnosis(title, "not examined", (), {}, say("doctor.no_numbers", lang=lang), lang)
+        # it stays as it is
+        target = apart(target)
+    is_published = bool(own) and all(is_installed(each) for each in own)
+    held = Held()
+    if lacking := forward_suspects(target):
+        return Diagnosis(title, "faulty", findings_of(lacking, files, held, lang), {}, "", lang)
+    if why := no_forward(target, lang):
+        return Diagnosis(title, "not examined", (), {}, why, lang)
+    exams, whole, reason, nearest = _seen(target, namespace, own, {"init": init, "call": call}, held)
+    missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
+    if not exams:
+        why = (
+            unbuilt(target, reason, init, call, lang, nearest) if held.is_whole else say("doctor.not_whole", lang=lang)
+        )
+        findings = findings_of(missed, files, held, lang)
+        verdict, reason = verdict_of(target, findings, exams, call, lang)
+        return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
+    weigh(exams)
+    suspects = merged([suspect for exam in exams for suspect in exam.suspects])
+    if not is_published:
+        there = [each for each in exams if each not in whole.exams] or exams
+        suspects += held.all("documentation", _documented, there, own, files)
+    findings = findings_of([*suspects, *missed], files, held, lang)
+    verdict, reason = verdict_of(target, findings, exams, call, lang)
+    tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
+    if verdict == "not examined" and not any(exam.is_understood for exam in exams):
+        tried = unfollowed(tried, lang=lang)
+    return Diagnosis(title, verdict, findings, tried, reason, lang)
+
+
+class Seen(NamedTuple):
+    """What was seen of a target. exams: of it and of the classes inside it; reason: why there is none; nearest: the
+    plan that came furthest of those that fail.
+    """
+
+    exams: list[Examination]
+    whole: Whole
+    reason: str
+    nearest: Plan | None
+
+
+def _seen(
+    target: Any,
+    namespace: Mapping[str, Any],
+    own: tuple[str, ...],
+    said: Mapping[str, Any],
+    held: Held,
+    *,
+    is_inner: bool = False,
+) -> Seen:
+    """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
+    seen = _as_called(target, namespace, own, said, held, is_inner=is_inner)
+    if tells_no_layout(said["call"]):
+        for call in held.all("layout", lambda: list(turned_calls(seen.exams, target, namespace))):
+            if said["call"] is not None:
+                call = {**said["call"], "_layout": call["_layout"]}
+            other = _as_called(target, namespace, own, {**said, "call": call}, held, is_inner=is_inner)
+            if is_better(other.exams, seen.exams):
+                return other
+    return seen
+
+
+def _as_called(
+    target: Any,
+    namespace: Mapping[str, Any],
+    own: tuple[str, ...],
+    said: Mapping[str, Any],
+    held: Held,
+    *,
+    is_inner: bool,
+) -> Seen:
+    def inside(kind: Any, namespace: Mapping[str, Any], init: Mapping[str, Any] | None) -> list[Examination]:
+        return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
+
+    whole = Whole(namespace, own, inside, held)
+    found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
+    if found.refused is not None:
+        raise found.refused
+    exams = _examinations(found, own, None if is_inner else whole, held.budget)
+    exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
+    if not is_inner and not any(exam.is_understood for exam in exams):
+        held("classes", None, whole.seek, target, [*found.plans, *found.failures])
+    return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason, next(iter(found.failures), None))
+
+
+def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, budget: Budget) -> list[Examination]:
+    """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
+    is_published = bool(own) and all(is_installed(each) for each in own)
+    plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
+    out: list[Examination] = []
+    apart: Missed | None = None
+    has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
+    for plan in found.failures:
+        # a mask that it takes in another shape: nobody said that it takes this one
+        is_taken = plan.mask and any((each.mask, each.setting) == (plan.mask, plan.setting) for each in plans)
+        if is_taken or (plan.setting == "cross" and has_cross and not plan.mask):
+            continue
+        exam = examined(
+            plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(budget=budget)
+        )
+        named = [each for each in exam.suspects if each.kind != "raises"]
+        failure = exam.run().record.failure
+        error = None if failure is None else failure.error
+        is_certain = isinstance(error, Exception) and (is_of_code(error, plan) or is_wrong_kind(error, plan))
+        is_within = plan.setting == "cross" and failure is not None and takes_weights(exam.run(), failure.operation)
+        if named or (exam.suspects and (is_within or (not plans and (exam.is_understood or is_certain)))):
+            out.append(exam)
+        elif whole is not None and not is_published:
+            # as its owner calls a class inside, so it is
+            apart = apart or exam.held("call", None, fails_apart, exam)
+    before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
+    for plan in plans:
+        sure, held = found.is_sure(plan), Held(budget=budget)
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=held)
+        out.append(exam)
+        before = exam
+    if out:
+        out[0].examined |= {} if apart is None else {"cross": apart}
+        last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
+        # what laws would show of a whole model, the classes that hold its attentions show by themselves
+        is_shown = whole is not None and last.held("classes", False, whole.holds, out)
+        found_by_laws = [] if is_shown else last.held.all("laws", law_suspects, last)
+        laws = [each for each in found_by_laws if (each.general, each.span) not in last.tried]
+        for suspect in laws:
+            last.found(suspect)
+        for exam in out:
+            exam.held("proof", None, _prove, exam, laws if exam is last else [])
+            if exam.is_understood:
+                exam.held(COMPARISON, None, compare, exam)
+        if not is_shown:
+            # what only a cache shows was measured where it was found
+            last.held("cache", None, remember, out)
+        out += last.held.all("sizes", _at_own_sizes, found, out, own, budget)
+        tell_once(out)
+    return out
+
+
+def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], budget: Budget) -> list[Examination]:
+    """The examinations at the sizes that the person gave, which could be others, of what shows there alone."""
+    out: list[Examination] = []
+    known = {(each.general, each.span) for exam in exams for each in exam.suspects}
+    for one in [exam for exam in exams if found.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
+        sizes = as_given(one.plan)
+        if sizes is None or budget.is_over:
+            one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
+            continue
+        is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
+        exam, new = _at_sizes(one, sizes, known, own, Held(budget=budget))
+        if new and not is_failing:
+            # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
+            exam, new = _at_sizes(one, distinct(one.plan, sizes), known, own, Held(budget=budget))
+        exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
+        exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in one.plan.real)
+        out.append(exam)
+    return out
+
+
+def _at_sizes(
+    one: Examination, sizes: Mapping[str, int], known: Set[object], own: tuple[str, ...], held: Held
+) -> tuple[Examination, list[Suspect]]:
+    """The examination of a plan at some sizes, and what it shows that is not known."""
+    exam = examined(
+        one.plan, own=own, is_published=one.is_published, is_mask_sure=one.is_mask_sure, held=held, sizes=sizes
+    )
+    exam.held("proof", None, _prove, exam, [])
+    return exam, [each for each in exam.suspects if (each.general, each.span) not in known]
+
+
+def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
+    """Measure what was found, against what the output should be."""
+    goal = exam.held("ideal", Goal(None), goal_of, exam)
+    met = goal.is_met_by(exam.run().output)
+    exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
+    if not exam.suspects:
+        return
+    left = broken(exam)
+    if any(each.is_mendable for each in laws):
+        left |= {(each.kind, each.span) for each in law_suspects(exam)}
+    exam.suspects = proved(exam, goal, left, laws)
+
+
+def _documented(exams: list[Examination], own: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
+    """What the documentation says otherwise; only what runs can say so."""
+    known = [exam for exam in exams if exam.is_understood]
+    if not known:
+        return []
+    exam = max(known, key=lambda each: (each.plan.setting == "cross", not each.plan.mask))
+    done = exam.run(plan=exam.free)
+    if done.record.failure is not None:
+        return []
+    return docstring_notes(done) + comment_notes(exam.free, own, files)
+
+
+def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
+    plans: list[Plan] = [exam.plan for exam in exams]
+    masks = [plan for plan in plans if plan.mask]
+    means = dict.fromkeys(f"{plan.mask}: {said['means']}" for plan in masks if (said := plan.call.get("_mask")))
+    settings_seen = {plan.setting for plan in plans}
+    ideals = [exam.examined.get("ideal", Missed("doctor.missed.no_ideal")) for exam in exams]
+    tried: dict[str, Any] = {
+        "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
+        "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
+        "mask": "; ".join(means) if means else no_mask(plans),
+        # what was tried in one of them was tried
+        **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
+        **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
+        "ideal": next((said for said in ideals if said is not True), True),
+    }
+    followed = [said for exam in exams if (said := exam.examined.get(COMPARISON)) is not None]
+    if followed:
+        names = [name for each in followed if isinstance(each, str) for name in each.split("; ")]
+        tried[COMPARISON] = uncompared(exams) or "; ".join(dict.fromkeys(names))
+    layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
+    if layouts:
+        tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)
+    tried |= {"classes": ", ".join(each.__name__ for each in whole.classes)} if whole.classes else {}
+    return {name: told(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}

@@ -1,0 +1,73 @@
+"""Plan cache: what is planned for a mask on a layout, once, for as long as the mask and the layout live."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.utils import _pytree as pytree
+
+from headwise.distributed.layouts import Layout
+from headwise.distributed.spread import Spread
+from headwise.errors import ArgumentError
+from headwise.masks import Mask
+from headwise.masks.derived_tensors import derived
+
+T = TypeVar("T")
+
+# of calls without a mask
+_of_no_mask: WeakKeyDictionary[Layout, dict[Hashable, object]] = WeakKeyDictionary()
+
+
+def planned(make: Callable[..., T], mask: Mask | None, spread: Spread, *sizes: Hashable) -> T:
+    """make(mask, spread, *sizes), or what it gave before for them.
+
+    A compiled program takes it for a constant of the mask and the spread, which it guards by their identity.
+    """
+    if torch.compiler.is_compiling():
+        plan: T = getattr(_programs, _name(make, mask, spread, *sizes))
+        return plan
+    return _planned(make, mask, spread, *sizes)
+
+
+def _planned(make: Callable[..., T], mask: Mask | None, spread: Spread, *sizes: Hashable) -> T:
+    key = (make.__module__, make.__name__, *sizes)
+    if mask is not None:
+        place = ("planned", spread.layout, spread.rank, spread.group, key)
+        return derived(mask, place, lambda: make(mask, spread, *sizes))
+    plans, here = _of_no_mask.setdefault(spread.layout, {}), (spread.rank, spread.group, key)
+    if here not in plans:
+        plans[here] = make(mask, spread, *sizes)
+    plan: T = plans[here]  # type: ignore[assignment]  # kept under the key of what made it
+    return plan
+
+
+class Programs:
+    """Plans of compiled programs, each an attribute: what a program reads at each call, and guards.
+
+    A plan goes with its spread, which no program can be called with again.
+    """
+
+
+_programs, _numbers = Programs(), itertools.count()
+
+
+def _name(make: Callable[..., Any], mask: Mask | None, spread: Spread, *sizes: Hashable) -> str:
+    """Under which name this plan is among those of compiled programs: a constant of the mask and the spread."""
+    if mask is not None and any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(mask)):
+        raise ArgumentError(
+            f"a compiled call over ranks plans for its mask once, but {mask!r} holds tensors, which may change: leave "
+            "attention uncompiled, or give a mask of numbers (causal, window, prefix)"
+        )
+    name = f"plan{next(_numbers)}"
+    setattr(_programs, name, _planned(make, mask, spread, *sizes))
+    weakref.finalize(spread, vars(_programs).pop, name, None).atexit = False
+    return name
+
+
+# what torch.compiler.assume_constant_result does, without importing the compiler, which takes seconds
+_name._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -1,0 +1,155 @@
+"""Repeated calls: those like one before go to the backend that was chosen then, to torch's kernel without a check."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from headwise.masks import Mask
+from headwise.masks.derived_tensors import plain_table, room, table
+from headwise.masks.leaves import Allowed, Causal
+from headwise.ops import sdpa
+from headwise.ops.backends import Backend
+from headwise.ops.call import Call, Rules
+from headwise.ops.second_derivative import Hook, second_derivative, twice_differentiable
+
+# calls without a mask that are remembered; a mask keeps its own
+MOST_CALLS = 256
+# a mask as scores to add is kept up to this many, where torch makes them anew of a bool tensor in each call
+MOST_SCORES_KEPT = 1 << 20
+
+PLAIN = (Tensor, nn.Parameter)
+
+_without_mask: dict[Hashable, RepeatedCall | Backend] = {}
+
+
+@dataclass(slots=True, frozen=True)
+class RepeatedCall:
+    """The arguments of torch's kernel beside q, k and v, for calls of the same shapes, dtypes, flags and mask.
+
+    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. has_masked: whether a key
+    is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not spread.
+    has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. hook: of the node, for second
+    derivatives.
+    """
+
+    attn_mask: Tensor | None
+    is_causal: bool
+    scale: float
+    is_grouped: bool
+    has_masked: bool
+    has_tail: bool
+    hook: Hook
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, bool]:
+        """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
+
+        It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
+        """
+        out = F.scaled_dot_product_attention(
+            q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
+        )
+        if self.has_masked and not sdpa.is_unharmed(out, k):
+            return out, False
+        if self.has_tail and not sdpa.has_no_zero(out):
+            return out, False
+        if out.requires_grad:
+            return out, twice_differentiable(out, self.hook)
+        return out, True
+
+
+def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hashable | None:
+    """All that the checks of a call and the choice of its backend read beside the mask; None: it must be checked.
+
+    None: while compiling, under a transform, a dispatch mode or autocast, for tensors that are not plain ones on the
+    CPU, and with a bias.
+    """
+    if torch.compiler.is_compiling() or (backend != "auto" and backend != "sdpa") or rules["attn_bias"] is not None:
+        return None
+    scale, sink, dropout = rules["scale"], rules["sink"], rules["dropout"]
+    # 1.0, 1 and True are one key, and True is refused
+    if (scale is not None and type(scale) is not float) or type(dropout) not in (float, int):
+        return None
+    if sink is not None and type(sink) not in PLAIN:
+        return None
+    for t in (q, k, v):
+        if type(t) not in PLAIN or not t.is_cpu or t.layout is not torch.strided or t.stride()[-1:] != (1,):
+            return None
+    if k.dtype is not q.dtype or v.dtype is not q.dtype:
+        return None
+    if (
+        torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or forward_ad._current_level >= 0
+        or torch.is_autocast_enabled("cpu")
+        or not torch._C._get_flash_sdp_enabled()
+    ):
+        return None
+    is_differentiated = torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
+    )
+    threads = torch.get_num_threads()
+    key = (q.shape, k.shape, v.shape, q.dtype, scale, backend, is_differentiated, threads)
+    if dropout == 0 and rules["softcap"] is None and sink is None:
+        return key if rules["generator"] is None else None
+    # what is dropped is no rule of the choice, whether anything is
+    others = (bool(dropout), rules["softcap"] is None, sink is None, rules["generator"] is None)
+    return None if backend == "sdpa" else (*key, *others)
+
+
+def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | Backend | None:
+    """What was remembered of a call with this mask and key; None: there was none."""
+    calls = _calls_of(mask)
+    return None if calls is None else calls.get(key)
+
+
+def remember(call: Call, key: Hashable, chosen: Backend) -> None:
+    """Keep the backend of a checked call; of torch's kernel, what it was given.
+
+    Not where that was given copies of q, k or v, or a mask too large to be kept.
+    """
+    repeated = _repeated(call) if chosen.name == "sdpa" else None
+    scores = None if repeated is None else repeated.attn_mask
+    size = 0 if scores is None else scores.nbytes + scores.numel()
+    if call.mask is None:
+        with room.lock:
+            if len(_without_mask) >= MOST_CALLS:
+                _without_mask.pop(next(iter(_without_mask)), None)
+            _without_mask[key] = repeated or chosen
+    elif (kept := table(call.mask)) is not None:
+        kept.add(key, repeated or chosen, size)
+
+
+def _repeated(call: Call) -> RepeatedCall | None:
+    """What torch's kernel gets; None where that is copies of q, k or v, or a mask too large to be kept."""
+    at = sdpa.arguments(call)
+    scores = at.attn_mask
+    mask: Mask | None = Causal() if at.is_causal else None
+    has_masked = False
+    if at.q is not call.q or at.k is not call.k or at.v is not call.v:
+        return None
+    if scores is not None:
+        if scores.numel() > MOST_SCORES_KEPT:
+            return None
+        # a mask of its own, since what is kept with a mask must not keep the mask
+        with torch.inference_mode(False):
+            mask = Allowed(scores.clone())
+            has_masked = not (scores.any(dim=-1).all() and scores.any(dim=-2).all())
+            scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
+    rules = {"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0}
+    has_tail = call.k.shape[2] % sdpa.VECTOR > 0
+    hook = second_derivative(rules)
+    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_masked, has_tail, hook)
+
+
+def _calls_of(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall | Backend] | None:
+    if mask is None:
+        return _without_mask
+    # a call that has a key is made where results may be kept
+    kept = plain_table(mask) if isinstance(mask, Mask) else None
+    return None if kept is None else kept.results

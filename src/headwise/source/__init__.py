@@ -1,0 +1,48 @@
+"""Source: where code stands in its files, what it says there, and edits of it; nothing is run."""
+
+from typing import TYPE_CHECKING
+
+from headwise.lazy_names import lazy_names
+
+# each public name, and the file that it comes from
+_HOME = {
+    "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Own": "spans", "Span": "spans", "alias_after": "lookup",
+    "applied": "syntax", "assigned": "constructor_code", "bound_to": "argument_names", "code_at": "syntax",
+    "constructors": "constructor_code", "fill_of": "lookup", "function_of": "lookup", "is_installed": "libraries",
+    "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
+    "meaning_of": "mask_meaning", "ones_of": "mask_meaning", "option_of": "lookup", "own_number": "lookup",
+    "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
+}  # fmt: skip
+
+__all__ = list(_HOME)
+
+if TYPE_CHECKING:
+    from headwise.source.argument_names import bound_to as bound_to
+    from headwise.source.attributes import written_in as written_in
+    from headwise.source.constructor_code import assigned as assigned
+    from headwise.source.constructor_code import constructors as constructors
+    from headwise.source.libraries import is_installed as is_installed
+    from headwise.source.libraries import is_library as is_library
+    from headwise.source.lookup import alias_after as alias_after
+    from headwise.source.lookup import fill_of as fill_of
+    from headwise.source.lookup import function_of as function_of
+    from headwise.source.lookup import is_left as is_left
+    from headwise.source.lookup import last_given as last_given
+    from headwise.source.lookup import loads_of as loads_of
+    from headwise.source.lookup import made_at as made_at
+    from headwise.source.lookup import option_of as option_of
+    from headwise.source.lookup import own_number as own_number
+    from headwise.source.lookup import span_like as span_like
+    from headwise.source.mask_meaning import meaning_of as meaning_of
+    from headwise.source.mask_meaning import ones_of as ones_of
+    from headwise.source.spans import Own as Own
+    from headwise.source.spans import Span as Span
+    from headwise.source.spans import sign_at as sign_at
+    from headwise.source.spans import span_of as span_of
+    from headwise.source.syntax import Code as Code
+    from headwise.source.syntax import Edit as Edit
+    from headwise.source.syntax import Edits as Edits
+    from headwise.source.syntax import applied as applied
+    from headwise.source.syntax import code_at as code_at
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -1,0 +1,251 @@
+"""Lookup: the statement in which a name got its value, in the same function or in one that called it."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from headwise.source.spans import Span
+from headwise.source.syntax import Code, code_at
+
+__all__ = [
+    "alias_after",
+    "fill_of",
+    "function_of",
+    "is_left",
+    "last_given",
+    "loads_of",
+    "made_at",
+    "option_of",
+    "own_number",
+    "returned",
+    "span_like",
+]
+
+# which parts of an operation's code are meant
+Pick = Callable[[ast.AST], Iterator[ast.expr]]
+# calls that make a plain number
+NUMBERS = frozenset({"finfo", "iinfo", "float", "int", "sqrt", "pow", "rsqrt"})
+
+
+def made_at(span: Span, chain: Sequence[Span], pick: Pick) -> Span | None:
+    """Where the value of a part of an operation was made, that is taken by name; None: it is written in place, or is no
+    plain number or choice.
+    """
+    code = code_at(span)
+    if code is None:
+        return None
+    node = code.node
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        # what is written into a part is the other side of the statement
+        node = next(code.around(node))
+    for part in pick(node):
+        found = _followed(code, part, span, chain)
+        if found is not None and (found.file, found.line) != (span.file, span.line):
+            return found
+    return None
+
+
+def _followed(code: Code, part: ast.expr, span: Span, chain: Sequence[Span]) -> Span | None:
+    """Where a name was given what it stands for, through calls."""
+    while isinstance(part, ast.Name):
+        function = function_of(code, code.node)
+        if function is None:
+            return None
+        before = last_given(function, part.id, span.line)
+        if before is not None:
+            if not isinstance(before.value, ast.Name):
+                return span_like(code, before, span) if is_plain(before.value) else None
+            part, span = before.value, replace(span, line=before.lineno)
+            continue
+        call = code_at(chain[-1]) if chain else None
+        given = _handed(function, part.id, None if call is None else call.node)
+        if given is None:
+            default = _default(function, part.id)
+            return None if default is None else span_like(code, default, span)
+        if call is None:
+            return None
+        code, part, span, chain = call, given, chain[-1], chain[:-1]
+        if not isinstance(part, ast.Name):
+            return span_like(code, part, span) if is_plain(part) else None
+    return None
+
+
+def is_plain(node: ast.expr) -> bool:
+    """Whether an expression makes a number or a choice, and no tensor: by its form."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in NUMBERS
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) or is_plain(node.value)
+    if isinstance(node, ast.UnaryOp):
+        return is_plain(node.operand)
+    if isinstance(node, ast.BinOp):
+        return all(is_plain(each) or isinstance(each, ast.Name) for each in (node.left, node.right))
+    if isinstance(node, ast.IfExp):
+        return is_plain(node.body) and is_plain(node.orelse)
+    return isinstance(node, ast.Constant)
+
+
+def fill_of(node: ast.AST) -> Iterator[ast.expr]:
+    """The number with which an operation fills: of a call, of a written part, or beside a product."""
+    if isinstance(node, ast.Call):
+        yield from (each.value for each in node.keywords if each.arg in ("value", "other"))
+        yield from reversed(node.args)
+    elif isinstance(node, ast.Assign | ast.AugAssign):
+        yield node.value
+    elif isinstance(node, ast.BinOp):
+        yield from (node.right, node.left)
+
+
+def option_of(name: str) -> Pick:
+    """The option of a call by its name."""
+
+    def pick(node: ast.AST) -> Iterator[ast.expr]:
+        yield from (each.value for each in getattr(node, "keywords", ()) if each.arg == name)
+
+    return pick
+
+
+def own_number(span: Span) -> Span | None:
+    """Where the size was taken of which an operation makes its factor, in a name that serves for nothing else."""
+    code = code_at(span)
+    function = None if code is None else function_of(code, code.node)
+    if code is None or function is None or not isinstance(code.node, ast.BinOp | ast.Call):
+        return None
+    for part in (code.node.left, code.node.right) if isinstance(code.node, ast.BinOp) else code.node.args:
+        names = [
+            each for each in ast.walk(part) if isinstance(each, ast.Name) and each.id not in ("math", "torch", "np")
+        ]
+        is_number = isinstance(part, ast.BinOp | ast.Call) and _is_of_numbers(part)
+        if len(names) != 1 or not is_number or len(loads_of(function, names[0].id)) != 1:
+            continue
+        before = last_given(function, names[0].id, span.line)
+        if before is not None and is_plain(before.value) and before.lineno != span.line:
+            return span_like(code, before, span)
+    return None
+
+
+def alias_after(span: Span, *, returns: bool = False) -> Span | None:
+    """The statement behind a place, in its function, that only gives what is there another name; None: none does.
+
+    returns: else the one that returns it as it is.
+    """
+    known = _given_name(span)
+    if known is None:
+        return None
+    code, function, statement, name = known
+    for kind in (ast.Assign, ast.Return) if returns else (ast.Assign,):
+        for node in ast.walk(function):
+            is_alias = isinstance(node, kind) and isinstance(node.value, ast.Name) and node.value.id == name
+            if is_alias and isinstance(node, kind) and node.lineno > statement.lineno:
+                return span_like(code, node, span)
+    return None
+
+
+def is_left(span: Span) -> bool:
+    """Whether what is made at a place gets a name that its function reads nowhere."""
+    known = _given_name(span)
+    return known is not None and not loads_of(known[1], known[3])
+
+
+def _given_name(span: Span) -> tuple[Code, ast.FunctionDef, ast.Assign, str] | None:
+    """The code at a place, its function, the statement that gives a name to what is made there, and that name."""
+    code = code_at(span)
+    function = None if code is None else function_of(code, code.node)
+    if code is None or function is None:
+        return None
+    statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    return code, function, statement, statement.targets[0].id
+
+
+def returned(file: str, node: ast.expr) -> Span | None:
+    """Where a function of a file, of which a call is the whole of an expression, makes the list that it gives; None: it
+    is no such call.
+    """
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+    name = node.func.id
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
+    for each in ast.walk(functions[0]) if functions else ():
+        if isinstance(each, ast.Return) and each.value is not None and _is_list(each.value):
+            code = Code(each, file, tree)
+            edit = code.edit(each, "")
+            return Span(file, name, edit.line, edit.column, edit.end_line, edit.end_column)
+    return None
+
+
+def _is_list(node: ast.expr) -> bool:
+    """Whether an expression makes several out of one: a list of them, plain or in a container."""
+    if isinstance(node, ast.Call) and node.args:
+        return _is_list(node.args[0])
+    is_many = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    return is_many or isinstance(node, ast.List | ast.ListComp | ast.GeneratorExp | ast.Tuple | ast.DictComp)
+
+
+def function_of(code: Code, node: ast.AST) -> ast.FunctionDef | None:
+    return next((each for each in code.around(node) if isinstance(each, ast.FunctionDef)), None)
+
+
+def last_given(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
+    """The last statement before a line that gives a local name its value; None: no plain one does."""
+    found = [
+        node for node in ast.walk(function)
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For) and node.lineno < line
+        and any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == name
+                for goal in (node.targets if isinstance(node, ast.Assign) else [node.target])
+                for each in ast.walk(goal))
+    ]  # fmt: skip
+    last = max(found, key=lambda node: node.lineno, default=None)
+    return last if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else None
+
+
+def loads_of(function: ast.FunctionDef, name: str) -> list[ast.Name]:
+    return [
+        each for each in ast.walk(function)
+        if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
+    ]  # fmt: skip
+
+
+def _handed(function: ast.FunctionDef, name: str, call: ast.AST | None) -> ast.expr | None:
+    """What a call hands a parameter; None: nothing, or it is not known."""
+    if not isinstance(call, ast.Call) or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    by_name = next((each.value for each in call.keywords if each.arg == name), None)
+    if by_name is not None:
+        return by_name
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    place = names.index(name) if name in names else len(call.args)
+    return call.args[place] if place < len(call.args) else None
+
+
+def _default(function: ast.FunctionDef, name: str) -> ast.expr | None:
+    names = [*function.args.posonlyargs, *function.args.args]
+    defaults = dict(zip((each.arg for each in reversed(names)), reversed(function.args.defaults), strict=False))
+    only = {each.arg: value for each, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)}
+    return defaults.get(name) or only.get(name)
+
+
+def _is_of_numbers(node: ast.expr) -> bool:
+    """Whether an expression is a power or a root of a number, or a number beside one."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in NUMBERS
+    return isinstance(node, ast.BinOp) and (
+        isinstance(node.op, ast.Pow) or any(isinstance(each, ast.BinOp | ast.Call) and _is_of_numbers(each)
+                                            for each in (node.left, node.right))
+    )  # fmt: skip
+
+
+def span_like(code: Code, node: ast.AST, like: Span) -> Span:
+    edit = code.edit(node, "")
+    return Span(code.file, like.function, edit.line, edit.column, edit.end_line, edit.end_column)

@@ -1,0 +1,36 @@
+"""Targets: what a person named, found, read and loaded; and the child process with limits that runs it.
+
+Its names are loaded when they are first used: the command line's parent process reads a target without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from headwise.lazy_names import lazy_names
+
+# each public name, and the file that it comes from
+_HOME = {
+    "Definition": "source_file", "Loaded": "loaded_target", "Source": "source_file", "Target": "target",
+    "at_hand": "objects", "bytes_like": "text_files", "check_name": "loader", "import_of": "stand_ins",
+    "in_child": "child.process", "load": "loader", "meant": "stand_ins", "parse": "target", "python_of": "reader",
+    "read": "reader",
+}  # fmt: skip
+
+__all__ = list(_HOME)
+
+if TYPE_CHECKING:
+    from headwise.targets.child.process import in_child as in_child
+    from headwise.targets.loaded_target import Loaded as Loaded
+    from headwise.targets.loader import check_name as check_name
+    from headwise.targets.loader import load as load
+    from headwise.targets.objects import at_hand as at_hand
+    from headwise.targets.reader import python_of as python_of
+    from headwise.targets.reader import read as read
+    from headwise.targets.source_file import Definition as Definition
+    from headwise.targets.source_file import Source as Source
+    from headwise.targets.stand_ins import import_of as import_of
+    from headwise.targets.stand_ins import meant as meant
+    from headwise.targets.target import Target as Target
+    from headwise.targets.target import parse as parse
+    from headwise.targets.text_files import bytes_like as bytes_like
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -1,0 +1,197 @@
+"""Process: starts a child, listens to it while it may run, ends it, and says what it answered or why it did not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headwise.targets.child.cleanup import has_ended, remove, stop
+from headwise.targets.child.command import command, environment, write_request
+from headwise.wording import LANGUAGES, Refusal, refusal
+
+__all__ = ["in_child"]
+
+# of what the code prints, so many bytes at the end are kept
+PRINTED = 64 << 10
+# of what the code itself writes on the answer's pipe, so many bytes are put up with
+NOISE = 1 << 20
+# how often to look whether the child has ended, in seconds, although something it started holds its pipes open
+GLANCE = 0.05
+# how long to read what is left in the pipes, in seconds
+LAST = 2
+WORDS = 300
+
+
+def in_child(
+    entry: str,
+    request: Mapping[str, Any],
+    *,
+    seconds: int = 60,
+    megabytes: int = 4096,
+    answer_megabytes: int = 64,
+) -> dict[str, Any]:
+    """What the function `entry` ("package.module:function", a dict -> a dict) answers to a request, in a child process.
+
+    The request and the answer go as JSON, NaN and inf among it. The answer has one key more: "printed",
+    {"stdout": …, "stderr": …}, the last 64 kB of each. The child is isolated Python in a session, a folder and a home
+    of its own, with one thread, without the person's variables, standard input and graphics cards.
+
+    seconds: of wall clock and of CPU time, after which the child is killed with all that it started. megabytes: what it
+    may allocate. answer_megabytes: how large the answer may be. A Refusal that the function raises is raised here
+    again; any other end without an answer (an error, exit, a crash, no time left) is a Refusal with one sentence.
+    """
+    mark = secrets.token_hex(16)
+    home = Path(tempfile.mkdtemp(prefix="headwise-"))
+    try:
+        reading, writing = os.pipe()
+        try:
+            limits = {"seconds": seconds, "megabytes": megabytes, "answer_bytes": answer_megabytes << 20}
+            write_request(home / "request.json", entry, request, pipe=writing, mark=mark, **limits)
+            process = subprocess.Popen(
+                command(home / "request.json"),
+                cwd=home,
+                env=environment(home, mark),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        heard = _Heard(process, reading, (answer_megabytes << 20) + NOISE, mark)
+        try:
+            in_time = heard.listen(time.monotonic() + seconds)
+        finally:
+            status = stop(process, mark)
+            heard.close()
+    finally:
+        remove(home)
+    return _answer(heard, status, in_time=in_time, seconds=seconds, megabytes=megabytes, most=answer_megabytes)
+
+
+class _Heard:
+    """What came from a child on its three pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pipe: int, most: int, mark: str) -> None:
+        self.answer = bytearray()
+        self.printed = {"stdout": bytearray(), "stderr": bytearray()}
+        self.is_noisy = False
+        self._process, self._pipe, self._most = process, pipe, most
+        self._head = re.compile(rb"\n%s (\d+)\n" % mark.encode())
+        self._place: tuple[int, int] | None = None
+        self._selector = selectors.DefaultSelector()
+        for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr"), (pipe, "answer")):
+            if stream is not None:
+                os.set_blocking(stream if isinstance(stream, int) else stream.fileno(), False)
+                self._selector.register(stream, selectors.EVENT_READ, name)
+
+    def listen(self, deadline: float) -> bool:
+        """Read until the child has answered or ended; False where neither was in time."""
+        while time.monotonic() < deadline:
+            self._read(GLANCE)
+            if self.said() is not None or self.is_noisy or has_ended(self._process):
+                return True
+        return False
+
+    def said(self) -> bytes | None:
+        """The answer, once it is whole: what follows the mark and a length, whatever the code wrote before."""
+        if self._place is None:
+            found = self._head.search(self.answer)
+            self._place = None if found is None else (found.end(), found.end() + int(found[1]))
+        if self._place is None or len(self.answer) < self._place[1]:
+            return None
+        return bytes(self.answer[slice(*self._place)])
+
+    def close(self) -> None:
+        """Read what is still there and close the pipes."""
+        until = time.monotonic() + LAST
+        # something that got away may go on printing
+        while self._read(0) and time.monotonic() < until:
+            pass
+        self._selector.close()
+        os.close(self._pipe)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _read(self, wait: float) -> bool:
+        """Read once from each pipe that has something; whether any had."""
+        some = False
+        for key, _ in self._selector.select(wait):
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            if not data:
+                self._selector.unregister(key.fileobj)
+                continue
+            some = True
+            if key.data == "answer":
+                self.answer += data
+                self.is_noisy = len(self.answer) > self._most
+                if self.is_noisy:
+                    self._selector.unregister(key.fileobj)
+            else:
+                kept = self.printed[key.data]
+                kept += data
+                del kept[:-PRINTED]
+        return some
+
+
+def _answer(
+    heard: _Heard,
+    status: int,
+    *,
+    in_time: bool,
+    seconds: int,
+    megabytes: int,
+    most: int,
+) -> dict[str, Any]:
+    said = heard.said()
+    if said is None:
+        raise _silent(heard, status, in_time=in_time, seconds=seconds)
+    got = json.loads(said)
+    if "answer" in got:
+        printed = {name: data.decode("utf-8", "replace") for name, data in heard.printed.items()}
+        return {**got["answer"], "printed": printed}
+    if "large" in got:
+        raise refusal("refuse.child_large", megabytes=most, got=-(-got["large"] // (1 << 20)))
+    if got.get("refused") in LANGUAGES["en"]:
+        raise Refusal(got["refused"], got["values"])
+    if got["raised"] == "MemoryError":
+        raise refusal("refuse.child_memory", megabytes=megabytes)
+    raise refusal("refuse.child_raised", error=_one_line(f"{got['raised']}: {got['text']}".removesuffix(": ")))
+
+
+def _silent(heard: _Heard, status: int, *, in_time: bool, seconds: int) -> Refusal:
+    """Why a child did not answer."""
+    if heard.is_noisy:
+        return refusal("refuse.child_noise")
+    if not in_time or -status in (signal.SIGXCPU, signal.SIGALRM):
+        return refusal("refuse.child_time", seconds=seconds)
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return refusal("refuse.child_signal", signal=signal.Signals(-status).name)
+        return refusal("refuse.child_signal", signal=-status)
+    lines = heard.printed["stderr"].decode("utf-8", "replace").split("\n")
+    words = next((_one_line(line) for line in reversed(lines) if line.strip()), "")
+    if words:
+        return refusal("refuse.child_exit_said", status=status, words=words)
+    return refusal("refuse.child_exit", status=status)
+
+
+def _one_line(text: str) -> str:
+    shown = " ".join(text.split())
+    return shown if len(shown) <= WORDS else f"{shown[:WORDS]}…"

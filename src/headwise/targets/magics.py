@@ -1,0 +1,48 @@
+"""Magics: code as notebooks and sessions hold it, with what is no Python left empty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from headwise.targets.source_file import parsed
+
+__all__ = ["without_magics", "without_prompts"]
+
+# %matplotlib inline, !pip install, ?print, print?, files = !ls
+MAGIC = re.compile(r"\s*(?:[%!?]|[\w.]+\?{1,2}\s*$|[\w, ]+=\s*[%!])")
+# a cell that begins so holds another language, but for these
+OTHER = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
+MOST = 200
+
+
+def without_magics(code: str) -> str:
+    """The code with the lines that are commands of a notebook left empty; nothing of a cell in another language.
+
+    Only a line where Python stops counts as a command: one that goes on with % inside of brackets stays.
+    """
+    if OTHER.match(code):
+        return ""
+    for _ in range(MOST):
+        try:
+            parsed(code)
+        except SyntaxError as error:
+            lines = code.split("\n")
+            at = (error.lineno or 0) - 1
+            if not (0 <= at < len(lines) and MAGIC.match(lines[at])):
+                return code
+            lines[at] = ""
+            code = "\n".join(lines)
+        else:
+            return code
+    return code
+
+
+def without_prompts(lines: Sequence[str]) -> list[str]:
+    """The lines of a session, which begins with >>>, as code: the prompt as blanks, what was printed as empty lines."""
+    if not next((line for line in lines if line.strip()), "").lstrip().startswith(">>>"):
+        return list(lines)
+    return [
+        re.sub(r"^(\s*)(>>>|\.\.\.) ?", lambda m: " " * len(m[0]), line) if re.match(r"\s*(>>>|\.\.\.)", line) else ""
+        for line in lines
+    ]

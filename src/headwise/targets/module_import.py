@@ -1,0 +1,46 @@
+"""Module import: a target in a module that Python can import, as it is."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from headwise.errors import AttentionError
+from headwise.targets.loaded_target import Loaded, attribute, not_run, unnamed
+from headwise.targets.locations import own_modules
+from headwise.targets.module_files import file_of_module
+from headwise.targets.source_file import Source
+from headwise.targets.target import Target
+from headwise.wording import refusal
+
+__all__ = ["imported"]
+
+
+def imported(target: Target, source: Source) -> Loaded:
+    """The object of a target of the kind "module". Its own file is that in which the object was written."""
+    if not target.name:
+        raise unnamed(target, source)
+    file, root = str(file_of_module(target.path) or ""), target.name.partition(".")[0]
+    try:
+        module = importlib.import_module(target.path)
+        # a package may make its names only when they are asked for
+        lazy = {root: getattr(module, root)} if hasattr(module, root) else {}
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        raise refusal("refuse.target_package", name=missing, package=missing.partition(".")[0]) from error
+    except AttentionError:
+        raise
+    except Exception as error:
+        raise not_run(error, target, file, 1) from error
+    value = attribute({**vars(module), **lazy}, target, source)
+    home = sys.modules.get(getattr(value, "__module__", None) or target.path, module)
+    own = getattr(home, "__file__", None) or ""
+    top = Path(own).parents[home.__name__.count(".")] if own else Path()
+    spoken = own_modules((top,)) if own else {}
+    if own.endswith(".py"):
+        spoken |= {own: target.path if home is module else home.__name__}
+    texts = {said: "".join(linecache.getlines(each)) for each, said in spoken.items()}
+    return Loaded(value, dict(vars(home)), tuple(spoken), spoken, (), replace(source, texts=source.texts | texts))

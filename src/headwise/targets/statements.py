@@ -1,0 +1,218 @@
+"""Statements: what each statement at the top of a file binds, and what it reads, then or when it is called."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import copy
+import dis
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from headwise.targets.class_fragments import joined
+from headwise.targets.source_file import is_main_guard, parsed
+
+__all__ = ["Statement", "flags_of", "statements"]
+
+LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+# methods that change what they are called on, and so belong to it
+CHANGES = frozenset(
+    (
+        "append",
+        "extend",
+        "insert",
+        "add",
+        "update",
+        "setdefault",
+        "remove",
+        "pop",
+        "clear",
+        "sort",
+        "reverse",
+        "discard",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement. binds: names it surely gives a value; changes: names it may, or whose value it changes.
+
+    now: the names it reads as it runs; later: those that the functions in it read when they are called. decorators:
+    those that its decorators read.
+    """
+
+    node: ast.stmt
+    file: str
+    binds: frozenset[str]
+    changes: frozenset[str]
+    now: frozenset[str]
+    later: frozenset[str]
+    decorators: frozenset[str]
+    is_star: bool = False
+
+    @property
+    def is_import(self) -> bool:
+        """Whether this is an import of one thing."""
+        return isinstance(self.node, ast.Import | ast.ImportFrom)
+
+    @property
+    def imported(self) -> str:
+        """The name that an import asks for; "" of anything else."""
+        return self.node.names[0].name if isinstance(self.node, ast.Import | ast.ImportFrom) else ""
+
+    @property
+    def imported_from(self) -> str:
+        """The module that an import needs; "" of anything else, and of one that begins with a dot."""
+        if isinstance(self.node, ast.ImportFrom):
+            return "" if self.node.level else self.node.module or ""
+        return self.imported
+
+    @property
+    def is_future(self) -> bool:
+        """Whether this is `from __future__ import …`."""
+        return isinstance(self.node, ast.ImportFrom) and self.node.module == "__future__"
+
+    @property
+    def is_definition(self) -> bool:
+        """Whether this is a class, or a function without decorators."""
+        return isinstance(self.node, ast.ClassDef) or (
+            isinstance(self.node, ast.FunctionDef) and not self.node.decorator_list
+        )
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether this is an assignment that calls nothing."""
+        return isinstance(self.node, ast.Assign | ast.AnnAssign) and not any(
+            isinstance(each, ast.Call | ast.comprehension | ast.Await) for each in ast.walk(self.node)
+        )
+
+
+def statements(cells: Sequence[tuple[str, str]], *, note_of: str = "") -> list[Statement]:
+    """The statements of cells (file, code), in order; each import of several things is several, and main guards go.
+
+    note_of: in a note, the class that is meant, which may stand there in fragments.
+    """
+    nodes = [(file, node) for file, code in cells for node in _flat(parsed(code).body)]
+    flags = flags_of(node for _, node in nodes)
+    return [_statement(node, file, flags) for file, node in (joined(nodes, note_of) if note_of else nodes)]
+
+
+def flags_of(nodes: Iterable[ast.stmt]) -> int:
+    """What `from __future__ import …` among some statements says to the compiler."""
+    flags = 0
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for each in node.names:
+                feature = getattr(__future__, each.name, None)
+                flags |= feature.compiler_flag if feature else 0
+    return flags
+
+
+def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if is_main_guard(node):
+            continue
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Constant) and node.test.value is True:
+            # so indented code of a note begins
+            yield from _flat(node.body)
+        elif isinstance(node, ast.Import | ast.ImportFrom) and len(node.names) > 1:
+            for alias in node.names:
+                one = copy.copy(node)
+                one.names = [alias]
+                yield one
+        else:
+            yield node
+
+
+def _statement(node: ast.stmt, file: str, flags: int) -> Statement:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            code = compile(ast.Module([node], []), file, "exec", flags=flags, dont_inherit=True)
+        except SyntaxError:
+            # such as a return outside of a function, which is part of no file; a definition is told of when it is run
+            none = frozenset[str]()
+            own = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else none
+            return Statement(node, file, none.union(own), none, none, none, none)
+    now, later, bound = _reads(code)
+    is_plain = not isinstance(node, ast.If | ast.Try | ast.For | ast.While | ast.With | ast.Match | ast.Delete)
+    # "import a.b" and "import a" give a, of which other imports may have given other parts
+    is_plain &= not (isinstance(node, ast.Import) and not node.names[0].asname)
+    changes = frozenset(_changed(node))
+    is_star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    decorators = [name for each in getattr(node, "decorator_list", ()) for name in _names(each)]
+    return Statement(
+        node,
+        file,
+        binds=frozenset(bound) if is_plain else frozenset(),
+        changes=changes if is_plain else changes | frozenset(bound),
+        now=frozenset(now),
+        later=frozenset(later),
+        decorators=frozenset(decorators),
+        is_star=is_star,
+    )
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def _changed(node: ast.stmt) -> Iterator[str]:
+    """The names whose value is changed in place: x[i] = …, x.a = …, x.append(…), setattr(x, …)."""
+    for each in ast.walk(node) if not isinstance(node, ast.ClassDef | ast.FunctionDef) else ():
+        if isinstance(each, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            for target in each.targets if isinstance(each, ast.Assign) else [each.target]:
+                root = _root(target)
+                if root and not isinstance(target, ast.Name):
+                    yield root
+        elif isinstance(each, ast.Call) and isinstance(node, ast.Expr) and each is node.value:
+            if isinstance(each.func, ast.Attribute) and each.func.attr in CHANGES:
+                yield _root(each.func)
+            elif isinstance(each.func, ast.Name) and each.func.id == "setattr" and each.args:
+                yield _root(each.args[0])
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _reads(code: CodeType) -> tuple[set[str], set[str], set[str]]:
+    """The names that code at the top of a file reads now and later, and those it binds."""
+    now: set[str] = set()
+    later: set[str] = set()
+    bound: set[str] = set()
+    for each in dis.get_instructions(code):
+        name = each.argval
+        if each.opname.startswith(LOADS):
+            now.add(str(name))
+        elif each.opname == "STORE_NAME" and name != "__annotations__":
+            bound.add(str(name))
+    for own in _inside(code):
+        _read_inside(own, now, later, is_now=own.co_name in COMPREHENSIONS or _is_class(own))
+    return now, later, bound
+
+
+def _read_inside(code: CodeType, now: set[str], later: set[str], *, is_now: bool) -> None:
+    own: set[str] = set()
+    for each in dis.get_instructions(code):
+        if each.opname == "STORE_NAME":
+            own.add(str(each.argval))
+        elif each.opname.startswith("LOAD_GLOBAL") or (each.opname.startswith(LOADS) and str(each.argval) not in own):
+            (now if is_now else later).add(str(each.argval))
+    for inner in _inside(code):
+        _read_inside(inner, now, later, is_now=is_now and (inner.co_name in COMPREHENSIONS or _is_class(inner)))
+
+
+def _inside(code: CodeType) -> Iterator[CodeType]:
+    return (each for each in code.co_consts if isinstance(each, CodeType))
+
+
+def _is_class(code: CodeType) -> bool:
+    # the body of a class begins by keeping its own name
+    return "__qualname__" in code.co_names and "__module__" in code.co_names

@@ -1,0 +1,80 @@
+"""Equality: expressions in symbols, compared by numbers that no product of a few symbols shares."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import islice, product
+
+from headwise.tracing.shape_text import names_in, tree_of
+from headwise.tracing.size_words import may_mean
+from headwise.tracing.steps import Symbol
+
+__all__ = ["Scale"]
+
+NUMBERS = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097, 1103, 1109)
+MOST_READINGS = 400
+
+
+class Scale:
+    """Numbers for symbols, by which expressions are compared."""
+
+    def __init__(self, symbols: Sequence[Symbol]) -> None:
+        self.symbols = symbols
+        free = [each for each in symbols if not each.equals]
+        self._numbers = {each.name: Fraction(n) for each, n in zip(free, NUMBERS, strict=False)}
+        for each in symbols:
+            if each.equals and (value := self.value(each.equals)) is not None:
+                self._numbers[each.name] = value
+
+    def value(self, expression: str) -> Fraction | None:
+        """The number of an expression in symbols; None: it has none."""
+        return _computed(tree_of(expression), self._numbers)
+
+    def fits(self, element: str, axis: str) -> bool:
+        """Whether what a person wrote may be said of an axis; of an axis that is not known anything may."""
+        wanted = self.value(axis)
+        if wanted is None:
+            return True
+        words = sorted(names_in(element) or ())
+        choices = [self._choices(word) for word in words]
+        if any(each is None for each in choices):
+            return True
+        tree = tree_of(element)
+        readings = islice(product(*[each or () for each in choices]), MOST_READINGS)
+        return any(_computed(tree, dict(zip(words, reading, strict=True))) == wanted for reading in readings)
+
+    def meanings_in(self, element: str) -> frozenset[str]:
+        """What the symbols mean that the words of an element may stand for; none: they may stand for any."""
+        names = {name for word in names_in(element) or () for name in may_mean(word, self.symbols) or ()}
+        return frozenset(each.meaning for each in self.symbols if each.name in names)
+
+    def _choices(self, word: str) -> list[Fraction] | None:
+        names = may_mean(word, self.symbols)
+        if names is None:
+            return None
+        return sorted({self._numbers[name] for name in names if name in self._numbers})
+
+
+def _computed(node: ast.expr | None, numbers: Mapping[str, Fraction]) -> Fraction | None:
+    """The value of an expression; None: it is no sum, product or quotient of what has a number."""
+    if isinstance(node, ast.Constant):
+        return Fraction(node.value) if isinstance(node.value, int) else None
+    if isinstance(node, ast.Name):
+        return numbers.get(node.id)
+    if not isinstance(node, ast.BinOp):
+        return None
+    a, b = _computed(node.left, numbers), _computed(node.right, numbers)
+    if a is None or b is None:
+        return None
+    match node.op:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+        case ast.Div() | ast.FloorDiv() if b:
+            return a / b
+    return None

@@ -1,0 +1,128 @@
+"""Failure reasons: why an operation failed, in symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwise.dataflow import Expressions, Sizes, product
+from headwise.recording import Operation
+from headwise.wording import say
+
+__all__ = ["reason"]
+
+RESHAPES = frozenset({"view", "reshape", "_unsafe_view"})
+
+
+def reason(
+    operations: Sequence[Operation],
+    shapes: Sequence[str],
+    expressions: Expressions,
+    meanings: Mapping[str, str],
+    lang: str,
+) -> str:
+    """One sentence on an operation that failed in every run; "": nothing can be said in symbols.
+
+    shapes: what it took, as said. meanings: what each symbol means, in words.
+    """
+    first = operations[0]
+    sizes = _sizes(operations)
+    if first.name in RESHAPES and sizes:
+        return _of_a_view(operations, shapes[0], sizes, expressions, meanings, lang)
+    if first.name in ("@", "matmul", "bmm", "mm") and len(sizes) == 2 and min(map(len, sizes)) > 1:
+        inner = expressions.name(sizes[0][-1]), expressions.name(sizes[1][-2])
+        if inner[0] != inner[1]:
+            return say("trace.reason.product", lang=lang, left=shapes[0], right=shapes[1], a=inner[0], b=inner[1])
+    if first.name == "linear" and len(sizes) > 1 and sizes[0] and sizes[1]:
+        inner = expressions.name(sizes[0][-1]), expressions.name(sizes[1][-1])
+        if inner[0] != inner[1]:
+            return say("trace.reason.linear", lang=lang, shape=shapes[0], a=inner[0], b=inner[1])
+    if first.name == "einsum":
+        return _of_an_einsum(operations, shapes, sizes, expressions, lang)
+    if len(sizes) == 2:
+        for place in range(-min(map(len, sizes)), 0):
+            a, b = sizes[0][place], sizes[1][place]
+            if a != b and set(a) != {1} and set(b) != {1}:
+                said = expressions.name(a), expressions.name(b)
+                return say(
+                    "trace.reason.broadcast", lang=lang, op=first.name, left=shapes[0], right=shapes[1],
+                    a=said[0], b=said[1], axis=place,
+                )  # fmt: skip
+    return say("trace.reason.other", lang=lang, op=first.name, shapes=", ".join(shapes) or "-")
+
+
+def _of_an_einsum(
+    operations: Sequence[Operation],
+    shapes: Sequence[str],
+    sizes: list[tuple[Sizes, ...]],
+    expressions: Expressions,
+    lang: str,
+) -> str:
+    """Which letter of the equation stands for axes of several sizes."""
+    first = operations[0]
+    equation = next((value for value in first.arguments.values() if isinstance(value, str)), "").replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
+    # a library may have written the equation, whose letters are then none of the person's
+    if equation and equation in first.span.source.replace(" ", "") and len(terms) == len(sizes):
+        met: dict[str, Sizes] = {}
+        for term, axes in zip(terms, sizes, strict=True):
+            before, _, after = term.partition("...")
+            ends = after or ("" if "..." in term else before)
+            starts = before if "..." in term else ""
+            named = [*zip(starts, axes, strict=False), *zip(reversed(ends), reversed(axes), strict=False)]
+            for letter, axis in named:
+                other = met.setdefault(letter, axis)
+                if other != axis and set(other) != {1} and set(axis) != {1}:
+                    return say(
+                        "trace.reason.letter", lang=lang, op=first.name, left=shapes[0], right=shapes[-1],
+                        letter=letter, a=expressions.name(other), b=expressions.name(axis),
+                    )  # fmt: skip
+    return say("trace.reason.other", lang=lang, op=first.name, shapes=", ".join(shapes) or "-")
+
+
+def _sizes(operations: Sequence[Operation]) -> list[tuple[Sizes, ...]]:
+    out = []
+    for together in zip(*[each.inputs for each in operations], strict=False):
+        if len({len(each.shape) for each in together}) > 1:
+            return []
+        out.append(tuple(zip(*[each.shape for each in together], strict=True)))
+    return out
+
+
+def _of_a_view(
+    operations: Sequence[Operation],
+    shape: str,
+    sizes: list[tuple[Sizes, ...]],
+    expressions: Expressions,
+    meanings: Mapping[str, str],
+    lang: str,
+) -> str:
+    asked = [_asked(each.arguments) for each in operations]
+    if len({len(each) for each in asked}) > 1 or not asked[0]:
+        return say("trace.reason.other", lang=lang, op=operations[0].name, shapes=shape)
+    wanted = [tuple(each) for each in zip(*asked, strict=True)]
+    said = [("-1" if set(each) == {-1} else expressions.name(each)) for each in wanted]
+    there = product(sizes[0], len(operations))
+    sentence = say("trace.reason.view", lang=lang, op=operations[0].name, shape=shape, asked=f"[{', '.join(said)}]")
+    for at, one in enumerate(said):
+        for other, own in expressions.symbols.items():
+            if one in expressions.symbols and other != one:
+                changed = product([own if place == at else each for place, each in enumerate(wanted)], len(operations))
+                if changed == there:
+                    return sentence + say(
+                        "trace.reason.swapped", lang=lang, a=one, meaning=meanings.get(one, one), b=other
+                    )
+    if product([each for each in wanted if set(each) != {-1}], len(operations)) == there:
+        return sentence + say("trace.reason.noncontiguous", lang=lang)
+    return sentence
+
+
+def _asked(arguments: Mapping[str, Any]) -> list[int]:
+    """The sizes that a view was given."""
+    given = [value for name, value in arguments.items() if name.isdigit() and int(name) > 0]
+    if len(given) == 1 and isinstance(given[0], tuple | list):
+        given = list(given[0])
+    shape = arguments.get("shape", arguments.get("size"))
+    if isinstance(shape, tuple | list):
+        given = list(shape)
+    return [each for each in given if isinstance(each, int)]

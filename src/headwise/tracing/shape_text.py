@@ -1,0 +1,136 @@
+"""Shape text: the chains of shapes that a text tells, as people write them in comments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headwise.tracing.size_words import meanings
+
+__all__ = ["SpokenChain", "SpokenShape", "names_in", "spoken"]
+
+ARROWS = re.compile(r"→|-+>|=+>|⟶|⇒|➔|➜")
+BRACKETS = re.compile(r"\[([^][()]*)\]|\(([^][()]*)\)|\(((?:[^][()]|\([^][()]*\))*)\)")
+# B x L x D, with spaces, of at least three
+CROSSED = re.compile(r"(?<![\w.])\w+(?: [x×] \w+){2,}(?![\w.])")
+# BLHd_k
+RUN = re.compile(r"(?<![\w.$\\])[A-Zb](?:[A-Za-z](?:_[a-z])?){1,4}(?![\w.(])")
+LETTER = re.compile(r"[A-Za-z](?:_[a-z])?")
+BARE = re.compile(r"\w+(?:, ?\w+){2,}")
+PRODUCT = re.compile(r"[×@·*x⋅=]|and|和|与|\s")
+# a bracket right behind these is a shape, behind any other word it is a call
+SHAPE_WORDS = ("shape", "size", "Size", "dims", "形状", "维度", "大小")
+
+
+@dataclass(frozen=True)
+class SpokenShape:
+    """One shape. elements: what stands between its commas; start, end: where it stands in the text."""
+
+    elements: tuple[str, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SpokenChain:
+    """Shapes that arrows or signs of a product join, in order."""
+
+    shapes: tuple[SpokenShape, ...]
+    text: str
+    start: int
+
+
+def spoken(text: str, *, bare: bool = False) -> tuple[SpokenChain, ...]:
+    """The chains of shapes in one line of text. bare: the text may itself be a shape without brackets: "B, T, C".
+
+    >>> [each.text for each in spoken("split: (B, T, C) -> view(B, T, nh, hs) -> (B, nh, T, hs)")]
+    ['(B, T, C) -> view(B, T, nh, hs) -> (B, nh, T, hs)']
+    """
+    if bare and BARE.fullmatch(text.strip()):
+        elements = tuple(each.strip() for each in text.split(","))
+        if all(meanings(each) for each in elements):
+            start = len(text) - len(text.lstrip())
+            stripped = text.strip()
+            return (SpokenChain((SpokenShape(elements, start, start + len(stripped)),), stripped, start),)
+    found = sorted([*_bracketed(text), *_crossed(text)], key=lambda each: each.start)
+    is_run = False
+    if not found:
+        is_run = True
+        found = list(_runs(text))
+    chains: list[list[SpokenShape]] = []
+    for shape in found:
+        between = text[chains[-1][-1].end : shape.start] if chains else ""
+        if chains and _joins(between):
+            chains[-1].append(shape)
+        else:
+            chains.append([shape])
+    # a word that is no shape looks like one, but not two with an arrow between them
+    told = [own for own in chains if not is_run or len(own) > 1]
+    return tuple(SpokenChain(tuple(own), text[own[0].start : own[-1].end], own[0].start) for own in told)
+
+
+def names_in(element: str) -> frozenset[str] | None:
+    """The words of an element, which may be a product or a quotient; None: it cannot be read."""
+    tree = tree_of(element)
+    if tree is None:
+        return None
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def tree_of(element: str) -> ast.expr | None:
+    """An element as an expression; None: it is none."""
+    text = re.sub(r"[×·⋅]", "*", element.strip())
+    # "seq len" is one word
+    text = re.sub(r"(?<=\w) (?=\w)", "_", text)
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    allowed = (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.expr_context)
+    return tree if all(isinstance(node, allowed) for node in ast.walk(tree)) else None
+
+
+def _joins(between: str) -> bool:
+    """Whether what stands between two shapes makes one chain of them."""
+    if ARROWS.search(between):
+        return True
+    left = between.strip("() ")
+    return bool(left) and PRODUCT.sub("", left) == ""
+
+
+def _bracketed(text: str) -> Iterator[SpokenShape]:
+    for found in BRACKETS.finditer(text):
+        before = text[: found.start()].rstrip()
+        touching = text[: found.start()]
+        is_call = bool(re.search(r"[\w.\])]$", touching)) and not before.endswith(SHAPE_WORDS)
+        inner = next((each for each in found.groups() if each is not None), "")
+        elements = tuple(each.strip() for each in re.split(r"[,，、]", inner))
+        if not is_call and _is_shape(elements):
+            yield SpokenShape(elements, found.start(), found.end())
+
+
+def _is_shape(elements: Sequence[str]) -> bool:
+    """Whether each element reads as a size, and one at least has a word."""
+    words = [names_in(each) for each in elements]
+    return 2 <= len(elements) <= 6 and all(each is not None for each in words) and any(words)
+
+
+def _crossed(text: str) -> Iterator[SpokenShape]:
+    for found in CROSSED.finditer(text):
+        elements = tuple(re.split(r" [x×] ", found[0]))
+        if _is_shape(elements):
+            yield SpokenShape(elements, found.start(), found.end())
+
+
+def _runs(text: str) -> Iterator[SpokenShape]:
+    for found in RUN.finditer(text):
+        letters = tuple(LETTER.findall(found[0]))
+        if (
+            "".join(letters) == found[0]
+            and len(set(letters)) == len(letters)
+            and all(meanings(each) for each in letters)
+            and len(letters) > 1
+        ):
+            yield SpokenShape(letters, found.start(), found.end())

@@ -1,0 +1,69 @@
+"""Size words: which sizes the words may mean that people write in comments about shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headwise.tracing.steps import Symbol
+
+__all__ = ["LENGTHS", "ROLES", "meanings", "may_mean"]
+
+LENGTHS = ("queries", "keys")
+_BATCH, _HEADS, _KEY_HEADS = ("batch",), ("heads", "key_heads"), ("key_heads",)
+_HEAD_WIDTH, _WIDTH = ("head_width", "value_width"), ("width", "parameter", "value_width")
+
+# what the words of each row may mean, in lower case; a word may stand in several rows
+_TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (_BATCH, "b bs bsz bz n batch batches batch_size batchsize nbatches num_batches 批量 批大小 批次 批量大小"),
+    (
+        LENGTHS,
+        "l s t n m i j seq seq_len seqlen seq_length sequence seq_size sequence_length length len tokens num_tokens "
+        "n_tokens token time steps block_size context n_ctx ctx x_len max_len 序列长度 长度 序列",
+    ),
+    (("queries",), "lq tq sq nq q_len qlen query_len tgt tgt_len num_queries n_queries 查询的个数 查询个数 查询长度"),
+    (
+        ("keys",),
+        "lk tk sk nk k_len klen kv_len key_len src src_len num_keys n_keys num_kvpairs kv_seq_len 键的个数 键个数 "
+        "键值对个数 “键－值”对的个数 键长度",
+    ),
+    (_HEADS, "h n nh heads head n_head n_heads num_heads nhead nheads num_attention_heads 头数 头 头的个数"),
+    (_KEY_HEADS, "hk hkv kv_heads n_kv_head n_kv_heads num_kv_heads num_key_value_heads g"),
+    (
+        _HEAD_WIDTH,
+        "d k v dk dv d_k d_v dh d_h hd hs dim head_dim headdim head_size head_width dim_head d_head dim_per_head "
+        "head_features depth size_per_head dim_k dim_v 每头维度 头维度",
+    ),
+    (
+        _WIDTH,
+        "d c e h dim d_model dmodel model_dim embed_dim embed emb emb_dim embedding_dim hidden hidden_dim hidden_size "
+        "num_hiddens n_embd channels features feature width inner_dim inner 模型维度 隐藏维度 特征维度 嵌入维度",
+    ),
+)  # fmt: skip
+
+# words by which prose and code tell queries, keys and values apart
+ROLES: Mapping[str, frozenset[str]] = {
+    "queries": frozenset(("q", "query", "queries", "wq", "查询")),
+    "keys": frozenset(("k", "key", "keys", "wk", "键")),
+    "values": frozenset(("v", "value", "values", "wv", "值")),
+}
+
+
+def meanings(word: str) -> frozenset[str]:
+    """What a word of a comment may mean: keys of Symbol.meaning; none: it is not known.
+
+    >>> sorted(meanings("T")), sorted(meanings("num_heads")), sorted(meanings("apple"))
+    (['keys', 'queries'], ['heads', 'key_heads'], [])
+    """
+    plain = word.lower().strip()
+    return frozenset(each for row, words in _TABLE if plain in words.split() for each in row)
+
+
+def may_mean(word: str, symbols: Sequence[Symbol]) -> frozenset[str] | None:
+    """The symbols that a word may stand for, by the table and by what the code itself calls them; None: any."""
+    own = frozenset(each.name for each in symbols if each.said and each.said == word)
+    known = meanings(word)
+    # without keys of a length of their own, there is but one length
+    if known & {*LENGTHS} and not any(each.meaning == "keys" for each in symbols):
+        known |= {"queries"}
+    found = own | {each.name for each in symbols if each.meaning in known}
+    return found or None

@@ -1,0 +1,108 @@
+"""Symbol names: a trace with other names for its symbols, by name or by the axes of its first input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headwise.dataflow import Axis, Shape
+from headwise.tracing.steps import Problem, Step, Symbol, Trace
+from headwise.wording import refusal
+
+__all__ = ["asked", "renamed"]
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# their texts are no sizes
+KEPT = ("_expr", "argument", "means", "_layout")
+INSIDE = re.compile(r"\[[^][]*\]")
+
+
+def asked(trace: Trace, text: str) -> dict[str, str]:
+    """What `--names` asks for: "D=E,L=Lq" renames symbols, "B,S,D" names the axes of the first input in order.
+
+    >>> asked(Trace("f", {}, (Symbol("L", "queries", 5),), (), call={"x": ["L", 4]}), "T,4")
+    {'L': 'T'}
+    """
+    words = [word.strip() for word in text.split(",")]
+    if any("=" in word for word in words):
+        pairs = [word.partition("=") for word in words]
+        unpaired = next((old for old, sign, _ in pairs if not sign), None)
+        if unpaired is not None:
+            raise refusal("refuse.rename_pairs", given=unpaired, all=text)
+        return {old.strip(): new.strip() for old, _, new in pairs}
+    first = next((each for name, each in (trace.call or {}).items() if isinstance(each, list)), None)
+    axes = [str(axis) for axis in first or ()]
+    if len(axes) != len(words):
+        raise refusal("refuse.rename_count", shape=f"[{', '.join(axes)}]", wanted=len(axes), got=len(words))
+    symbols = {each.name for each in trace.symbols}
+    for axis, word in zip(axes, words, strict=True):
+        if axis not in symbols and axis != word:
+            raise refusal("refuse.rename_bound", axis=axis, given=word)
+    return {axis: word for axis, word in zip(axes, words, strict=True) if axis != word}
+
+
+def renamed(trace: Trace, names: Mapping[str, str]) -> Trace:
+    """A trace with other names for its symbols; those that cannot be are refused."""
+    own = [each.name for each in trace.symbols]
+    for old, new in names.items():
+        if old not in own:
+            raise refusal("refuse.rename_unknown", known=", ".join(own), given=old)
+        if not NAME.fullmatch(new):
+            raise refusal("refuse.rename_word", given=new)
+    after = [names.get(name, name) for name in own]
+    twice = next((name for name in after if after.count(name) > 1), None)
+    if twice is not None:
+        raise refusal("refuse.rename_taken", given=twice)
+    said = _New(names)
+    return replace(
+        trace,
+        symbols=tuple(
+            Symbol(said(each.name), each.meaning, each.size, each.said, said(each.equals)) for each in trace.symbols
+        ),
+        steps=tuple(said.step(each) for each in trace.steps),
+        problems=tuple(said.problem(each) for each in trace.problems),
+        init=said.plain(trace.init),
+        call=said.plain(trace.call),
+    )
+
+
+class _New:
+    """Says expressions, and what holds them, with the new names."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def __call__(self, expression: str) -> str:
+        # all at once, so that two may change places
+        return NAME.sub(lambda found: self._names.get(found[0], found[0]), expression)
+
+    def step(self, step: Step) -> Step:
+        return replace(
+            step,
+            inputs=self._shapes(step.inputs),
+            outputs=self._shapes(step.outputs),
+            times=self(step.times),
+            kernels=tuple(self._inside(each) for each in step.kernels),
+        )
+
+    def problem(self, problem: Problem) -> Problem:
+        # in a sentence single symbols stand alone, and none of them is a word of it
+        single = {old: new for old, new in self._names.items() if old not in ("a", "I")}
+        said = NAME.sub(lambda found: single.get(found[0], found[0]), problem.reason)
+        return replace(problem, reason=said)
+
+    def plain(self, value: Any) -> Any:
+        """What --init and --call take; a text that is no expression in symbols stays."""
+        if isinstance(value, Mapping):
+            return {key: each if key in KEPT else self.plain(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.plain(each) for each in value]
+        return self(value) if isinstance(value, str) else value
+
+    def _inside(self, kernel: str) -> str:
+        return INSIDE.sub(lambda found: self(found[0]), kernel)
+
+    def _shapes(self, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+        return tuple(Shape(tuple(Axis(self(a.text), a.size, a.scrambled) for a in each.axes)) for each in shapes)

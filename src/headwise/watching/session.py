@@ -1,0 +1,94 @@
+"""Session: one watched block: which modules run, whether functions are intercepted, and where their maps go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from headwise.watching.map_collector import MapCollector
+from headwise.watching.mode_switch import ModeSwitch
+from headwise.watching.other_threads import OtherThreads
+from headwise.watching.running_modules import RunningModules
+from headwise.watching.softmaxes import Softmaxes
+from headwise.watching.watched_maps import Seen
+from headwise.watching.watched_modules import WatchedModules
+
+__all__ = ["Session"]
+
+OTHER_THREAD = "ran in another thread than the one that watches, where it is not seen: watch there"
+
+
+class Session:
+    """The parts of one watched block, and what the start and the end of a module mean to each of them.
+
+    modules: whose calls are recorded. maps: where the maps go. grad: whether maps lead back to q and k.
+    """
+
+    def __init__(self, modules: WatchedModules, maps: Seen, *, grad: bool) -> None:
+        self.modules = modules
+        self.running = RunningModules(modules)
+        self.switch = ModeSwitch()
+        self.threads = OtherThreads()
+        self.collector = MapCollector(maps, grad=grad)
+        self.softmaxes = Softmaxes(self.collector.add, modules.names)
+        # the queries that a Hugging Face model passed to its attention function, while that runs
+        self.huggingface_query: Tensor | None = None
+
+    @contextmanager
+    def open(self, mode: TorchFunctionMode) -> Iterator[None]:
+        """Intercept functions by `mode` while the block runs."""
+        self.switch.open(mode)
+        self.switch.turn(self.modules.takes_functions)
+        try:
+            yield
+        finally:
+            self.switch.close()
+            self.running.clear()
+            self.collector.miss_softmaxes(self.softmaxes.close())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block is running, and this is its thread, outside of a backward pass."""
+        # activation checkpointing runs a forward again in the backward, which is no other call
+        return self.switch.is_open and self.threads.is_watching and torch._C._current_graph_task_id() == -1
+
+    def call_name(self) -> str | None:
+        """The name under which a call made now is recorded; None: it is not, or the session is not open."""
+        return self.running.call_name() if self.is_open else None
+
+    def enter(self, module: nn.Module, frame: FrameType | None = None) -> None:
+        """A module starts to run; frame: that of its caller."""
+        is_taken = module in self.modules.taken
+        self.collector.note_run()
+        if self.threads.is_watching:
+            self.running.push(module, frame, is_intercepted=self.switch.is_on)
+            self.switch.turn(is_taken)
+        elif is_taken and self.threads.enter():
+            self.collector.miss(self.modules.names[module], OTHER_THREAD)
+
+    def leave(self, module: nn.Module) -> None:
+        """A module has run, or has failed."""
+        if not self.threads.is_watching:
+            if module in self.modules.taken:
+                self.threads.leave()
+        elif (entry := self.running.pop(module)) is not None:
+            self.switch.turn(entry.is_intercepted)
+
+    @contextmanager
+    def hookless(self, module: Any) -> Iterator[None]:
+        """A block in which a layer of torch's own, which has no hook, runs in what may be another thread."""
+        is_watched = self.switch.is_open and isinstance(module, nn.Module) and module in self.modules.taken
+        if not is_watched or self.threads.is_watching:
+            yield
+            return
+        self.enter(module)
+        try:
+            yield
+        finally:
+            self.leave(module)

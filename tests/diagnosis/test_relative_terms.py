@@ -1,0 +1,58 @@
+"""Relative terms: a term of distances is right at its own pairs, and follows no known design where it is moved."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, attend, found_in
+
+TABLE = """
+self.table = nn.Parameter(torch.randn(512, self.part))
+"""
+SKEW = """
+far = q @ self.table[-long:].mT
+far = {moved}
+s = (q @ k.mT + far) * self.part ** -0.5
+{mask}
+y = s.softmax(-1) @ v
+"""
+CLOSED = 's = s.masked_fill(torch.ones(long, long, dtype=torch.bool).triu(1), float("-inf"))'
+BOTH = """
+far = torch.einsum("bhid,rd->bhir", q, self.table[: 2 * long - 1])
+far = {moved}
+s = (q @ k.mT + far) * self.part ** -0.5
+y = s.softmax(-1) @ v
+"""
+RIGHT = {
+    "padded in front": SKEW.format(
+        moved="F.pad(far, (1, 0)).reshape(n, -1, long + 1, long)[:, :, 1:]", mask=CLOSED),
+    "a column of zeros before": SKEW.format(
+        moved="torch.cat((torch.zeros_like(far[..., :1]), far), -1).view(n, -1, long + 1, long)[:, :, 1:, :]",
+        mask=CLOSED),
+    "both directions": BOTH.format(
+        moved="F.pad(far, (1, 0)).reshape(n, -1, 2 * long, long)[:, :, 1:].reshape(n, -1, long, 2 * long - 1)"
+        "[..., :long]"),
+    "gathered": BOTH.format(
+        moved="far.gather(-1, (torch.arange(long)[None] - torch.arange(long)[:, None] + long - 1)"
+        ".expand(n, self.num_heads, long, long))"),
+    "of places": SKEW.format(moved="far", mask=""),
+}  # fmt: skip
+WRONG = {
+    "padded behind": RIGHT["padded in front"].replace("(1, 0)", "(0, 1)"),
+    "zeros behind": RIGHT["a column of zeros before"].replace(
+        "(torch.zeros_like(far[..., :1]), far)", "(far, torch.zeros_like(far[..., :1]))"),
+    "without its mask": SKEW.format(
+        moved="F.pad(far, (1, 0)).reshape(n, -1, long + 1, long)[:, :, 1:]", mask=""),
+    "both directions, padded behind": RIGHT["both directions"].replace("(1, 0)", "(0, 1)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_term_of_the_distance_of_its_pair_is_sound(name):
+    found = found_in(HEAD + attend(TABLE, RIGHT[name]))
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_term_that_was_moved_to_other_pairs_follows_no_design(name):
+    found = found_in(HEAD + attend(TABLE, WRONG[name]))
+    assert found.verdict != "sound"
+    assert "differs-from-every-formula" in [each.kind for each in found.findings]

@@ -1,0 +1,249 @@
+"""A call like one before goes straight to torch's kernel, and gives what the checked call gave."""
+
+import gc
+import math
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+import headwise as hw
+from headwise.errors import ArgumentError, BackendError, ShapeError
+from headwise.ops import repeated_calls
+from headwise.ops.second_derivative import second_derivative, twice_differentiable
+from tests.cases import MASKS, SHAPES, Shape, tensors
+
+EVEN = Shape(D=8, Dv=8)
+
+
+@pytest.fixture(autouse=True)
+def no_call_before() -> None:
+    repeated_calls._without_mask.clear()
+
+
+def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, backend: str = "auto", **given: Any) -> bool:
+    """Whether a call would go straight to the kernel."""
+    rules = {
+        "attn_bias": None,
+        "scale": None,
+        "softcap": None,
+        "sink": None,
+        "dropout": 0.0,
+        "generator": None,
+        **given,
+    }
+    key = repeated_calls.key_of(q, k, v, {"mask": mask, **rules}, backend)
+    return key is not None and isinstance(repeated_calls.find(mask, key), repeated_calls.RepeatedCall)
+
+
+def gradients(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor, ...]:
+    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+    out = hw.attention(*leaves, **given)
+    return out.detach(), *torch.autograd.grad(out.square().sum(), leaves)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_second_call_equals_the_first_bit_by_bit(mask: str, shape: str) -> None:
+    at = SHAPES[shape]._replace(D=8, Dv=8)
+    q, k, v = tensors(at)
+    given = {"mask": MASKS[mask](at)}
+    first, second, third = (gradients(q, k, v, **given) for _ in range(3))
+    assert all(torch.equal(a, b) for a, b in zip((*first, *first), (*second, *third), strict=True))
+
+
+def test_what_is_known_depends_on_the_mask_and_its_sizes() -> None:
+    q, k, v = tensors(EVEN)
+    mask = MASKS["padding"](EVEN)
+    hw.attention(q, k, v, mask=mask)
+    assert known(q, k, v, mask)
+    assert not known(q, k, v)
+    assert not known(q[:, :, :3], k, v, mask)
+    assert not known(q.double(), k.double(), v.double(), mask)
+    assert not known(q, k, v, MASKS["padding"](EVEN) & hw.causal())
+    assert not known(q, k, v, MASKS["a rule"](EVEN))
+
+
+WRONG = {
+    "scale": ({"scale": 1.0}, {"scale": True}, "scale must be a plain number, but bool"),
+    "dropout": ({}, {"dropout": False}, "dropout must be a plain number, but bool"),
+    "generator": ({}, {"generator": torch.Generator()}, "generator= feeds dropout"),
+    "backend": ({}, {"backend": "flash"}, 'got "flash"'),
+    "softcap": ({}, {"softcap": 2.0, "backend": "sdpa"}, "torch's kernels have no softcap"),
+    "sink": ({}, {"sink": torch.zeros(5)}, r"sink must be \(Hq=6,\)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_call_is_refused_after_a_right_one_of_its_shapes(case: str) -> None:
+    right, wrong, sentence = WRONG[case]
+    q, k, v = tensors(EVEN)
+    hw.attention(q, k, v, **right)
+    assert known(q, k, v, **right)
+    with pytest.raises((ArgumentError, BackendError, ShapeError), match=sentence):
+        hw.attention(q, k, v, **wrong)
+
+
+def test_other_dtypes_are_refused_after_a_right_call_of_their_shapes() -> None:
+    q, k, v = tensors(EVEN)
+    hw.attention(q, k, v)
+    with pytest.raises(ArgumentError, match="float64"):
+        hw.attention(q, k.double(), v)
+    with pytest.raises(ArgumentError, match="int64"):
+        hw.attention(q.long(), k.long(), v.long())
+    with pytest.raises(ShapeError, match="Hk=4 must divide Hq=6"):
+        hw.attention(q, *(t[:, :1].expand(-1, 4, -1, -1) for t in (k, v)))
+
+
+POISONS = {"NaN": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+@pytest.mark.parametrize("length", [7, 16, 35])
+@pytest.mark.parametrize("poison", POISONS)
+def test_padding_may_hold_nan_or_inf_after_a_clean_call(poison: str, length: int) -> None:
+    at = EVEN._replace(Lk=length)
+    q, k, v = tensors(at)
+    mask = hw.keys(torch.arange(length)[None] < torch.tensor([[length - 2], [length // 2]]))
+    want = gradients(q, k, v, mask=mask)
+    hidden = ~mask.keep[:, None, :, None]
+    for named in ("k", "v", "both"):
+        bad_k = k.masked_fill(hidden, POISONS[poison]) if named != "v" else k
+        bad_v = v.masked_fill(hidden, POISONS[poison]) if named != "k" else v
+        got = gradients(q, bad_k, bad_v, mask=mask)
+        assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True)), named
+
+
+def test_a_masked_key_of_inf_that_shows_in_no_output_reaches_no_gradient() -> None:
+    q, k, v = tensors(EVEN)
+    q[..., 0] = -q[..., 0].abs()
+    mask = hw.keys(torch.arange(7)[None] < torch.tensor([[5], [3]]))
+    want = gradients(q, k, v, mask=mask)
+    hidden = ~mask.keep[:, None, :, None] & (torch.arange(8) == 0)
+    got = gradients(q, k.masked_fill(hidden, math.inf), v, mask=mask)
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("length", [7, 16, 35])
+def test_nan_in_a_key_that_may_be_attended_to_shows_after_a_clean_call(length: int) -> None:
+    q, k, v = tensors(EVEN._replace(Lk=length))
+    hw.attention(q, k, v)
+    assert known(q, k, v)
+    k[0] = math.nan
+    out = hw.attention(q, k, v)
+    assert bool(out[0].isnan().all())
+    assert not bool(out[1].isnan().any())
+
+
+def test_a_query_of_nan_that_may_attend_to_nothing_gets_zeros_after_a_clean_call() -> None:
+    q, k, v = tensors(EVEN)
+    mask = hw.lengths([0, 4])
+    hw.attention(q, k, v, mask=mask)
+    assert known(q, k, v, mask)
+    q[0] = math.nan
+    assert torch.equal(hw.attention(q, k, v, mask=mask)[0], torch.zeros_like(q[0]))
+
+
+def test_a_kernel_that_is_switched_off_is_not_taken() -> None:
+    q, k, v = tensors(EVEN)
+    hw.attention(q, k, v)
+    with sdpa_kernel([SDPBackend.MATH]):
+        assert hw.backends(q, k, v).chosen == "reference"
+        assert not known(q, k, v)
+
+
+def test_nothing_is_held_once_the_outputs_are_gone() -> None:
+    given = [t.requires_grad_() for t in tensors(EVEN)]
+    hw.attention(*given)
+    gc.disable()
+    try:
+        q, k, v = (2 * t for t in given)
+        out = hw.attention(q, k, v)
+        assert known(q, k, v)
+        held = [weakref.ref(t) for t in (q, k, v)]
+        del q, k, v, out
+        assert all(ref() is None for ref in held)
+    finally:
+        gc.enable()
+
+
+def test_a_second_derivative_of_a_known_call_is_the_definitions() -> None:
+    given = [t.requires_grad_() for t in tensors(EVEN, torch.float64)]
+    mask = hw.causal() & hw.window(before=2)
+    for _ in range(2):
+        assert torch.autograd.gradgradcheck(
+            lambda *t: hw.attention(*t, mask=mask, backend="sdpa"), given, fast_mode=True
+        )
+    assert known(*given, mask, backend="sdpa")
+
+
+def test_a_mask_that_changes_after_a_known_call_does_not_change_its_second_derivative() -> None:
+    given = [t.requires_grad_() for t in tensors(EVEN, torch.float64)]
+    mask = hw.keys((torch.arange(EVEN.Lk) < 5)[None])
+    found = {}
+    for backend in ("sdpa", "sdpa", "reference"):
+        (gradient,) = torch.autograd.grad(
+            hw.attention(*given, mask=mask, backend=backend).square().sum(), given[:1], create_graph=True
+        )
+        found[backend] = torch.autograd.grad(gradient.square().sum(), given)
+    out = hw.attention(*given, mask=mask, backend="sdpa")
+    assert known(*given, mask, backend="sdpa")
+    mask.keep.logical_not_()
+    (gradient,) = torch.autograd.grad(out.square().sum(), given[:1], create_graph=True)
+    found["changed"] = torch.autograd.grad(gradient.square().sum(), given)
+    for changed, sdpa, reference in zip(*(found[name] for name in ("changed", "sdpa", "reference")), strict=True):
+        assert torch.equal(changed, sdpa)
+        torch.testing.assert_close(sdpa, reference)
+
+
+def test_a_hook_is_put_on_the_kernels_own_node() -> None:
+    given = [t.requires_grad_() for t in tensors(EVEN)]
+    for _ in range(2):
+        out = hw.attention(*given)
+        assert hasattr(out.grad_fn, "_saved_query")
+    assert not twice_differentiable(out * 2, second_derivative({"mask": None}))
+
+
+@pytest.mark.parametrize("case", ["left padding", "a feature of zeros", "NaN in padding"])
+def test_a_checkpoint_has_the_gradients_of_the_call_known_or_not(case: str) -> None:
+    q, k, v = tensors(Shape(Lq=20, Lk=20, D=8, Dv=8))
+    keep = torch.arange(20) >= torch.tensor([[5], [0]])
+    mask: Any = hw.causal() & hw.keys(keep)
+    if case == "a feature of zeros":
+        v[..., 0], mask = 0.0, None
+    if case == "NaN in padding":
+        mask = hw.keys(keep)
+        k[0, :, :5] = math.nan
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+
+    def twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return hw.attention(hw.attention(q, k, v, mask=mask).sin(), k, v, mask=mask).square().sum()
+
+    for _ in range(2):
+        # in the first turn the call becomes known between the forward pass and its repetition
+        found = torch.autograd.grad(checkpoint(twice, *leaves, use_reentrant=False), leaves)
+        wanted = torch.autograd.grad(twice(*leaves), leaves)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, equal_nan=True)
+            assert bool(b.isfinite().any())
+
+
+def test_dropout_as_a_tensor_is_refused_of_a_known_call_too() -> None:
+    q, k, v = tensors(EVEN)
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="dropout must be a plain number, but Tensor came"):
+            hw.attention(q, k, v, dropout=torch.tensor(0.0))  # type: ignore[arg-type]  # what is refused
+        hw.attention(q, k, v)
+
+
+@pytest.mark.parametrize("query", [math.inf, -math.inf, math.nan])
+def test_a_query_that_may_attend_to_nothing_gets_zeros_whatever_it_holds(query: float) -> None:
+    q, k, v = tensors(EVEN)
+    allowed = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    allowed[0] = False
+    q[:, :, 0] = query
+    for _ in range(2):
+        assert torch.equal(hw.attention(q, k, v, mask=hw.allowed(allowed))[:, :, 0], torch.zeros_like(q[:, :, 0]))
