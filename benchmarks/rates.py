@@ -1,9 +1,10 @@
 """Rates: what each backend's work takes on this machine, written to ops/rates.json for "auto" to choose by.
 
-    python -m benchmarks.rates [--level avx2|avx512|default] [--check]
+    python -m benchmarks.rates [--level avx2|avx512|default] [--anew] [--check]
 
 Times every backend by name on calls of many sizes, and fits seconds of each feature of the work, most closely where the
-backends are close to each other. --check prints how far the kept rates are from what is measured.
+backends are close to each other. Machines of one level differ: its rates are the mean over those that measured it, and
+--anew keeps this one's alone. --check prints how far the kept rates are from what is measured.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Row(NamedTuple):
 
 
 Rows = list[Row]
+# the rates of every way
+Ways = dict[str, list[float]]
 
 
 def masks(L: int) -> dict[str, hw.Mask | None]:
@@ -135,7 +138,7 @@ def measured(dtype: torch.dtype) -> dict[str, Rows]:
     return found
 
 
-def rates_of(by_way: dict[str, Rows]) -> dict[str, list[float]]:
+def rates_of(by_way: dict[str, Rows]) -> Ways:
     """The rates of every way.
 
     Those of any length are fitted to short sequences too, and those of few queries begin with what any call takes.
@@ -192,16 +195,26 @@ def fitted(rows: Rows, once: float | None = None) -> list[float]:
     return [float(f"{rate:.4g}") for rate in found]
 
 
+def mean(kept: Ways, found: Ways, machines: int) -> Ways:
+    """The rates of each way over one machine more. machines: how many have those that are kept."""
+    means = dict(found)
+    for way, before in kept.items():
+        here = found.get(way, before)
+        means[way] = [float(f"{(machines * a + b) / (machines + 1):.4g}") for a, b in zip(before, here, strict=True)]
+    return dict(sorted(means.items()))
+
+
 def main() -> None:
     """Measure this level and write its rates beside those of the others."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__.partition("\n")[0])
     parser.add_argument("--level", choices=("default", "avx2", "avx512"), help="the highest level that is used")
+    parser.add_argument("--anew", action="store_true", help="forget the machines that measured this level before")
     parser.add_argument("--check", action="store_true", help="print how far the kept rates are; nothing is written")
     options = parser.parse_args()
     if options.level:
         at_level(options.level, "benchmarks.rates")
     known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"levels": {}}
-    by_dtype: dict[str, dict[str, list[float]]] = {}
+    by_dtype: dict[str, Ways] = {}
     for name, dtype in DTYPES.items():
         found = measured(dtype)
         by_dtype[name] = {} if options.check else rates_of(found)
@@ -212,8 +225,13 @@ def main() -> None:
             print(f"{costs.level():<12} {name:<9} {way:<42} {len(rows):>4} calls, estimate / time "
                   f"{low:.2f} {middle:.2f} {high:.2f}, {ratios[0]:.2f}..{ratios[-1]:.2f}", flush=True)  # fmt: skip
     if not options.check:
+        measured_by = known.setdefault("measured", {})
+        machines = [] if options.anew else measured_by.get(costs.level(), [])
+        if machines:
+            kept = known["levels"][costs.level()]
+            by_dtype = {name: mean(kept[name], found, len(machines)) for name, found in by_dtype.items()}
         known["features"] = costs.FEATURES
-        known.setdefault("measured", {})[costs.level()] = {"machine": str(Machine.here()), "versions": versions()}
+        measured_by[costs.level()] = [*machines, {"machine": str(Machine.here()), "versions": versions()}]
         known["levels"][costs.level()] = by_dtype
         FILE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import rates
-from benchmarks.rates import Row, calls, fitted, rates_of
+from benchmarks.rates import Row, calls, fitted, mean, rates_of
 from headwise.ops import costs
 
 
@@ -43,3 +43,11 @@ def test_every_way_of_the_table_is_measured(monkeypatch):
     monkeypatch.setattr(rates, "LENGTHS", ((3, 3), (2, 11), (130, 130)))
     found = {costs.way_of(name, call) for call, names in calls(torch.float32) for name in names}
     assert found == set(costs.table()["x86_64 avx512 amx"]["float32"])
+
+
+def test_rates_of_several_machines_are_their_mean_and_those_of_one_alone_are_kept():
+    kept, found = (
+        {"sdpa forward": [2.0, 4.0], "of before": [7.0, 8.0]},
+        {"sdpa forward": [5.0, 1.0], "of now": [3.0, 9.0]},
+    )
+    assert mean(kept, found, 2) == {"of before": [7.0, 8.0], "of now": [3.0, 9.0], "sdpa forward": [3.0, 3.0]}

@@ -186,6 +186,8 @@ def test_ddp_around_a_spread_model_gives_the_gradients_of_one_process() -> None:
             torch.testing.assert_close(t, exact[name])
 
 
+# tokens of which keys are attended to where they stand
+MANY = 1100
 EAGER = {"fullgraph": True, "backend": "eager"}
 
 
@@ -205,10 +207,9 @@ def _compiled(_: int) -> bytes:
             t = t.detach().requires_grad_()
             out = run(t)
             made.append((out.detach(), *torch.autograd.grad(out.sum(), t)))
-        if name == "gather":
-            # a program without gradients calls the exchange without its Function
-            with torch.no_grad():
-                made = [(*of, run(t)) for of, run in zip(made, (call, torch.compile(call, **EAGER)), strict=True)]
+        # a program without gradients calls the exchange without its Function
+        with torch.no_grad():
+            made = [(*of, run(t)) for of, run in zip(made, (call, torch.compile(call, **EAGER)), strict=True)]
         same[name] = all(torch.equal(a, b) for a, b in zip(*made, strict=True))
     documents = hw.documents(torch.arange(LENGTH) // 9)
     changing = lambda t: hw.distributed.attention(t, t, t, spread=taken, way="gather", mask=documents)  # noqa: E731
@@ -221,6 +222,38 @@ def _compiled(_: int) -> bytes:
 
 def test_gather_heads_and_a_layer_compile_into_one_graph_with_the_same_bits() -> None:
     assert _read(on_processes(2, _compiled)) == [dict.fromkeys(("gather", "heads", "layer", "refused"), True)] * 2
+
+
+def _compiled_of_many_numbers(_: int) -> bytes:
+    taken = hw.distributed.spread(MANY, layout="zigzag", mask=hw.causal())
+    call = lambda t: hw.distributed.attention(t, t.cos(), t.sin(), spread=taken, way="gather", mask=hw.causal())  # noqa: E731
+    made = []
+    for run in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
+        t = taken.local(_many(torch.float32), dim=2).requires_grad_()
+        out = run(t)
+        made.append((taken.whole(out.detach(), dim=2), taken.whole(torch.autograd.grad(out.sum(), t)[0], dim=2)))
+    return pickle.dumps(made)
+
+
+def _many(dtype: torch.dtype) -> Tensor:
+    return torch.randn(1, 4, MANY, 16, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+def _plain(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    t = _many(dtype).requires_grad_()
+    scores = (t @ t.cos().mT / 4).masked_fill(torch.ones(MANY, MANY).triu(1).bool(), -torch.inf)
+    out = scores.softmax(-1) @ t.sin()
+    return out.detach(), torch.autograd.grad(out.sum(), t)[0]
+
+
+def test_gather_of_many_numbers_compiles_to_the_same_numbers_by_other_steps() -> None:
+    exact, plain = _plain(torch.float64), _plain(torch.float32)
+    for made in _read(on_processes(2, _compiled_of_many_numbers)):
+        for both in made:
+            for found, its_exact, its_plain in zip(both, exact, plain, strict=True):
+                assert_within_budget(found, its_exact, its_plain)
+        # attended to where keys stand, and joined in the compiled one: docs/distributed.md says so
+        assert any(not torch.equal(a, b) for a, b in zip(*made, strict=True))
 
 
 def test_autocast_gives_the_numbers_of_one_process_under_autocast() -> None:

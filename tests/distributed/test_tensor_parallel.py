@@ -160,9 +160,8 @@ def _all_of_some(rank: int, ranks: int) -> bytes:
     return pickle.dumps([made_by_rank(rank, ranks, CASES[name].build(), CASES[name].call) for name in SOME])
 
 
-def test_processes_give_the_numbers_that_threads_give() -> None:
-    # threads have all numbers of ranks
-    ranks = 2
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_processes_give_the_numbers_that_threads_give(ranks: int) -> None:
     ended = on_processes(ranks, _all_of_some, ranks)
     assert [each.error for each in ended] == [None] * ranks
     came = [pickle.loads(each.result) for each in ended]

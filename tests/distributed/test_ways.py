@@ -1,7 +1,5 @@
 """One set of numbers on any number of ranks, whatever the way, the layout, the mask and the rules."""
 
-from collections.abc import Iterable
-
 import pytest
 import torch
 
@@ -16,25 +14,16 @@ def heads(way: str, ranks: int) -> tuple[int, int]:
     return (8, 2) if way == "heads" and ranks == 7 else Case().heads
 
 
-def turns(names: Iterable[str], way: str, ranks: int) -> list[tuple[int, str]]:
-    """Names with their numbers: of many ranks, which take long, each name in one of the ways."""
-    return [
-        (number, name)
-        for number, name in enumerate(names)
-        if ranks < max(RANKS) or number % len(WAYS) == WAYS.index(way)
-    ]
-
-
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("way", WAYS)
 class TestOneSetOfNumbers:
     def test_under_every_mask(self, way, ranks):
-        for number, mask in turns(MASKS, way, ranks):
+        for number, mask in enumerate(MASKS):
             layout = LAYOUTS[(number + ranks) % len(LAYOUTS)]
             assert_one_set_of_numbers(ranks, Case(mask, heads=heads(way, ranks)), layout, way)
 
     def test_with_every_rule(self, way, ranks):
-        for number, rule in turns(RULES, way, ranks):
+        for number, rule in enumerate(RULES):
             layout, mask = LAYOUTS[(number + ranks) % len(LAYOUTS)], ("causal", "documents", "a rule")[number % 3]
             assert_one_set_of_numbers(ranks, Case(mask, rule, heads=heads(way, ranks)), layout, way)
 

@@ -99,8 +99,6 @@ def _called(node: ast.expr, frame: FrameType) -> Any:
         if root.id == "self" and (not isinstance(node, ast.Attribute) or not _is_set_once(node.attr, frame)):
             return None
         value = value.forward
-    elif isinstance(value, type):
-        return value if _is_at_home(value, frame) else None
     return value if _is_at_home(value, frame) else None
 
 

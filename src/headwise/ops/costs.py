@@ -14,7 +14,7 @@ from headwise.masks.leaves import Causal
 from headwise.ops.call import Call
 from headwise.ops.causal_cost import causal_pairs
 from headwise.ops.strips import Total
-from headwise.ops.workspace import fits_torch, multiplies_bfloat16
+from headwise.ops.workspace import fits_torch, multiplies_bfloat16, product_dtype
 
 # what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
 FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
@@ -137,8 +137,11 @@ def seconds_of(rates_of: Sequence[float], work: Work) -> float:
 
 
 def is_of_torch(call: Call, strips: Total) -> bool:
-    """Whether strips are calls of torch's own kernel without a mask."""
-    return strips.pairs > 0 and strips.masked == 0 and fits_torch(call, is_dropped=call.dropout > 0)
+    """Whether strips are calls of torch's own kernel without a mask, of the dtype of the call: halves that strips
+    multiply in float32 take another time than torch's kernel of halves.
+    """
+    is_same = product_dtype(call) is call.q.dtype
+    return is_same and strips.pairs > 0 and strips.masked == 0 and fits_torch(call, is_dropped=call.dropout > 0)
 
 
 def estimate(backend: str, call: Call, strips: Total | None = None) -> float:

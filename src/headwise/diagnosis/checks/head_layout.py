@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -103,9 +103,9 @@ def _heads_apart(scores: Seen, marks: Marks, *, left: bool) -> str:
     return "".join(heads) if len(rows) > 1 and len(heads) < len(rows) else ""
 
 
-def breaches(attention: Attention) -> list[Breach]:
-    """What is wrong with the operands of an attention, in order."""
-    known = {each.name: each for each in sides(attention)}
+def breaches(attention: Attention, handed: Sequence[Side] | None = None) -> list[Breach]:
+    """What is wrong with what an attention is handed, in order. handed: None: its operands."""
+    known = {each.name: each for each in (sides(attention) if handed is None else handed)}
     out = [Breach(each.name, what) for each in known.values() if (what := breach_of(each.t, each.f))]
     if out:
         return out

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.dataflow import LAYERS, Attention
-from headwise.diagnosis.checks.head_layout import Breach, Side, breach_of, breaches, sides, unequal
+from headwise.diagnosis.checks.head_layout import Breach, Side, breaches, sides
 
 __all__ = ["handed", "taken_breaches"]
 
@@ -40,11 +40,7 @@ def handed(attention: Attention) -> list[Side]:
 
 def taken_breaches(attention: Attention) -> list[Breach]:
     """What is wrong with what an attention is handed, in order: with its operands, or with a layer's arguments."""
-    if not attention.fused or attention.context.last not in LAYERS:
-        return breaches(attention)
-    known = handed(attention)
-    out = [Breach(each.name, what) for each in known if (what := breach_of(each.t, each.f))]
-    return out or unequal({each.name: each for each in known})
+    return breaches(attention, handed(attention))
 
 
 def _rows(module: Any, array: Tensor) -> Tensor:
