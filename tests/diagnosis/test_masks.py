@@ -281,3 +281,30 @@ def test_what_a_mask_is_joined_with_tells_what_it_means(joined):
     body = f"{LATER}earlier = ~later\nboth = {joined}"
     _, _, file = loaded_from(attend(body))
     assert meaning_of([file], "mask", "Attend") == JOINED[joined]
+
+
+STACK = """
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.mha = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x, pad_mask=None):
+        return x + self.mha(x, x, x, key_padding_mask=pad_mask)[0]
+
+
+class Stack(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.first, self.second = Layer(width, heads), Layer(width, heads)
+
+    def forward(self, x, keep_mask=None):
+        '''keep_mask: (B, L), 1 = word, 0 = padding'''
+        hidden = {made} if keep_mask is not None else None
+        return self.second(self.first(x, hidden), hidden)
+"""
+
+
+@pytest.mark.parametrize("made", ["keep_mask == 0", "~keep_mask.bool()"])
+def test_words_on_a_mask_that_a_model_turns_are_not_said_of_its_layers_masks(made):
+    assert blamed_in(HEAD + STACK.replace("{made}", made), "Stack") == []

@@ -63,9 +63,23 @@ def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
     names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name)}}
     for node in ast.walk(tree):
         for each, sign in names.items():
+            # a mask in another shape, scaled under the name that it then has: ext = (1 - ext) * -10000
+            filled = _filled(node, each) if each != name else 0
+            if filled:
+                yield _blocks(-filled * sign)
+                return
+    for node in ast.walk(tree):
+        for each, sign in names.items():
             found = _used(node, each, sign)
             if found is not None:
                 yield found
+
+
+def _filled(node: ast.AST, name: str) -> int:
+    """The sign with which a name is given itself times a large negative number; 0: it is not."""
+    if not (isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)):
+        return 0
+    return _sign(node.value, name) if _is_scaled(node.value) else 0
 
 
 def _derived(tree: ast.AST, name: str) -> Iterator[tuple[str, int]]:

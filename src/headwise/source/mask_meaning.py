@@ -101,7 +101,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError):
             continue
-        others, told = _others(tree, kind), _docstrings(tree)
+        others, told = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
         is_named = False
         for number, line in enumerate(lines, start=1):
             words = _words(line, is_told=number in told)
@@ -128,6 +128,23 @@ def _others(tree: ast.AST, kind: str) -> set[int]:
         if isinstance(node, ast.ClassDef) and node.name != kind:
             names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
             if any("softmax" in each.lower() or each == "scaled_dot_product_attention" for each in names):
+                out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return out
+
+
+def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:
+    """The lines of other classes on a mask that they compare or negate: what they hand on is another mask than it."""
+    out: set[int] = set()
+    for node in getattr(tree, "body", []):
+        if isinstance(node, ast.ClassDef) and node.name != kind:
+            held = [
+                each.left if isinstance(each, ast.Compare) else each.operand
+                for each in ast.walk(node)
+                if (isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq | ast.NotEq | ast.Gt | ast.Lt))
+                or (isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Invert))
+            ]
+            remade = {one.id for each in held for one in ast.walk(each) if isinstance(one, ast.Name)} - {name}
+            if any("mask" in each for each in remade):
                 out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return out
 
