@@ -26,6 +26,8 @@ from headwise.dataflow import (
 
 __all__ = ["Breach", "Side", "breach_of", "breaches", "leaving", "sides", "unequal"]
 
+ADDED = frozenset({"add", "add_", "__add__", "__iadd__"})
+
 
 @dataclass(frozen=True)
 class Side:
@@ -205,7 +207,25 @@ def leaving(run: Run, attention: Attention) -> str:
         if not is_constant(rows, 1) and bool((marks.arrays["t"] >= 0).all()) and rows.shape[0] == 1:
             return "features mixed"
         break
-    return _against_query(run)
+    beside = (_beside(attention, each) for each in after if each.last in ADDED)
+    return next(filter(None, beside), "") or _against_query(run)
+
+
+def _beside(attention: Attention, entry: Seen) -> str:
+    """What is wrong where a weighted sum of an input's tokens is added to these tokens themselves."""
+    known = [each for each in entry.given if each is not None]
+    if len(known) != 2 or any(each.kind != "token" or len(each.shape) < 4 for each in known):
+        return ""
+    a, b = (each.arrays["t"] for each in known)
+    is_known = a.shape == b.shape and bool(((a >= 0) & (b >= 0)).all())
+    if not is_known or bool((source_of(a) != source_of(b)).any()) or not _comes_from(attention, known[0]):
+        return ""
+    # the same tokens in another order: shifted or halved on purpose, others would be among them or fewer
+    is_same = torch.equal(a.flatten().sort().values, b.flatten().sort().values)
+    if torch.equal(a, b) or not is_same:
+        return ""
+    is_apart = bool((sample_of(a) != sample_of(b)).any())
+    return "samples mixed" if is_apart and torch.equal(place_of(a), place_of(b)) else "mixed"
 
 
 def _into_places(attention: Attention, entry: Seen) -> str | None:
