@@ -134,19 +134,20 @@ def _others(tree: ast.AST, kind: str) -> set[int]:
 
 def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:
     """The lines of other classes on a mask that they compare or negate: what they hand on is another mask than it."""
-    out: set[int] = set()
-    for node in getattr(tree, "body", []):
-        if isinstance(node, ast.ClassDef) and node.name != kind:
-            held = [
-                each.left if isinstance(each, ast.Compare) else each.operand
-                for each in ast.walk(node)
-                if (isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq | ast.NotEq | ast.Gt | ast.Lt))
-                or (isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Invert))
-            ]
-            remade = {one.id for each in held for one in ast.walk(each) if isinstance(one, ast.Name)} - {name}
-            if any("mask" in each for each in remade):
-                out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return out
+    lines: set[int] = set()
+    for statement in getattr(tree, "body", []):
+        if not isinstance(statement, ast.ClassDef) or statement.name == kind:
+            continue
+        turned = [
+            step.left if isinstance(step, ast.Compare) else step.operand
+            for step in ast.walk(statement)
+            if (isinstance(step, ast.Compare) and isinstance(step.ops[0], ast.Eq | ast.NotEq | ast.Gt | ast.Lt))
+            or (isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.Invert))
+        ]
+        remade = {part.id for operand in turned for part in ast.walk(operand) if isinstance(part, ast.Name)} - {name}
+        if any("mask" in argument for argument in remade):
+            lines |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+    return lines
 
 
 def _docstrings(tree: ast.AST) -> set[int]:
