@@ -1,8 +1,8 @@
-"""Attention along an axis of a grid, with a residual: each token must meet itself again where it is added."""
+"""Attention along an axis of a grid, or within its tiles: each token must come back to its own place."""
 
 import pytest
 
-from tests.diagnosis.written import HEAD, blamed_in, marked
+from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
 
 COLUMNS = (
     HEAD
@@ -43,3 +43,49 @@ def test_columns_laid_back_as_rows_are_a_fault_of_the_layout():
 @pytest.mark.parametrize("both", [(TAKEN, LAID), ("reshape(b * h, w, c)", "lines.view(b, h, w, c)")])
 def test_lines_laid_back_as_they_were_taken_are_none(both):
     assert blamed_in(COLUMNS.replace("{taken}", both[0]).replace("{laid}", both[1]), "Columns") == []
+
+
+TILES = (
+    HEAD
+    + """
+class Tiles(nn.Module):
+    def __init__(self, channels, heads, side=3):
+        super().__init__()
+        self.heads, self.side = heads, side
+        self.packed = nn.Conv2d(channels, 3 * channels, 1)
+        self.join = nn.Conv2d(channels, channels, {kernel}, padding={padding}, groups=channels)
+
+    def forward(self, x):
+        '''x: (batch, channels, height, width)'''
+        b, c, h, w = x.shape
+        s = self.side
+        x = F.pad(x, (0, -w % s, 0, -h % s), mode="reflect")
+        rows, columns = x.shape[-2] // s, x.shape[-1] // s
+        y = self.packed(x).view(b, 3, self.heads, c // self.heads, rows, s, columns, s)
+        q, k, v = y.permute(1, 0, 4, 6, 2, 5, 7, 3).flatten(5, 6)
+        y = F.scaled_dot_product_attention(q, k, v).unflatten(-2, (s, s))
+        y = y.permute({order}).reshape(x.shape)[:, :, :h, :w]
+        return self.join({padded})[:, :, :h, :w]
+"""
+)
+RIGHT = {"order": "0, 3, 6, 1, 4, 2, 5", "kernel": "side", "padding": "side // 2", "padded": "y"}
+
+
+@pytest.mark.parametrize("other", [
+    {}, {"kernel": "4", "padding": "1", "padded": 'F.pad(y, (0, 1, 0, 1), mode="reflect")'},
+    {"kernel": "side", "padding": "1", "padded": 'F.pad(y, (0, 1, 0, 1), mode="reflect")'},
+])  # fmt: skip
+def test_tiles_that_come_back_to_their_places_are_sound_whatever_convolution_joins_them(other):
+    source = TILES
+    for name, value in (RIGHT | other).items():
+        source = source.replace("{" + name + "}", value)
+    assert found_in(source, "Tiles").verdict == "sound"
+
+
+def test_an_output_of_another_shape_proves_nothing_of_tiles_that_are_laid_back_in_another_order():
+    source = TILES
+    for name, value in (RIGHT | {"order": "0, 3, 6, 2, 4, 1, 5"}).items():
+        source = source.replace("{" + name + "}", value)
+    found = found_in(source, "Tiles")
+    assert found.verdict != "sound"
+    assert [each.evidence for each in found.faults if each.proved] == []

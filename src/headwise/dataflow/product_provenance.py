@@ -131,7 +131,7 @@ def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
         return LOST
     channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
     t = marks.arrays["t"]
-    if t.shape[2:] == shape[2:] and t.shape[0] == shape[0] and is_constant(t, 1) and bool((t >= 0).all()):
+    if t.shape[2:] == shape[2:] and t.shape[0] == shape[0] and is_constant(t, 1) and bool((t >= 0).any()):
         return Marks("token", {"t": t[:, :1].expand(shape), "f": channels.expand(shape)})
     sample = sample_of(marks.arrays["t"]).flatten(1)[:, :1]
     source = int(source_of(marks.arrays["t"]).max())

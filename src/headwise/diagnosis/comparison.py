@@ -124,20 +124,25 @@ def _defined(
     """softmax(q·kᵀ·scale)·v by headwise's definition, of tensors with any axes before (tokens, channels)."""
     while q.ndim < 4:
         q, k, v = (each.unsqueeze(0) for each in (q, k, v))
-    if q.ndim > 4 or q.shape[1] % k.shape[1]:
+    if q.shape[-3] % k.shape[-3]:
         return None
     allowed, bias = None, None
     if is_causal:
-        allowed = torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool).tril()
+        allowed = torch.ones(1, 1, q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
     if mask is not None:
-        while mask.ndim < 4:
+        while mask.ndim < q.ndim:
             mask = mask.unsqueeze(0)
+        if q.ndim > 4:
+            mask = mask.expand(*q.shape[:-3], *mask.shape[-3:]).flatten(0, -4)
         if mask.dtype == torch.bool:
             # where both are said, both are applied
             allowed = mask if allowed is None else mask & allowed
         else:
             bias = mask.double()
-    return definition(q.double(), k.double(), v.double(), mask=allowed, attn_bias=bias, scale=scale)
+    # axes before the heads are batches alike
+    before, shape = q.shape[:-3], q.shape[:-1]
+    q, k, v = (each.double().expand(*before, *each.shape[-3:]).flatten(0, -4) for each in (q, k, v))
+    return definition(q, k, v, mask=allowed, attn_bias=bias, scale=scale).reshape(*shape, v.shape[-1])
 
 
 def _is_near(made: Tensor, wanted: Tensor) -> bool:

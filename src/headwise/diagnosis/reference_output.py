@@ -163,7 +163,7 @@ def _laid_out(attention: Attention, flat: Tensor, shape: tuple[int, ...]) -> Ten
 
 
 def _fused(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
-    """Of torch's own attention, whose operands are four axes: samples, heads, tokens, channels."""
+    """Of torch's own attention, whose operands end in heads, tokens, channels; axes before them are batches alike."""
     entry = attention.context
     if entry.last in LAYERS or entry.last == "AdditiveAttention" or len(entry.operation.inputs) < 3:
         return None
@@ -175,7 +175,8 @@ def _fused(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
     q, k, v = (each.double() for each in values if each is not None)
     while q.ndim < 4:
         q, k, v = (each.unsqueeze(-3) for each in (q, k, v))
-    if q.ndim != 4 or k.shape[1] == 0 or q.shape[1] % k.shape[1] or q.numel() * k.shape[2] > MOST:
+    q, k, v = (each.flatten(0, -4) for each in (q, k, v))
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or q.numel() * k.shape[2] > MOST:
         return None
     (x, y) = (m.arrays["t"][..., 0].reshape(t.shape[:3]) for m, t in zip(marks[:2], (q, k), strict=True) if m)
     y = y.repeat_interleave(q.shape[1] // k.shape[1], dim=1)

@@ -179,9 +179,7 @@ def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect
     after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
     for entry, change in _changes(run, after):
         stand_ins = {site_of(entry.operation): change.instead(entry)}
-        done = rerun(stand_ins)
-        found = attentions(done)
-        if found and done.record.failure is None and not leaving(done, found[-1]):
+        if _is_led_back(run, rerun(stand_ins)):
             # what an option asks for is no accident
             is_note = any(is_chosen(run, each) for each in after if each.at <= entry.at)
             return Suspect(
@@ -191,11 +189,17 @@ def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect
     for entry in after:
         for order in turns(entry):
             stand_ins = {site_of(entry.operation): _then(entry, order)}
-            done = rerun(stand_ins)
-            found = attentions(done)
-            if found and done.record.failure is None and not leaving(done, found[-1]):
+            if _is_led_back(run, rerun(stand_ins)):
                 return Suspect("merge-without-transpose", entry.operation.span, stand_ins, said={"_then": order})
     return None
+
+
+def _is_led_back(run: Run, done: Run) -> bool:
+    """Whether a changed run leads its tokens to an output of the same shape, each to its own place."""
+    found = attentions(done)
+    if not found or done.record.failure is not None or done.output is None or run.output is None:
+        return False
+    return done.output.shape == run.output.shape and not leaving(done, found[-1])
 
 
 def _changes(run: Run, entries: list[Seen]) -> Iterator[tuple[Seen, Any]]:
