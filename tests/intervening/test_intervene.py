@@ -368,12 +368,19 @@ def test_token_by_token_and_at_once_are_the_same(name, implementation):
 @torch.no_grad()
 def test_a_headwise_cache_goes_on_where_it_ended():
     model, given = ByLayer(), x(2, 6).double()
+    with hw.watch(model) as seen:
+        model.layer(given.flip(0), mask=hw.causal())
+
+    def change(edits):
+        target = edits.find("layer").block(queries=[2, 5], keys=[0, 1]).zero(1, positions=[0, 4])
+        target.output(seen, heads=2, positions=[1, 4])
+
     with hw.intervene(model) as edits:
-        edits.find("layer").block(queries=[2, 5], keys=[0, 1]).zero(1, positions=[0, 4])
+        change(edits)
         whole = model.layer(given, mask=hw.causal())
     cache = model.layer.cache()
     with hw.intervene(model) as edits:
-        edits.find("layer").block(queries=[2, 5], keys=[0, 1]).zero(1, positions=[0, 4])
+        change(edits)
         parts = [model.layer(given[:, a:b], mask=hw.causal(), cache=cache) for a, b in ((0, 3), (3, 4), (4, 6))]
     torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-13)
 
@@ -483,3 +490,62 @@ def test_edits_of_two_blocks_add_up():
             inner.find("").zero(1)
             out = model(given)
     assert torch.equal(out, wanted)
+
+
+class WithRules(nn.Module):
+    """Grouped heads, a bias, a softcap, sinks and a causal mask."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(6)
+        self.bias = torch.randn(1, 4, 5, 5, generator=generator).double()
+        self.sink = torch.randn(4, generator=generator).double()
+        self.qkv = torch.randn(3, 2, 4, 5, 6, generator=generator).double()
+
+    def forward(self):
+        q, k, v = self.qkv
+        rules = {"attn_bias": self.bias, "softcap": 0.9, "sink": self.sink, "mask": hw.causal(), "scale": 0.7}
+        return hw.attention(q, k[:, :2], v[:, :2], **rules)
+
+    def by_hand(self, temperature):
+        """The same with the logits of heads 1 and 3 divided by a temperature."""
+        q, k, v = self.qkv
+        k, v = (t[:, :2].repeat_interleave(2, 1) for t in (k, v))
+        scores = 0.9 * (q @ k.mT * 0.7 / 0.9).tanh() + self.bias
+        scores = scores.masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf"))
+        scores = torch.cat([scores, self.sink.view(1, 4, 1, 1).expand(2, -1, 5, 1)], dim=-1)
+        scores[:, [1, 3]] /= temperature
+        return scores.softmax(-1)[..., :-1] @ v
+
+
+def test_a_temperature_divides_softcap_bias_and_sink_too():
+    model = WithRules()
+    torch.testing.assert_close(model(), model.by_hand(1.0), rtol=0, atol=1e-14)
+    with hw.intervene(model) as edits:
+        edits.find("").temperature(0.4, heads=[1, 3])
+        out = model()
+    torch.testing.assert_close(out, model.by_hand(0.4), rtol=0, atol=1e-14)
+
+
+def test_heads_of_grouped_keys_are_patched_from_the_run_that_they_were_watched_in():
+    model, other = WithRules(), WithRules()
+    other.qkv = other.qkv.flip(1)
+    with hw.watch(other) as seen:
+        elsewhere = other()
+    with hw.intervene(model) as edits:
+        edits.find("").output(seen, heads=[0, 3])
+        out = model()
+    wanted = model.by_hand(1.0)
+    wanted[:, [0, 3]] = elsewhere[:, [0, 3]]
+    torch.testing.assert_close(out, wanted, rtol=0, atol=1e-14)
+
+
+def test_additive_scores_are_changed_as_others_are():
+    torch.manual_seed(1)
+    layer = hw.MultiHeadAttention(12, 3, score=hw.Additive(hidden_dim=15)).double()
+    given = x(2, 6).double()
+    open_keys = torch.tensor([True, True, False, True, True, True])
+    with hw.intervene(layer) as edits:
+        edits.find("").block(keys=2)
+        out = layer(given)
+    torch.testing.assert_close(out, layer(given, mask=hw.keys(open_keys.expand(2, -1))), rtol=0, atol=1e-14)
