@@ -122,13 +122,15 @@ class OutputEdit(AttentionEdit):
         raise NotImplementedError
 
 
+def _unchanged(context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:  # noqa: ARG001  as the others
+    return context
+
+
 @dataclass(frozen=True, eq=False)
 class HeadReplacement(OutputEdit):
     """By what a function gives of the context, the heads, the rows of this call, and the position of the first."""
 
-    make: Callable[[Tensor, Tensor, Tensor, int], Tensor] | None = None
+    make: Callable[[Tensor, Tensor, Tensor, int], Tensor] = _unchanged
 
     def of(self, context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:
-        if self.make is None:
-            raise EditError(f"{self.text} has nothing to put in place")
         return self.make(context, heads, rows, start)

@@ -25,6 +25,8 @@ class Edits:
     def __init__(self, names: Iterable[str], refusal: Callable[[str], str]) -> None:
         self._names, self._refusal = list(names), refusal
         self._targets: list[AttentionEdits] = []
+        # how often all was forgotten, so that a new sequence begins
+        self.round = 0
 
     def find(self, part: str) -> AttentionEdits:
         """The attention of the one module whose name holds `part`, by whole dotted parts; "" is the model itself.
@@ -46,17 +48,31 @@ class Edits:
         within = [name for name in self._names if holds(name, part)]
         if not within:
             raise ArgumentError(f'"{part}" must name a module of the model, but names none: {listed(self._names[1:])}')
-        if why := self._refusal(within[0]):
-            raise ArgumentError(f'the attention of "{within[0]}" cannot be changed: it {why}')
-        target = next((each for each in self._targets if each.part == part), None)
-        if target is None:
-            target = AttentionEdits(part)
-            self._targets.append(target)
-        return target
+        return self._target(part, within[0], is_exact=False)
+
+    def __getitem__(self, name: str) -> AttentionEdits:
+        """The attention of the module with this very name."""
+        if name not in self._names:
+            raise ArgumentError(f'"{name}" must be the name of a module of the model: {listed(self._names[1:])}')
+        return self._target(name, name, is_exact=True)
+
+    def clear(self) -> None:
+        """Forget every edit, as if the block began here; those that met no call are not told any more."""
+        self._targets.clear()
+        self.round += 1
 
     def of(self, name: str) -> list[AttentionEdits]:
         """The targets whose edits are of the attention of a module."""
-        return [target for target in self._targets if target.edits and holds(name, target.part)]
+        return [target for target in self._targets if target.edits and target.is_of(name)]
+
+    def _target(self, part: str, name: str, *, is_exact: bool) -> AttentionEdits:
+        if why := self._refusal(name):
+            raise ArgumentError(f'the attention of "{name}" cannot be changed: it {why}')
+        target = next((each for each in self._targets if (each.part, each.is_exact) == (part, is_exact)), None)
+        if target is None:
+            target = AttentionEdits(part, is_exact)
+            self._targets.append(target)
+        return target
 
     def unmet(self) -> list[tuple[AttentionEdits, AttentionEdit]]:
         """The edits that have changed nothing yet."""
@@ -75,6 +91,7 @@ class AttentionEdits:
     """
 
     part: str
+    is_exact: bool = False
     name: str | None = None
     edits: list[AttentionEdit] = field(default_factory=list)
     counts: dict[AttentionEdit, int] = field(default_factory=dict)
@@ -114,7 +131,7 @@ class AttentionEdits:
             raise ArgumentError("block needs queries= or keys=, but neither came: zero() removes whole heads")
         text = f"block({_arguments(queries=queries, keys=keys, heads=heads)})"
         named = {"queries": position_set("queries", queries), "keys": position_set("keys", keys)}
-        return self._take(Knockout(text, position_set("heads", heads), **named))
+        return self.add(Knockout(text, position_set("heads", heads), **named))
 
     def weights(self, pattern: AttentionMap, heads: Selection = None) -> AttentionEdits:
         """Patch the attention pattern: heads take the weights that they have in a map of another run.
@@ -125,15 +142,13 @@ class AttentionEdits:
             raise ArgumentError(
                 f"weights takes a map, such as seen.find('layer.6') of another run, but {type(pattern).__name__} came"
             )
-        return self._take(
-            PatternPatch(f"weights({_arguments(heads=heads)})", position_set("heads", heads), map=pattern)
-        )
+        return self.add(PatternPatch(f"weights({_arguments(heads=heads)})", position_set("heads", heads), map=pattern))
 
     def temperature(self, value: float, heads: Selection = None) -> AttentionEdits:
         """Divide the logits, sinks and biases included, by a temperature > 0: below 1 attention is sharper."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
             raise ArgumentError(f"a temperature must be a number > 0, but {value!r} came")
-        return self._take(
+        return self.add(
             Temperature(
                 f"temperature({', '.join(filter(None, [f'{value:g}', _arguments(heads=heads)]))})",
                 position_set("heads", heads),
@@ -144,6 +159,10 @@ class AttentionEdits:
     def count(self, edit: AttentionEdit) -> int:
         """In how many calls an edit was made."""
         return self.counts.get(edit, 0)
+
+    def is_of(self, name: str) -> bool:
+        """Whether the attention of a module is meant."""
+        return name == self.part if self.is_exact else holds(name, self.part)
 
     def name_in(self, run: Seen) -> str:
         """The name of the same attention in another run."""
@@ -161,9 +180,10 @@ class AttentionEdits:
     def _add(
         self, make: Callable[..., AttentionEdit], text: str, heads: Selection, positions: Selection
     ) -> AttentionEdits:
-        return self._take(make(text, position_set("heads", heads), position_set("positions", positions)))
+        return self.add(make(text, position_set("heads", heads), position_set("positions", positions)))
 
-    def _take(self, edit: AttentionEdit) -> AttentionEdits:
+    def add(self, edit: AttentionEdit) -> AttentionEdits:
+        """Ask for an edit."""
         self.edits.append(edit)
         return self
 

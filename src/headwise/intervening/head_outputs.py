@@ -10,7 +10,7 @@ from torch import Tensor
 from headwise.intervening.edit_types import EditError
 from headwise.watching import Seen
 
-__all__ = ["MeanOutput", "PatchedOutput", "zeros"]
+__all__ = ["HeadsOfRun", "MeanOutput", "PatchedOutput", "zeros"]
 
 
 def zeros(context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:  # noqa: ARG001  as of a run
@@ -39,6 +39,9 @@ class HeadsOfRun:
                 )
         return self._outputs
 
+    def restart(self) -> None:
+        """The model runs again from the beginning."""
+
 
 class MeanOutput(HeadsOfRun):
     """The mean of heads over all samples and queries of a run."""
@@ -57,6 +60,9 @@ class PatchedOutput(HeadsOfRun):
 
     def __init__(self, run: Seen, name_in: Callable[[Seen], str], text: str) -> None:
         super().__init__(run, name_in, text)
+        self._calls = 0
+
+    def restart(self) -> None:
         self._calls = 0
 
     def __call__(self, context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:

@@ -94,6 +94,7 @@ class EditingSession(Session):
         self.collector = cast(MapCollector, self.refusals)
         self._edits = edits
         self._steps: dict[str, SequenceStep] = {}
+        self._round = 0
 
     def edits(self, name: str | None) -> bool:
         """Whether calls under a name are changed."""
@@ -207,6 +208,9 @@ class EditingSession(Session):
         have come, as in a cache of one size and in the cross-attention of a decoder. Where the first key is another
         than before, the oldest have been dropped.
         """
+        if self._round != self._edits.round:
+            self._steps.clear()
+            self._round = self._edits.round
         last, Lq, Lk = self._steps.get(name), record.q.shape[2], record.k.shape[2]
         if last is not None and last.q.data_ptr() == record.q.data_ptr() and last.q.shape == record.q.shape:
             return last
