@@ -25,6 +25,8 @@ from headwise.wording.progress_bar import progress_bar
 __all__ = ["head_effects"]
 
 WAYS = ("zero", "mean", "patch")
+# asks for an edit of some heads
+Change = Callable[[AttentionEdits, list[int]], AttentionEdits]
 
 
 def head_effects(
@@ -85,7 +87,13 @@ def head_effects(
     effects = Effects.of(counts, base, by, estimated)
     if not measure:
         return effects
-    path = None if file is None else Path(file)
+    return _measured(model, lambda: _number(metric(run())), effects, change, None if file is None else Path(file))
+
+
+def _measured(
+    model: nn.Module, number: Callable[[], float], effects: Effects, change: Change, path: Path | None
+) -> Effects:
+    """The table with what each head does, measured by a run each; those that a file has are not run again."""
     measured = load_effects(path, effects) if path is not None and path.exists() else {}
     asked: dict[str, HeadReplacement] = {}
     with torch.no_grad(), progress_bar("en") as tell, intervene(model) as edits:
@@ -97,7 +105,7 @@ def head_effects(
                 # what it is to give instead is computed once for all heads of a layer
                 asked = {name: _edit_of(change, edits[name], effects.heads[effects.names.index(name)])}
             target = edits[name].add(replace(asked[name], heads=position_set("heads", head)))
-            measured[name, head] = _number(metric(run())) - base
+            measured[name, head] = number() - effects.base
             if not target.counts:
                 raise ArgumentError(f'"{name}" ran when it was watched, but not when head {head} was to be changed')
             edits.clear()
@@ -125,9 +133,7 @@ def _changed(target: AttentionEdits, heads: list[int], *, by: str, source: Seen)
     return target.mean(heads, over=source) if by == "mean" else target.output(source, heads)
 
 
-def _edit_of(
-    change: Callable[[AttentionEdits, list[int]], AttentionEdits], target: AttentionEdits, count: int
-) -> HeadReplacement:
+def _edit_of(change: Change, target: AttentionEdits, count: int) -> HeadReplacement:
     """The edit of all heads that `change` asks for, taken back."""
     edit = change(target, list(range(count))).edits.pop()
     if not isinstance(edit, HeadReplacement):
@@ -163,7 +169,7 @@ def _estimated(
     run: Callable[[], Any],
     metric: Callable[[Any], Any],
     counts: Mapping[str, int],
-    change: Callable[[AttentionEdits, list[int]], AttentionEdits],
+    change: Change,
 ) -> dict[tuple[str, int], float]:
     """The effect of every head to first order, from one backward pass."""
     probes: dict[str, Probe] = {}
