@@ -365,6 +365,29 @@ def test_token_by_token_and_at_once_are_the_same(name, implementation):
     torch.testing.assert_close(torch.cat(rows, 1), whole.last_hidden_state, rtol=0, atol=budget(whole[0]))
 
 
+@pytest.mark.parametrize("kind", ["static", None])
+def test_positions_of_a_generation_are_those_of_the_whole_text(kind):
+    import transformers
+
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(**families.GROUPED, bos_token_id=1, eos_token_id=None, pad_token_id=0)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    for weight in model.parameters():
+        weight.data.mul_(3.0)
+    ids = families.tokens(6)
+
+    def change(edits):
+        edits.find("layers.1").zero(1, positions=[2, 7]).block(queries=[8, 9], keys=[1, 7])
+
+    with torch.no_grad(), hw.intervene(model) as edits:
+        change(edits)
+        texts = model.generate(ids, max_new_tokens=6, do_sample=False, cache_implementation=kind)
+        edits.clear()
+        change(edits)
+        wanted = model(texts[:, :-1]).logits.argmax(-1)
+    assert torch.equal(texts[:, 6:], wanted[:, 5:])
+
+
 @torch.no_grad()
 def test_a_headwise_cache_goes_on_where_it_ended():
     model, given = ByLayer(), x(2, 6).double()
@@ -439,6 +462,28 @@ def test_what_dropout_compilation_and_checkpoints_make_impossible_is_refused():
     compiled = torch.compile(Mixed().eval(), backend="eager")
     with pytest.raises(ArgumentError, match=r'"_orig_mod\.own".* cannot be changed: it is compiled'):
         edited(compiled, lambda edits: edits.find("own").zero(1), given)
+
+
+class InPart(nn.Module):
+    """A model that runs a compiled function of a part of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.rest = hw.MultiHeadAttention(12, 3), nn.Linear(12, 12)
+        self.faster = torch.compile(lambda t: self.layer(t), backend="eager")
+
+    def forward(self, t):
+        return self.rest(self.layer(t) + self.faster(t))
+
+
+def test_compiled_code_that_a_model_calls_is_refused_while_a_part_of_it_is_edited():
+    model, given = InPart(), x(2, 6)
+    plain = model(given)
+    with pytest.raises(ArgumentError, match=r'of "layer" cannot be changed: "" ran what torch.compile has made'):
+        edited(model, lambda edits: edits.find("layer").zero(1), given)
+    assert torch.equal(model(given), plain)
+    with hw.intervene(model):
+        assert torch.equal(model(given), plain)
 
 
 class Checkpointed(nn.Module):

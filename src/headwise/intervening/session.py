@@ -118,6 +118,14 @@ class EditingSession(Session):
                 return context
             return changed.reshape(context.shape) if layout is None else layout.laid_back(changed, context)
 
+    def miss_compiled(self, name: str, reason: str) -> None:
+        """Refuse compiled code in which a call may lie that is to be changed."""
+        inside = (each for each in self.modules.names.values() if name in ("", each) or each.startswith(f"{name}."))
+        lost = next((each for each in inside if self.edits(each)), None)
+        if lost is not None:
+            raise EditError(f'the attention of "{lost}" cannot be changed: "{name}" {reason}')
+        super().miss_compiled(name, reason)
+
     def add_weights(self, name: str, record: CallRecord, weights: Tensor) -> Tensor:
         """The weights that a call gives beside its context, as they are once changed."""
         changes = [c for target in self._edits.of(name) for c in target.edits if isinstance(c, PatternEdit)]
@@ -204,9 +212,9 @@ class EditingSession(Session):
     def _step(self, name: str, record: CallRecord) -> SequenceStep:
         """Where in its sequence a call lies: it goes on where the one before ended, or begins a new one.
 
-        It goes on where the keys have grown by its queries, or where it is one query after others on no more keys than
-        have come, as in a cache of one size and in the cross-attention of a decoder. Where the first key is another
-        than before, the oldest have been dropped.
+        It goes on where the keys have grown by its queries, or to the size of a cache; or where it is one query on no
+        more keys than before, as in such a cache and in the cross-attention of a decoder. Where the first key is
+        another than before, the oldest have been dropped.
         """
         if self._round != self._edits.round:
             self._steps.clear()
@@ -216,9 +224,12 @@ class EditingSession(Session):
             return last
         first = record.k.detach()[:, :, :1].clone()
         start = key = 0
-        if last is not None and (last.keys + Lq == Lk or (Lq == 1 and (Lk == last.keys or 1 < Lk < last.keys))):
-            start = last.start + last.q.shape[2]
-            key = last.key if first.equal(last.first) else start + Lq - Lk
+        is_same = last is not None and first.equal(last.first)
+        if last is not None and Lq < Lk:
+            has_grown = last.keys + Lq == Lk or (is_same and Lk > last.keys)
+            if has_grown or (Lq == 1 and Lk <= last.keys):
+                start = last.start + last.q.shape[2]
+                key = last.key if is_same else start + Lq - Lk
         return SequenceStep(record.q, Lk, start, key, first)
 
 

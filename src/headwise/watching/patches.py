@@ -48,15 +48,15 @@ class Patches:
         """
         session = self._session
         caller = session.running.caller() if session.is_open else None
-        session.switch.start_compiled()
-        self.remove()
         if caller is not None:
             of = f" of {name}()" if name else ""
-            session.collector.miss(
+            session.miss_compiled(
                 caller,
                 f"ran what torch.compile has made{of}, and nothing can be seen in there: run the model as it was "
                 "written",
             )
+        session.switch.start_compiled()
+        self.remove()
 
     def come_back(self) -> None:
         """Put the patches in again, as the compiled code has run."""

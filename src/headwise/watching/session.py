@@ -82,6 +82,10 @@ class Session:
         """The weights (B, Hq, Lq, Lk) that a call which was taken in is to give beside its context."""
         return weights
 
+    def miss_compiled(self, name: str, reason: str) -> None:
+        """Compiled code is about to run, which a module calls: what is inside of it has no calls to be met."""
+        self.collector.miss(name, reason)
+
     def _edited(self, name: str, record: CallRecord) -> CallRecord:
         """A call with the weights that those give it who change it in this thread."""
         return edited(self._modules_by_name.get(name), record)
