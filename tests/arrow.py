@@ -24,6 +24,7 @@ ORDER = (
     "compat",
     "watching",
     "distributed",
+    "intervening",
     "source",
     "targets",
     "recording",

@@ -25,6 +25,8 @@ _HOME = {
     "causal": "masks",
     "doctor": "diagnosis",
     "documents": "masks",
+    "head_effects": "intervening",
+    "intervene": "intervening",
     "keys": "masks",
     "lengths": "masks",
     "load_maps": "maps",
@@ -52,6 +54,8 @@ if _typing.TYPE_CHECKING:
     from headwise import shapes as shapes
     from headwise import testing as testing
     from headwise.diagnosis import doctor as doctor
+    from headwise.intervening import head_effects as head_effects
+    from headwise.intervening import intervene as intervene
     from headwise.layer import Additive as Additive
     from headwise.layer import DotProduct as DotProduct
     from headwise.layer import KVCache as KVCache

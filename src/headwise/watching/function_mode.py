@@ -50,9 +50,7 @@ class AttentionMode(TorchFunctionMode):
             return self._read(func, args, options)
         if func in FUSED:
             return self._read_fused(func, args, options)
-        result = func(*args, **options)
-        self._follow(func, args, options, result)
-        return result
+        return self._follow(func, args, options, func(*args, **options))
 
     def _read(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         session = self._session
@@ -77,8 +75,7 @@ class AttentionMode(TorchFunctionMode):
             session.collector.miss(name, no_map(error))
             return result
         full_query = session.huggingface_query
-        session.collector.add(name, record if full_query is None else unpacked(record, full_query))
-        return result
+        return session.add(name, record if full_query is None else unpacked(record, full_query), result)
 
     def _read_fused(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """A fused kernel that was called by itself, as compiled functions do."""
@@ -88,30 +85,32 @@ class AttentionMode(TorchFunctionMode):
             self._session.collector.read(name, lambda: of_fused(func, args, options, lse=result[1]))
         return result
 
-    def _follow(self, func: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> None:
-        """Follow a softmax, outside of all that is known, to a product that it may enter."""
+    def _follow(self, func: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
+        """Follow a softmax, outside of all that is known, to a product that it may enter, and give what that gives."""
         session = self._session
         if session.huggingface_query is not None or not session.softmaxes.concerns(func):
-            return
+            return result
         # what an assignment gives is what it wrote to
         ran = Ran(func, args, options, args[0] if func in ASSIGNMENTS else result)
         try:
             if func not in SOFTMAXES:
-                session.softmaxes.go_on(ran)
-            elif (name := session.call_name()) is not None:
+                return session.softmaxes.go_on(ran)
+            if (name := session.call_name()) is not None:
                 session.softmaxes.begin(name, ran)
         except UNREAD as error:
             if (name := session.call_name()) is not None:
                 session.collector.miss(name, no_map(error))
+        return result
 
 
 def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> CallRecord:
     arguments = dict(zip(("q", "k", "v"), args, strict=False)) | dict(options)
-    q, k, _ = cast_by_autocast(arguments["q"], arguments["k"], arguments["v"])
+    q, k, v = cast_by_autocast(arguments["q"], arguments["k"], arguments["v"])
     rules = {name: arguments.get(name) for name in ("attn_bias", "scale", "softcap", "sink")}
     return CallRecord(
-        q, k, as_mask(arguments.get("mask")), **rules, spread=arguments.get("spread"), heads=active_heads()
-    )
+        q, k, as_mask(arguments.get("mask")), **rules, spread=arguments.get("spread"), heads=active_heads(), v=v,
+        dropout=arguments.get("dropout", 0.0),
+    )  # fmt: skip
 
 
 def _of_shared_keys(_args: Sequence[Any], _options: Mapping[str, Any]) -> CallRecord:
@@ -123,8 +122,11 @@ def _of_shared_keys(_args: Sequence[Any], _options: Mapping[str, Any]) -> CallRe
 
 def _of_additive(args: Sequence[Any], options: Mapping[str, Any]) -> CallRecord:
     arguments = dict(zip(("q", "k", "v", "weight"), args, strict=False)) | dict(options)
-    q, k, _ = cast_by_autocast(arguments["q"], arguments["k"], arguments["v"])
-    return CallRecord(q, k, as_mask(arguments.get("mask")), weight=arguments["weight"], heads=active_heads())
+    q, k, v = cast_by_autocast(arguments["q"], arguments["k"], arguments["v"])
+    return CallRecord(
+        q, k, as_mask(arguments.get("mask")), weight=arguments["weight"], heads=active_heads(), v=v,
+        dropout=arguments.get("dropout", 0.0),
+    )  # fmt: skip
 
 
 def _headwise_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from headwise.watching.axes import Axes, Axis, arranged, merged
 from headwise.watching.axis_moves import PARTS, moved_axes, taken_axes
 from headwise.watching.contraction import Contraction
 from headwise.watching.hugging_face import deviation
+from headwise.watching.product_layout import ProductLayout
 from headwise.watching.provenance import Ran
 from headwise.watching.record import CallRecord
 from headwise.watching.scores import Groups, Scores, storage_of, version_of
@@ -125,14 +126,15 @@ class Weights(NamedTuple):
     """What has become of the result of a softmax, or of a part of it.
 
     axes: None: not known. changed: the function that made other numbers of it, "": none has but dropout. is_zeroed:
-    whether zeros stand where it was NaN. way: over how many functions it came. version: of the tensor, None in
-    inference mode.
+    whether zeros stand where it was NaN. is_dropped: whether dropout has changed it. way: over how many functions it
+    came. version: of the tensor, None in inference mode.
     """
 
     softmax: Softmax
     axes: Axes | None
     changed: str = ""
     is_zeroed: bool = False
+    is_dropped: bool = False
     way: int = 0
     version: int | None = None
 
@@ -153,7 +155,8 @@ class Weights(NamedTuple):
         if axes is not None:
             return after._replace(axes=axes)
         if ran.name in FAITHFUL and is_first and result.shape == came.shape:
-            return after._replace(is_zeroed=self.is_zeroed or ran.name == "nan_to_num")
+            is_dropped = self.is_dropped or (ran.name == "dropout" and _drops(ran))
+            return after._replace(is_zeroed=self.is_zeroed or ran.name == "nan_to_num", is_dropped=is_dropped)
         if ran.name in PARTS:
             return after._replace(axes=None)
         if after.changed or _is_equal(came, result):
@@ -183,14 +186,14 @@ class Weights(NamedTuple):
             return f"{len(free)} of its axes are of queries alone, where a map has 1, as a router's or a pooling's are"
         return ""
 
-    def record(self, product: Contraction, side: int) -> CallRecord | None:
-        """The call of attention that this product ends; None: its scores have been written since the softmax."""
+    def layout(self, product: Contraction, side: int) -> ProductLayout:
+        """Where batch, heads and queries lie in this product, which ends a call of attention."""
         softmax, axes, letters = self.softmax, self.axes, product.letters[side]
-        if axes is None or softmax.key is None or softmax.source is None:
-            raise ValueError("weights whose product is no attention have no record")
+        if axes is None or softmax.key is None:
+            raise ValueError("weights whose product is no attention have no layout")
         queries = axes.alone(letters.index(product.rows[side]))
         if queries is None:
-            raise ValueError("weights whose product is no attention have no record")
+            raise ValueError("weights whose product is no attention have no layout")
         now = axes.whole()
         groups = [now[n] for n, c in enumerate(letters) if c not in product.summed + product.rows[side]]
         every = [axis for axis in softmax.axes.leaves() if axis not in (queries, softmax.key)]
@@ -198,12 +201,21 @@ class Weights(NamedTuple):
             # one head of several, whose softmax was run for all at once
             groups = [(axis,) for axis in every]
         groups = [tuple(axis for axis in group if axis in every) for group in groups]
-        lead = batch_and_heads(groups)
+        places = {c: list(now[n]) for n, c in enumerate(letters)}
+        return ProductLayout(product, side, places, batch_and_heads(groups), queries, softmax.key)
+
+    def record(self, layout: ProductLayout) -> CallRecord | None:
+        """The call of attention that this product ends; None: its scores have been written since the softmax."""
+        softmax = self.softmax
         is_lazy = softmax.scores is not None and (self.is_zeroed or not softmax.has_nan)
-        record = softmax.scores.record(queries, softmax.key, lead) if is_lazy and softmax.scores is not None else None
+        record = None
+        if is_lazy and softmax.scores is not None:
+            record = softmax.scores.record(layout.queries, layout.key, layout.lead)
         if record is None and softmax.is_source_intact:
-            return self._held(queries, lead)
-        return record
+            record = self._held(layout.queries, layout.lead)
+        if record is None:
+            return None
+        return replace(record, v=layout.values(), dropout=float(self.is_dropped))
 
     def _held(self, queries: Axis, lead: Groups) -> CallRecord:
         """The call that has these very scores as a bias, in O(L²) memory: its queries and keys are zeros."""
@@ -232,6 +244,13 @@ def batch_and_heads(groups: Sequence[Sequence[Axis]]) -> tuple[list[Axis], list[
     if len(leaves) < 2:
         return leaves, []
     return leaves[:-1], leaves[-1:]
+
+
+def _drops(ran: Ran) -> bool:
+    """Whether a call of dropout(input, p, training) changes anything."""
+    p = ran.options.get("p", ran.args[1] if len(ran.args) > 1 else 0.5)
+    is_on = ran.options.get("training", ran.options.get("train", ran.args[2] if len(ran.args) > 2 else True))
+    return bool(is_on) and p != 0
 
 
 def _copied(tensor: Tensor) -> Tensor:

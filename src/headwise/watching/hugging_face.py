@@ -37,7 +37,7 @@ def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], options: M
 def of_eager(arguments: Mapping[str, Any]) -> CallRecord:
     """What an eager attention function computes by, if it computes as the families do; `deviation` proves it."""
     module, scale = arguments["module"], arguments.get("scaling")
-    q, k, _ = cast_by_autocast(arguments["query"], arguments["key"], arguments["value"])
+    q, k, v = cast_by_autocast(arguments["query"], arguments["key"], arguments["value"])
     hiding = arguments.get("attention_mask")
     mask: Mask | None = None
     bias = arguments.get("position_bias")
@@ -51,7 +51,10 @@ def of_eager(arguments: Mapping[str, Any]) -> CallRecord:
         bias = _swallowing(bias)
     sinks = arguments.get("s_aux", arguments.get("sinks", getattr(module, "sinks", None)))
     sink = sinks.reshape(-1) if isinstance(sinks, Tensor) and sinks.numel() == q.shape[1] else None
-    return CallRecord(q, k, mask, bias, None if scale is None else float(scale), arguments.get("softcap"), sink)
+    dropout = float(arguments.get("dropout") or 0.0) if module.training else 0.0
+    return CallRecord(
+        q, k, mask, bias, None if scale is None else float(scale), arguments.get("softcap"), sink, v=v, dropout=dropout
+    )
 
 
 def unpacked(record: CallRecord, query: Tensor) -> CallRecord:
@@ -72,7 +75,7 @@ def unpacked(record: CallRecord, query: Tensor) -> CallRecord:
         bias = _rows_as_heads(bias, record)
     return CallRecord(
         record.q.reshape(B, Hq, 1, D), record.k, mask, bias, record.scale, record.softcap, record.sink,
-        None if lse is None else lse.reshape(shape[:3]),
+        None if lse is None else lse.reshape(shape[:3]), v=record.v, dropout=record.dropout,
     )  # fmt: skip
 
 

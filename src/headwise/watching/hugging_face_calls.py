@@ -54,17 +54,18 @@ class HuggingFaceCalls:
             try:
                 arguments = hugging_face.arguments_of(function, args, options)
                 record = hugging_face.of_eager(arguments)
-                dropout = float(arguments.get("dropout") or 0.0) if args[0].training else 0.0
                 weights = result[1] if isinstance(result, tuple) and len(result) > 1 else None
                 with torch.no_grad():
-                    why = hugging_face.deviation(record, weights, dropout=dropout)
+                    why = hugging_face.deviation(record, weights, dropout=record.dropout)
             except UNREAD as error:
                 why = no_map(error)
             if why:
                 session.collector.miss(name, why)
-            else:
-                session.collector.add(name, record)
-        return result
+                return result
+            context = session.add(name, record, result[0].transpose(1, 2)).transpose(1, 2)
+            if context is result[0] or not session.edits(name):
+                return result
+            return (context, session.add_weights(name, record, result[1]), *result[2:])
 
     @contextmanager
     def _running_on(self, query: Tensor) -> Iterator[None]:

@@ -72,7 +72,8 @@ def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse:
     arguments = dict(zip(names, args, strict=False)) | dict(options)
     mask = arguments.get("attn_mask", arguments.get("attn_bias"))
     causal, scale = arguments.get("is_causal", False), arguments.get("scale")
-    record = of_sdpa(arguments["query"], arguments["key"], arguments["value"], mask, is_causal=causal, scale=scale)
+    q, k, v = (arguments[name] for name in SDPA_ARGUMENTS[:3])
+    record = of_sdpa(q, k, v, mask, arguments.get("dropout_p", 0.0), is_causal=causal, scale=scale)
     return with_lse(record, [lse])
 
 
@@ -81,7 +82,7 @@ def of_sdpa(
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,  # noqa: ARG001  it takes what the function takes
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
@@ -94,17 +95,17 @@ def of_sdpa(
     if autocasts(query):
         if attn_mask is not None and attn_mask.is_floating_point():
             attn_mask = attn_mask.to(torch.get_autocast_dtype(query.device.type))
-        query, key, _ = cast_by_autocast(query, key, value)
+        query, key, value = cast_by_autocast(query, key, value)
     if enable_gqa and query.ndim == key.ndim == 3:
-        query, key = query[None], key[None]
+        query, key, value = query[None], key[None], value[None]
     rank = max(query.ndim, key.ndim)
     # after the samples come heads, rows and columns; in (N, L, E) no heads
     inner = 3 if rank > 3 else 2
-    batch, q, k = tuple(query.shape[:-inner]), query, key
+    batch, q, k, v = tuple(query.shape[:-inner]), query, key, value
     # four axes that need no change are the usual case, and this runs beside every call
     if rank != 4 or query.ndim != key.ndim or batch != key.shape[:-inner]:
         batch = tuple(torch.broadcast_shapes(batch, key.shape[:-inner]))
-        q, k = (_four(t, rank, batch) for t in (query, key))
+        q, k, v = (_four(t, rank, batch) for t in (query, key, value))
     if q.shape[1] == 1 < k.shape[1]:
         # one head of queries that meets several of keys, without grouping
         q = q.expand(-1, k.shape[1], -1, -1)
@@ -116,7 +117,7 @@ def of_sdpa(
     if is_causal:
         aligned = top_left(q.shape[2], k.shape[2], q.device)
         mask = aligned if mask is None else mask & aligned
-    return CallRecord(q, k, mask, bias, scale)
+    return CallRecord(q, k, mask, bias, scale, v=v, dropout=dropout_p)
 
 
 def top_left(Lq: int, Lk: int, device: torch.device) -> Mask:

@@ -20,10 +20,13 @@ UNREAD = (AttentionError, RuntimeError, ValueError, TypeError, IndexError, KeyEr
 
 
 class MapCollector:
-    """Adds the map of every call to `maps`, or the reason why it has none. grad: whether maps keep their graph."""
+    """Adds the map of every call to `maps`, or the reason why it has none.
 
-    def __init__(self, maps: Seen, *, grad: bool) -> None:
-        self._maps, self._grad = maps, grad
+    edited: gives a call under a name the weights that it has once changed. grad: whether maps keep their graph.
+    """
+
+    def __init__(self, maps: Seen, edited: Callable[[str, CallRecord], CallRecord], *, grad: bool) -> None:
+        self._maps, self._edited, self._grad = maps, edited, grad
 
     def note_run(self) -> None:
         """Something that is watched runs."""
@@ -48,7 +51,7 @@ class MapCollector:
             self.miss(name, reason)
             return
         try:
-            kept = record.detached(grad=self._grad)
+            kept = self._edited(name, record).detached(grad=self._grad)
             result = kept.map()
         except UNREAD as error:
             self.miss(name, no_map(error))

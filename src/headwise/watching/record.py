@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError
@@ -13,9 +14,55 @@ from headwise.maps import AttentionMap, attention_map
 from headwise.maps.constructors import additive_map, shared_map
 from headwise.masks import Mask
 from headwise.ops.active_spread import SpreadSequence
+from headwise.ops.additive import additive_attention
+from headwise.ops.attention import attention
 from headwise.ops.shared_axis import SharedHeads
 
-__all__ = ["CallRecord", "unreadable"]
+__all__ = ["CallRecord", "Projected", "unreadable"]
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """The values of a call that projects them itself, computed when they are asked for.
+
+    x (B, L, E) by weight (heads * Dv, E) and bias. learned: a last value (heads * Dv) that all samples share, None:
+    there is none. has_zero: whether a value of zeros comes after it. versions: of the tensors, when the call ran.
+    """
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    heads: int
+    learned: Tensor | None = None
+    has_zero: bool = False
+    versions: tuple[int | None, ...] = ()
+
+    def tensor(self) -> Tensor:
+        """(B, heads, L, Dv); ArgumentError where what they are made of has changed since."""
+        if self.versions and self.versions != self._now():
+            raise ArgumentError(
+                "the values of a call are projected when they are asked for, but the input or the weights of "
+                "nn.MultiheadAttention have changed in place since: read them before the next step"
+            )
+        v = F.linear(self.x, self.weight, self.bias)
+        if self.learned is not None:
+            v = torch.cat([v, self.learned.expand(v.shape[0], 1, -1).to(v.dtype)], dim=1)
+        if self.has_zero:
+            v = F.pad(v, (0, 0, 0, 1))
+        four: Tensor = v.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return four
+
+    def detached(self, *, grad: bool) -> Projected:
+        """The same, safe to keep."""
+        kept = self if grad else replace(self, x=self.x.detach())
+        return replace(kept, versions=kept._now())
+
+    def _now(self) -> tuple[int | None, ...]:
+        return tuple(None if t is None or t.is_inference() else t._version for t in self._tensors)
+
+    @property
+    def _tensors(self) -> tuple[Tensor | None, ...]:
+        return self.x, self.weight, self.bias, self.learned
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +70,8 @@ class CallRecord:
     """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them.
 
     weight: (Hq, D) or (D,), of additive scores, None: scores are dot products. spread, heads: what of the map ranks
-    share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows.
+    share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows. v: the values
+    (B, Hk, Lk, Dv), None: they are not known. dropout: the probability at which the call dropped weights.
     """
 
     q: Tensor
@@ -37,6 +85,24 @@ class CallRecord:
     weight: Tensor | None = None
     spread: SpreadSequence | None = None
     heads: SharedHeads | None = None
+    v: Tensor | Projected | None = None
+    dropout: float = 0.0
+
+    def values(self) -> Tensor:
+        """The values (B, Hk, Lk, Dv); ArgumentError where they are not known."""
+        if self.v is None:
+            raise ArgumentError("the values of this call are not known")
+        return self.v.tensor() if isinstance(self.v, Projected) else self.v
+
+    def context(self) -> Tensor:
+        """What each head gives before the output projection, (B, Hq, Lq, Dv), without dropout."""
+        v = self.values()
+        if self.weight is not None:
+            return additive_attention(self.q, self.k, v, self.weight, mask=self.mask)
+        return attention(
+            self.q, self.k, v, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
+            sink=self.sink,
+        )  # fmt: skip
 
     def map(self) -> AttentionMap:
         """The lazy weights of this call."""
@@ -64,7 +130,8 @@ class CallRecord:
         sink, weight = (None if t is None else _copied(t, grad=grad) for t in (self.sink, self.weight))
         lse = None if self.lse is None else self.lse.detach()
         q, k = (_kept(t, grad=grad) for t in (self.q, self.k))
-        return replace(self, q=q, k=k, attn_bias=bias, sink=sink, lse=lse, weight=weight)
+        v = _kept(self.v, grad=grad) if isinstance(self.v, Tensor) else self.v and self.v.detached(grad=grad)
+        return replace(self, q=q, k=k, v=v, attn_bias=bias, sink=sink, lse=lse, weight=weight)
 
 
 def _kept(t: Tensor, *, grad: bool) -> Tensor:

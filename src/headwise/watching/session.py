@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.watching.editors import edited
 from headwise.watching.map_collector import MapCollector
 from headwise.watching.mode_switch import ModeSwitch
 from headwise.watching.other_threads import OtherThreads
+from headwise.watching.product_layout import ProductLayout
+from headwise.watching.record import CallRecord
 from headwise.watching.running_modules import RunningModules
 from headwise.watching.softmaxes import Softmaxes
 from headwise.watching.watched_maps import Seen
@@ -35,8 +38,9 @@ class Session:
         self.running = RunningModules(modules)
         self.switch = ModeSwitch()
         self.threads = OtherThreads()
-        self.collector = MapCollector(maps, grad=grad)
-        self.softmaxes = Softmaxes(self.collector.add, modules.names)
+        self._modules_by_name = {name: module for module, name in modules.names.items()}
+        self.collector = MapCollector(maps, self._edited, grad=grad)
+        self.softmaxes = Softmaxes(self.add, modules.names)
         # the queries that a Hugging Face model passed to its attention function, while that runs
         self.huggingface_query: Tensor | None = None
 
@@ -61,6 +65,26 @@ class Session:
     def call_name(self) -> str | None:
         """The name under which a call made now is recorded; None: it is not, or the session is not open."""
         return self.running.call_name() if self.is_open else None
+
+    def edits(self, name: str | None) -> bool:
+        """Whether calls under a name are changed."""
+        return False
+
+    def add(self, name: str, record: CallRecord, context: Tensor, layout: ProductLayout | None = None) -> Tensor:
+        """Take a call in, and give what it is to give. context: what it gave, (B, Hq, Lq, Dv) as `layout` says.
+
+        layout: None: (..., Lq, Dv), in the order of the rows of `record.q`.
+        """
+        self.collector.add(name, record)
+        return context
+
+    def add_weights(self, name: str, record: CallRecord, weights: Tensor) -> Tensor:
+        """The weights (B, Hq, Lq, Lk) that a call which was taken in is to give beside its context."""
+        return weights
+
+    def _edited(self, name: str, record: CallRecord) -> CallRecord:
+        """A call with the weights that those give it who change it in this thread."""
+        return edited(self._modules_by_name.get(name), record)
 
     def enter(self, module: nn.Module, frame: FrameType | None = None) -> None:
         """A module starts to run; frame: that of its caller."""

@@ -13,6 +13,7 @@ from headwise.watching.axes import Axes
 from headwise.watching.axis_moves import is_still, moved_axes
 from headwise.watching.contraction import OTHERS, PRODUCTS, Contraction, contraction
 from headwise.watching.handwritten_call import OVERWRITTEN, Softmax, Weights
+from headwise.watching.product_layout import ProductLayout
 from headwise.watching.provenance import Followed, Ran
 from headwise.watching.record import CallRecord, unreadable
 from headwise.watching.scores import Scores, scores_after, scores_of, storage_of
@@ -41,6 +42,9 @@ BEGINNINGS = SOFTMAXES | (PRODUCTS - OTHERS)
 LONGEST_WAY = 16
 
 
+Add = Callable[[str, CallRecord, Tensor, ProductLayout], Tensor]
+
+
 class Tracked(NamedTuple):
     """Scores of queries and keys, or what functions have made of them.
 
@@ -60,10 +64,11 @@ class Tracked(NamedTuple):
 class Softmaxes:
     """The softmaxes of a watched block, where their scores come from, and what becomes of their results.
 
-    add: takes in a call of attention under a name. modules: whose parameters are no keys.
+    add: takes in a call of attention under a name, with its product and the layout of that, and gives what the product
+    is to give. modules: whose parameters are no keys.
     """
 
-    def __init__(self, add: Callable[[str, CallRecord], None], modules: Iterable[nn.Module]) -> None:
+    def __init__(self, add: Add, modules: Iterable[nn.Module]) -> None:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
@@ -121,13 +126,12 @@ class Softmaxes:
         with torch.no_grad():
             softmax.hold(result.log() if is_replaced else source, scores, result, is_lent=tracked.is_lent)
 
-    def go_on(self, ran: Ran) -> None:
-        """Another function has run."""
+    def go_on(self, ran: Ran) -> Any:
+        """Another function has run: what it is to give."""
         self._disturb(ran)
         self._lend(ran)
         if ran.function in PRODUCTS:
-            self._multiply(ran)
-            return
+            return self._multiply(ran)
         if self._scores or self._weights:
             for came in ran.inputs:
                 if (tracked := self._scores.at(came)) is not None:
@@ -140,45 +144,47 @@ class Softmaxes:
         self._fold(ran)
         if ran.name in MEETINGS:
             self._combine(ran)
+        return ran.result
 
-    def _multiply(self, ran: Ran) -> None:
-        """A product has run: of weights with values, of queries with keys, or another."""
+    def _multiply(self, ran: Ran) -> Any:
+        """A product has run: of weights with values, of queries with keys, or another. What it is to give."""
         product, result = contraction(ran.function, ran.args, ran.options), ran.result
         factors = tuple(ran.inputs) if product is None else product.factors
         for side, factor in enumerate(factors):
             if (weights := self._weights.at(factor)) is not None:
-                self._end(weights, factor, product, side)
-                return
+                return self._end(weights, factor, product, side, ran)
         for factor in factors:
             if (tracked := self._scores.at(factor)) is not None and tracked.is_outer:
                 self._sum_features(tracked, factor, result)
-                return
+                return result
         if product is None or not isinstance(result, Tensor) or unreadable(result):
-            return
+            return result
         axes = Axes.of(result.shape)
         scores = scores_of(product, axes, self._is_learned)
         if scores is None:
-            return
+            return result
         folds = {fold for factor in factors if (fold := self._folds.at(factor)) is not None}
         if len(folds) == 1 and result.ndim == 3:
             # the axis of both is split for all who know it
             axes.reshaped((*folds.pop(), *result.shape[1:]))
         self._scores.put(result, Tracked(axes, scores, False, _version(result), 0))
+        return result
 
-    def _end(self, weights: Weights, factor: Tensor, product: Contraction | None, side: int) -> None:
-        """Weights have entered a product as this factor."""
-        softmax = weights.softmax
+    def _end(self, weights: Weights, factor: Tensor, product: Contraction | None, side: int, ran: Ran) -> Any:
+        """Weights have entered a product as this factor: what it is to give."""
+        softmax, result = weights.softmax, ran.result
         if softmax.is_seen:
-            return
+            return result
         weights = weights.at(factor)
-        why, record = weights.why_not(product, side), None
+        why, record, layout = weights.why_not(product, side), None, None
         if not why and product is not None:
-            record = weights.record(product, side)
-        if record is None:
+            layout = weights.layout(product, side)
+            record = weights.record(layout)
+        if record is None or layout is None:
             self._unread.setdefault(softmax, why or OVERWRITTEN)
-            return
+            return result
         softmax.let_go()
-        self._add(softmax.name, record)
+        return self._add(softmax.name, record, result, layout)
 
     def _advance(self, tracked: Tracked, came: Tensor, ran: Ran) -> None:
         """A function of scores has run."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from headwise.watching import torch_multi_head
@@ -12,6 +15,17 @@ from headwise.watching.session import Session
 from headwise.watching.watched_modules import is_native_layer
 
 __all__ = ["TorchLayers"]
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """A block in which torch's layers run as they are written, so that their parts are called."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class TorchLayers:
@@ -23,6 +37,8 @@ class TorchLayers:
         self._attentions: list[nn.Module] | None = None
         # the arguments of each F.multi_head_attention_forward in the module that is running; None: in no such module
         self._functions: list[dict[str, Any]] | None = None
+        # the name of the module that is running whose calls are changed; None: there is none
+        self._name: str | None = None
         # the length of the sequences that nn.TransformerEncoder is running on
         self._padded_length: int | None = None
 
@@ -32,6 +48,8 @@ class TorchLayers:
         if self._attentions is not None:
             self._attentions.append(module)
         name = session.running.name_of(module)
+        if session.edits(name):
+            return self._edited(call, name)
         before, self._functions = self._functions, []
         try:
             with session.switch.off():
@@ -48,9 +66,23 @@ class TorchLayers:
                     session.collector.read(name, lambda: torch_multi_head.of_module(module, call.arguments()))
         return result
 
+    def _edited(self, call: PatchedCall, name: str | None) -> Any:
+        """nn.MultiheadAttention.forward, by the function that its fast path would pass by."""
+        before, self._name = (self._name, self._functions), name
+        self._functions = None
+        try:
+            with without_fast_path():
+                return call.result()
+        finally:
+            self._name, self._functions = before
+
     def function(self, call: PatchedCall) -> Any:
         """F.multi_head_attention_forward: noted for the module that calls it, or read where it has none."""
         session = self._session
+        edited = self._name if self._name is not None else session.running.call_name()
+        if self._functions is None and edited is not None and session.edits(edited):
+            with session.switch.off():
+                return torch_multi_head.result_of(session, edited, call.arguments())
         with session.switch.off():
             result = call.result()
             arguments = call.arguments()
@@ -66,6 +98,9 @@ class TorchLayers:
         attention = layer.self_attn
         if not is_native_layer(layer):
             return call.result()
+        if self._session.edits(self._session.running.name_of(attention)):
+            with without_fast_path():
+                return call.result()
         before, self._attentions = self._attentions, []
         try:
             with session.switch.off():
@@ -82,6 +117,10 @@ class TorchLayers:
 
     def encoder(self, call: PatchedCall) -> Any:
         """nn.TransformerEncoder.forward: it passes its layers a nested tensor where padding can be left out."""
+        names = (self._session.running.name_of(each) for each in call.args[0].modules())
+        if any(self._session.edits(name) for name in names):
+            with without_fast_path():
+                return call.result()
         src, before = call.arguments()["src"], self._padded_length
         self._padded_length = src.shape[1] if not src.is_nested and src.ndim == 3 else None
         try:

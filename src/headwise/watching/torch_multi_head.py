@@ -5,6 +5,7 @@ Its fast path computes them inside one kernel, and hooks or function modes would
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 
 from headwise.masks import Mask, allowed, keys, lengths
 from headwise.watching.kernels import top_left
-from headwise.watching.record import CallRecord
+from headwise.watching.record import CallRecord, Projected
+from headwise.watching.session import Session
 
-__all__ = ["of_encoder_layer", "of_function", "of_module"]
+__all__ = ["of_encoder_layer", "of_function", "of_module", "result_of"]
 
 
 def of_module(module: nn.MultiheadAttention, arguments: dict[str, Any]) -> CallRecord:
@@ -24,7 +26,7 @@ def of_module(module: nn.MultiheadAttention, arguments: dict[str, Any]) -> CallR
 
 
 def of_function(arguments: dict[str, Any]) -> CallRecord:
-    """What F.multi_head_attention_forward computes by; arguments: its arguments by name, those of the values left out.
+    """What F.multi_head_attention_forward computes by; arguments: its arguments by name.
 
     query (Lq, B, E) or (Lq, E). A learned key and a key of zeros, where the module has them, come last.
     """
@@ -45,10 +47,29 @@ def of_function(arguments: dict[str, Any]) -> CallRecord:
         k = k.reshape(k.shape[0], B, heads, -1).permute(1, 2, 0, 3)
     if arguments.get("add_zero_attn", False):
         k, more = torch.cat([k, k.new_zeros(B, heads, 1, k.shape[-1])], dim=2), more + 1
+    dropout = float(arguments.get("dropout_p") or 0.0) if arguments.get("training", True) else 0.0
+    rest: dict[str, Any] = {"v": _values(arguments, B, heads), "dropout": dropout}
     if is_causal and padding is None and not arguments.get("need_weights", True):
         # the hint takes the place of the mask that it describes
-        return CallRecord(q, k, top_left(Lq, k.shape[2], q.device))
-    return _with_masks(q, k, attn_mask, padding, more)
+        return CallRecord(q, k, top_left(Lq, k.shape[2], q.device), **rest)
+    return replace(_with_masks(q, k, attn_mask, padding, more), **rest)
+
+
+def result_of(session: Session, name: str, arguments: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """What F.multi_head_attention_forward gives where a session changes the call: its output, and its weights."""
+    record = of_function(arguments)
+    context = session.add(name, record, record.context())
+    B, H, Lq, Dv = context.shape
+    merged = context.permute(2, 0, 1, 3).reshape(Lq, B, H * Dv)
+    out = F.linear(merged, arguments["out_proj_weight"], arguments["out_proj_bias"])
+    weights = None
+    if arguments.get("need_weights", True):
+        dense = record.map().dense().to(out.dtype)
+        weights = session.add_weights(name, record, dense)
+        weights = weights.mean(dim=1) if arguments.get("average_attn_weights", True) else weights
+    if arguments["query"].ndim == 2:
+        return out[:, 0], None if weights is None else weights[0]
+    return out, weights
 
 
 def of_encoder_layer(layer: nn.TransformerEncoderLayer, arguments: dict[str, Any], *, length: int | None) -> CallRecord:
@@ -68,7 +89,7 @@ def of_encoder_layer(layer: nn.TransformerEncoderLayer, arguments: dict[str, Any
     record = _of_fast(layer.self_attn, x, None, None)
     # a row of padding does not exist there, so that it attends to nothing
     counts = torch.where(torch.arange(size, device=src.device) < real[:, None], real[:, None], 0)
-    return CallRecord(record.q, record.k, lengths(counts))
+    return CallRecord(record.q, record.k, lengths(counts), v=record.v)
 
 
 def _of_fast(module: nn.MultiheadAttention, x: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> CallRecord:
@@ -78,7 +99,25 @@ def _of_fast(module: nn.MultiheadAttention, x: Tensor, attn_mask: Tensor | None,
     both = F.linear(x, weight[: 2 * E], None if bias is None else bias[: 2 * E])
     q, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in both.split(E, dim=-1))
     attn_mask, padding = (None if mask is None else mask.to(torch.bool) for mask in (attn_mask, padding))
-    return _with_masks(q, k, attn_mask, padding, 0)
+    v = Projected(x, weight[2 * E :], None if bias is None else bias[2 * E :], heads)
+    return replace(_with_masks(q, k, attn_mask, padding, 0), v=v)
+
+
+def _values(arguments: dict[str, Any], B: int, heads: int) -> Tensor | Projected | None:
+    """The values of F.multi_head_attention_forward; None: they did not come."""
+    value, has_zero = arguments.get("value"), bool(arguments.get("add_zero_attn", False))
+    if (static := arguments.get("static_v")) is not None:
+        v = static.unflatten(0, (B, heads))
+        return F.pad(v, (0, 0, 0, 1)) if has_zero else v
+    if value is None:
+        return None
+    bias = arguments.get("in_proj_bias")
+    is_apart = arguments.get("use_separate_proj_weight", False)
+    weight = arguments["v_proj_weight"] if is_apart else arguments["in_proj_weight"].chunk(3)[2]
+    x = (value[:, None] if value.ndim == 2 else value).transpose(0, 1)
+    learned = arguments.get("bias_v")
+    learned = None if learned is None else learned.reshape(-1)
+    return Projected(x, weight, None if bias is None else bias.chunk(3)[2], heads, learned, has_zero)
 
 
 def _projected(query: Tensor, key: Tensor, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:

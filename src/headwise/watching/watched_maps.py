@@ -124,6 +124,28 @@ class Seen(Mapping[str, Any]):
             self._joined[name] = len(calls), whole
         return whole
 
+    def outputs(self, name: str) -> list[Tensor]:
+        """What each head of a module gave before the output projection, (B, H, Lq, Dv), one tensor a call.
+
+        Computed from what is kept of each call, without dropout. name: as `find` takes it. ArgumentError where the
+        values are not known, or keep= has let them go.
+
+        >>> import torch, headwise as hw
+        >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(3, 5, 8)
+        >>> with hw.watch(attn) as seen:
+        ...     out = attn(x)
+        >>> (heads,) = seen.outputs("")
+        >>> torch.allclose(attn.out_proj(heads.transpose(1, 2).flatten(2)), out, atol=1e-6)
+        True
+        """
+        name = self._full_name(name)
+        records = [call.record for call in self._named[name]]
+        if any(record is None for record in records):
+            raise ArgumentError(f'seen.outputs("{name}") needs q, k and v, which keep= has let go: watch without keep=')
+        if any(record.v is None for record in records if record is not None):
+            raise ArgumentError(f'the values of "{name}" could not be followed, so that its head outputs are not known')
+        return [record.context() for record in records if record is not None]
+
     def to_attentions(self, *, max_bytes: int = 1 << 30) -> tuple[Tensor, ...]:
         """Hugging Face's form: a dense (B, H, Lq, Lk) of each call, in running order.
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
-from headwise.watching.function_mode import AttentionMode
-from headwise.watching.hooks import attached
-from headwise.watching.patches import Patches
+from headwise.watching.block import watched_block
 from headwise.watching.session import Session
-from headwise.watching.torch_compile import Compiled, compiled_calls
 from headwise.watching.watched_maps import Seen
 from headwise.watching.watched_modules import Only, WatchedModules, chosen
 
@@ -69,16 +66,5 @@ def watch(
     modules = WatchedModules(names, chosen(names, only), takes_functions=only is None)
     maps = Seen(keep)
     session = Session(modules, maps, grad=grad)
-    with ExitStack() as around:
-        patches = Patches(session)
-        around.callback(patches.remove)
-        patches.install()
-        hooks = around.enter_context(attached(model, session))
-
-        def come_back() -> None:
-            hooks.put_back()
-            patches.come_back()
-
-        compiled_calls(around, Compiled(patches.step_aside, hooks.take_off, come_back))
-        around.enter_context(session.open(AttentionMode(session)))
+    with watched_block(model, session):
         yield maps

@@ -35,6 +35,7 @@ CHINESE: dict[str, str] = {
     "convert.help.out": "要写的文件：.safetensors、.pt、.pth 或 .bin。",
     "convert.help.list": "列出已知的各种约定。",
     # progress
+    "step.heads": "逐个改变每个头",
     "step.starting": "启动 PyTorch",
     "step.checking": "核对 {model} 的权重",
     "step.loading": "读入模型 {model}",

@@ -35,6 +35,7 @@ ENGLISH: dict[str, str] = {
     "convert.help.out": "The file to write: .safetensors, .pt, .pth or .bin.",
     "convert.help.list": "List the conventions that are known.",
     # progress
+    "step.heads": "changing one head after the other",
     "step.starting": "starting PyTorch",
     "step.checking": "checking the weights of {model}",
     "step.loading": "loading the model {model}",

@@ -1,0 +1,8 @@
+"""Intervening: changes of a running model's attention, and what they do to its output."""
+
+from headwise.intervening.edits import AttentionEdits, Edits
+from headwise.intervening.effects_table import Effects, HeadEffect
+from headwise.intervening.head_effects import head_effects
+from headwise.intervening.intervene import intervene
+
+__all__ = ["AttentionEdits", "Edits", "Effects", "HeadEffect", "head_effects", "intervene"]

@@ -1,0 +1,162 @@
+"""Effects table: the effects of the heads of a model, layers by heads, read, ranked, drawn and kept in a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.atomic_write import write_whole
+from headwise.errors import ArgumentError
+from headwise.wording import refusal
+
+__all__ = ["Effects", "HeadEffect", "load_effects", "save_effects"]
+
+# lines of a `str`
+MOST_LINES = 12
+
+
+class HeadEffect(NamedTuple):
+    """The effect of one head: the metric with the head changed, less the metric without; NaN where it is not known."""
+
+    name: str
+    head: int
+    measured: float
+    estimated: float
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """The effect of each head of a model on a metric; made by `head_effects`.
+
+    names: of the modules, in running order. heads: how many each has. base: the metric of the unchanged model. by:
+    "zero", "mean" or "patch". measured, estimated: (layers, most heads), the metric with the head changed less `base`,
+    by a forward pass each and by gradients; NaN where a layer has fewer heads, None: not asked for.
+    """
+
+    names: tuple[str, ...]
+    heads: tuple[int, ...]
+    base: float
+    by: str
+    measured: Tensor | None = None
+    estimated: Tensor | None = None
+
+    @staticmethod
+    def of(
+        counts: Mapping[str, int], base: float, by: str, estimated: Mapping[tuple[str, int], float] | None
+    ) -> Effects:
+        """A table of which nothing is measured yet. counts: the heads of each module."""
+        table = Effects(tuple(counts), tuple(counts.values()), base, by)
+        return table if estimated is None else replace(table, estimated=table._filled(estimated))
+
+    def with_measured(self, measured: Mapping[tuple[str, int], float]) -> Effects:
+        """The table with measured effects."""
+        return replace(self, measured=self._filled(measured))
+
+    def places(self) -> Iterator[tuple[str, int]]:
+        """Name and number of every head, in running order."""
+        return ((name, head) for name, count in zip(self.names, self.heads, strict=True) for head in range(count))
+
+    def top(self, k: int = 10) -> list[HeadEffect]:
+        """The k heads of the largest effect, up or down, as measured, or else as estimated; the largest first."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+            raise ArgumentError(f"k must be an integer >= 0, but {k!r} came")
+        return sorted(self._rows(), key=lambda row: -abs(self._ranked(row)))[:k]
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """A heat map, layers by heads, on matplotlib's `ax`, None: on axes of its own; those axes. Red is a rise."""
+        if find_spec("matplotlib") is None:
+            raise refusal("refuse.extra", package="matplotlib", extra="plot")
+        import matplotlib.pyplot as plt
+
+        shown = self.estimated if self.measured is None else self.measured
+        values = torch.zeros(0, 0) if shown is None else shown
+        if ax is None:
+            size = (1.5 + 0.45 * values.shape[1], 1.2 + 0.35 * values.shape[0])
+            ax = plt.subplots(figsize=size, layout="constrained")[1]
+        limit = float(values.nan_to_num().abs().max()) if values.numel() else 1.0
+        image = ax.imshow(values.numpy(), cmap="RdBu_r", vmin=-limit or -1.0, vmax=limit or 1.0, aspect="auto")
+        ax.figure.colorbar(image, ax=ax, label=f"change of the metric, by {self.by}")
+        ax.set_xticks(range(values.shape[1]))
+        ax.set_yticks(range(values.shape[0]), self.names)
+        ax.set_xlabel("head")
+        return ax
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as plain values: names, heads, base, by, and a list of effects, None where one is not known."""
+        rows = [
+            {"name": row.name, "head": row.head, "measured": _plain(row.measured), "estimated": _plain(row.estimated)}
+            for row in self._rows()
+        ]
+        return {"names": list(self.names), "heads": list(self.heads), "base": self.base, "by": self.by, "effects": rows}
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in self.names), default=4)
+        lines = [f"{len(self.names)} layers, {sum(self.heads)} heads, by {self.by}: the metric is {self.base:.6g}"]
+        lines.append(f"{'module':{width}}  head    measured   estimated")
+        for row in self.top(MOST_LINES):
+            lines.append(f"{row.name:{width}}  {row.head:4d}  {_text(row.measured)}  {_text(row.estimated)}")
+        return "\n".join(lines)
+
+    def _rows(self) -> list[HeadEffect]:
+        index = {name: n for n, name in enumerate(self.names)}
+        return [
+            HeadEffect(name, head, *(
+                math.nan if table is None else float(table[index[name], head])
+                for table in (self.measured, self.estimated)
+            ))
+            for name, head in self.places()
+        ]  # fmt: skip
+
+    def _ranked(self, row: HeadEffect) -> float:
+        value = row.estimated if self.measured is None else row.measured
+        return 0.0 if math.isnan(value) else value
+
+    def _filled(self, effects: Mapping[tuple[str, int], float]) -> Tensor:
+        out = torch.full((len(self.names), max(self.heads, default=0)), math.nan, dtype=torch.float64)
+        for n, (name, count) in enumerate(zip(self.names, self.heads, strict=True)):
+            for head in range(count):
+                out[n, head] = effects.get((name, head), math.nan)
+        return out
+
+
+def save_effects(path: Path, table: Effects, measured: Mapping[tuple[str, int], float]) -> None:
+    """Write what has been measured, so that a run can go on from there."""
+    text = json.dumps(table.with_measured(measured).to_dict(), indent=1)
+
+    def fill(unfinished: Path) -> None:
+        unfinished.write_text(text + "\n", encoding="utf-8")
+
+    write_whole(path, fill, force=True)
+
+
+def load_effects(path: Path, table: Effects) -> dict[tuple[str, int], float]:
+    """What a file holds of a run like this one; ArgumentError where it is of another."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rows = {(row["name"], row["head"]): row["measured"] for row in kept["effects"]}
+        same = (tuple(kept["names"]), tuple(kept["heads"]), kept["by"]) == (table.names, table.heads, table.by)
+        base = float(kept["base"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"{path} holds no effects of heads: give another file") from error
+    if not same or not math.isclose(base, table.base, rel_tol=1e-6, abs_tol=1e-12):
+        raise ArgumentError(
+            f"{path} is of another run: its metric is {base:.6g} by {kept['by']!r} over {len(kept['names'])} layers, "
+            f"here {table.base:.6g} by {table.by!r} over {len(table.names)}: give another file"
+        )
+    return {place: float(value) for place, value in rows.items() if value is not None}
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _text(value: float) -> str:
+    return f"{'':>10}" if math.isnan(value) else f"{value:>10.4g}"

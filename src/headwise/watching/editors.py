@@ -1,0 +1,49 @@
+"""Editors: who changes the attention of running models, so that a watch shows the weights that the model has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from torch import nn
+
+from headwise.watching.record import CallRecord
+
+__all__ = ["Editor", "edited", "editing"]
+
+
+class Editor(Protocol):
+    """Changes the calls of some modules."""
+
+    def weights_of(self, module: nn.Module, record: CallRecord) -> CallRecord:
+        """A call of a module with the weights that it has once changed; the call itself where it is not."""
+        ...
+
+
+class _Active(threading.local):
+    def __init__(self) -> None:
+        self.editors: list[Editor] = []
+
+
+ACTIVE = _Active()
+
+
+@contextmanager
+def editing(editor: Editor) -> Iterator[None]:
+    """A block in which `editor` changes calls in this thread."""
+    ACTIVE.editors.append(editor)
+    try:
+        yield
+    finally:
+        ACTIVE.editors.remove(editor)
+
+
+def edited(module: nn.Module | None, record: CallRecord) -> CallRecord:
+    """A call of a module with the weights that all editors of this thread give it."""
+    if module is None:
+        return record
+    for editor in ACTIVE.editors:
+        record = editor.weights_of(module, record)
+    return record
