@@ -25,7 +25,7 @@ from headwise.dataflow import (
     place_of,
     sight_of,
 )
-from headwise.diagnosis.checks.causal_intent import is_step, is_triangle, wants_causal
+from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Recalled, Site, site_of
@@ -69,6 +69,8 @@ def order_suspects(run: Run) -> list[Suspect]:
                     kind == "causal-inverted" and _is_usual(_value(maker)) and not _is_plainly_closed(entry, maker)
                 ):
                     entry = maker
+                elif kind == "causal-inverted":
+                    entry = filled_by(run, entry) or entry
             return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
     return []
 

@@ -9,17 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, mask_arguments, parameters
-from headwise.dataflow import Run
+from headwise.dataflow import Run, Seen, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.untaken_branches import is_of_cache, is_read_elsewhere
 from headwise.source import is_installed
 
-__all__ = ["is_step", "is_triangle", "wants_causal"]
+__all__ = ["filled_by", "is_step", "is_triangle", "wants_causal"]
 
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 DENYING = frozenset({"non", "not", "no", "un", "anti", "without"})
+# what makes of a mask the numbers that are added to scores; below so much they hide keys
+FILLS, FAR = frozenset({"masked_fill", "masked_fill_", "where"}), -1e3
 # a mask of keys alone says nothing of their order
 PADDING = re.compile(r"pad|valid|len|key_mask|mask_k", re.IGNORECASE)
 
@@ -127,3 +129,20 @@ def is_step(t: Tensor | None) -> bool:
     lines = [table.diagonal(at) for at in range(1 - table.shape[0], table.shape[1])]
     firsts = torch.stack([each[0] for each in lines])
     return all(bool((each == each[0]).all()) for each in lines) and int((firsts[1:] != firsts[:-1]).sum()) == 1
+
+
+def filled_by(run: Run, entry: Seen) -> Seen | None:
+    """The last operation that made numbers far below 0 of a mask, before an operation took them; None: none did."""
+    found = [
+        each for each in made_from(run, [entry])
+        if each.at < entry.at and each.last in FILLS and all(marks is None for marks in each.given) and _is_far(each)
+    ]  # fmt: skip
+    return max(found, key=lambda each: each.at, default=None)
+
+
+def _is_far(entry: Seen) -> bool:
+    """Whether an operation makes numbers of which some are as good as minus infinity, and some are not."""
+    value = entry.operation.outputs[0].value if entry.operation.outputs else None
+    if value is None or not value.is_floating_point():
+        return False
+    return bool((value < FAR).any()) and not bool((value < FAR).all())

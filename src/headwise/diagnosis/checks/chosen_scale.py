@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import isclose
+from math import isclose, prod, sqrt
 from typing import Any
 
 from headwise.calls import callee, evaluated, init_role, parameters
 from headwise.dataflow import Manner, Run, run
+from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.temperature import is_tempered
 from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import Sentence
 
-__all__ = ["as_chosen", "is_given"]
+__all__ = ["as_chosen", "inverts_norms", "is_given"]
 
 NEAR = 1e-3
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
@@ -36,6 +37,19 @@ def is_given(done: Run, total: float, wanted: float) -> bool:
         if any(isclose(total, wanted * each, rel_tol=NEAR) for each in shares if not isclose(each, 1)):
             return True
     return False
+
+
+def inverts_norms(scale: Scale) -> bool:
+    """Whether products of normalised queries and keys are multiplied by √d although these are no unit vectors, whose
+    products may be (arXiv:2010.04245): those of a layer norm are as long as √d, and divided by it (arXiv:2302.05442).
+    """
+    path = [*scale.attention.path, scale.attention.context]
+    late = prod(each.value for each in scale.factors if any(each.entry is one for one in path))
+    root = sqrt(scale.width)
+    if not (isclose(scale.total, root, rel_tol=NEAR) and isclose(late, root, rel_tol=NEAR)):
+        return False
+    lengths = [float(each.x.double().norm(dim=-1).mean()) for each in sides(scale.attention) if each.name in "qk"]
+    return len(lengths) == 2 and prod(lengths) > root
 
 
 def _numbers(done: Run) -> Iterator[float]:

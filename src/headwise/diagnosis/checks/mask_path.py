@@ -23,6 +23,16 @@ TURNS = frozenset({
 })  # fmt: skip
 
 
+def _is_spread(entry: Seen, reached: set[int]) -> bool:
+    """Whether an operation lays a mask over queries and keys, and no movement does, before it meets the scores."""
+    made = [each.shape for each in entry.operation.outputs]
+    given = [each.shape for each in entry.operation.inputs if each.number in reached]
+    if not made or not given or len(entry.operation.inputs) < 2 or is_movement(entry.operation.function):
+        return False
+    is_whole = len(made[0]) > 2 and min(made[0][-2:]) > 1
+    return is_whole and all(marks is None for marks in entry.given) and any(prod(x) < prod(made[0]) for x in given)
+
+
 def home_of(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span | None:
     """Where what is wrong with a mask came into it, before it met the scores; None: there."""
     if entry is None:
@@ -135,4 +145,8 @@ def arranged(run: Run, reached: set[int], kind: str) -> Span | None:
         # repeat_interleave is what samples and heads in the batch want
         copies = [each for each in copies if each.last not in ("repeat_interleave", "expand")] or copies
         moves = copies or moves
+    if kind == "mask-axis":
+        # a mask that is already over queries and keys keeps its axes, whatever is done with it later
+        ends = [each.at for each in run.seen if _is_spread(each, reached)]
+        moves = [each for each in moves if not ends or each.at < ends[0]] or moves
     return moves[-1].operation.span if moves else None

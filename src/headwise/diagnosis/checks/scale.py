@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.calls import call_role, callee, parameters
 from headwise.dataflow import FRESH, Run, Seen, chain_of, made_from
-from headwise.diagnosis.checks.chosen_scale import as_chosen, is_given
+from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
@@ -37,7 +37,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if scale.floored is not None:
         return [_floored(scale.floored)]
     is_bent = scale.bent and not scale.is_related
-    if is_bent or scale.normed or is_learned or not isfinite(scale.total):
+    if is_bent or is_learned or not isfinite(scale.total) or (scale.normed and not inverts_norms(scale)):
         return []
     wanted, total = 1 / sqrt(scale.width), scale.total
     if not total:

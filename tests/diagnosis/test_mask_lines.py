@@ -1,0 +1,47 @@
+"""Mask lines: what is wrong with a mask that forward makes stands where it is made, and not where it is used."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, attend, blamed_in, marked
+
+CUT = "tri = torch.ones(long, long, dtype=torch.bool).{square}\n"
+FUSED = "y = F.scaled_dot_product_attention(\n    q, k, v,\n    attn_mask=bias,\n)"
+WRITTEN = "s = q @ k.mT / math.sqrt(self.part)\ns = s + bias\ny = s.softmax(-1) @ v"
+USES = [FUSED, WRITTEN]
+# the square, and what makes numbers of it: wrongly and rightly
+FILLED = [
+    ("tril()", "torch.where(tri, float('-inf'), 0.0)", "torch.where(tri, 0.0, float('-inf'))"),
+    (
+        "triu(1)",
+        "torch.zeros(long, long).masked_fill(~tri, -torch.inf)",
+        "torch.zeros(long, long).masked_fill(tri, -torch.inf)",
+    ),
+]
+PADDED = """
+hide = torch.ones(n, long, long, dtype=torch.bool).triu(1)
+if key_padding_mask is not None:
+    hide = hide | key_padding_mask[{at}]{mark}
+bias = torch.zeros(n, long, long).masked_fill(hide, -torch.inf)
+bias = bias.unsqueeze(1)
+"""
+
+
+def filled(square, made, use, mark=""):
+    """Causal attention whose square is filled in a line of its own."""
+    source = attend(body=f"{CUT.format(square=square)}bias = {made}{mark}\nbias = bias[None, None]\n{use}")
+    return HEAD + source.replace("Attend", "CausalAttend")
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(("square", "wrong", "right"), FILLED)
+def test_a_square_that_is_filled_the_wrong_way_round_stands_where_it_is_filled(square, wrong, right, use):
+    source = filled(square, wrong, use, "  # <-")
+    assert blamed_in(source, "CausalAttend") == marked(source, "causal-inverted")
+    assert blamed_in(filled(square, right, use), "CausalAttend") == []
+
+
+def test_a_padding_mask_laid_over_queries_stands_where_it_is_laid():
+    wrong, right = PADDED.format(at=":, :, None", mark="  # <-"), PADDED.format(at=":, None", mark="")
+    source = HEAD + attend(body=wrong + FUSED, given="key_padding_mask=None")
+    assert blamed_in(source) == marked(source, "mask-axis")
+    assert blamed_in(HEAD + attend(body=right + FUSED, given="key_padding_mask=None")) == []

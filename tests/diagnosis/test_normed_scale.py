@@ -1,0 +1,33 @@
+"""Normed scale: queries and keys that are normalised may have another scale, but not √head_dim times a layer norm's."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, attend, blamed_in, marked
+
+NORMS = "self.over, self.under = {norm}(self.part), {norm}(self.part)"
+UNIT = "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)\n"
+OWN = "q, k = self.over(q), self.under(k)\n"
+FUSED = "y = F.scaled_dot_product_attention(q, k, v, scale={scale}){mark}"
+WRITTEN = "s = q @ k.mT * {scale}{mark}\ny = s.softmax(-1) @ v"
+WIDTH = "math.sqrt(self.part)"
+LAYERS = ("nn.LayerNorm", "nn.RMSNorm")
+
+
+@pytest.mark.parametrize("norm", LAYERS)
+@pytest.mark.parametrize("body", [FUSED, WRITTEN])
+def test_products_of_layer_norms_times_the_root_are_scaled_wrongly(norm, body):
+    source = HEAD + attend(NORMS.format(norm=norm), OWN + body.format(scale=WIDTH, mark="  # <-"))
+    assert blamed_in(source) == marked(source, "scale-inverted")
+
+
+@pytest.mark.parametrize("norm", LAYERS)
+@pytest.mark.parametrize("scale", [f"1 / {WIDTH}", "0.12", "1 / self.part"])
+def test_products_of_layer_norms_times_another_number_are_a_choice(norm, scale):
+    source = HEAD + attend(NORMS.format(norm=norm), OWN + FUSED.format(scale=scale, mark=""))
+    assert blamed_in(source) == []
+
+
+@pytest.mark.parametrize("body", [FUSED, WRITTEN])
+def test_products_of_unit_vectors_times_the_root_are_a_choice(body):
+    source = HEAD + attend(body=UNIT + body.format(scale=WIDTH, mark=""))
+    assert blamed_in(source) == []
