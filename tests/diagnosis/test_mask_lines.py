@@ -45,3 +45,18 @@ def test_a_padding_mask_laid_over_queries_stands_where_it_is_laid():
     source = HEAD + attend(body=wrong + FUSED, given="key_padding_mask=None")
     assert blamed_in(source) == marked(source, "mask-axis")
     assert blamed_in(HEAD + attend(body=right + FUSED, given="key_padding_mask=None")) == []
+
+
+def test_padding_that_is_inverted_with_the_square_is_no_fault_of_its_own():
+    body = """
+hide = torch.ones(n, long, long, dtype=torch.bool).triu(1)
+if key_padding_mask is not None:
+    hide = hide | key_padding_mask[:, None]
+bias = {made}
+bias = bias.unsqueeze(1)
+"""
+    wrong, right = "torch.where(hide, 0.0, -torch.inf)", "torch.where(hide, -torch.inf, 0.0)"
+    source = HEAD + attend(body=body.format(made=f"{wrong}  # <-") + FUSED, given="key_padding_mask=None")
+    assert blamed_in(source.replace("Attend", "CausalAttend"), "CausalAttend") == marked(source, "causal-inverted")
+    source = HEAD + attend(body=body.format(made=right) + FUSED, given="key_padding_mask=None")
+    assert blamed_in(source.replace("Attend", "CausalAttend"), "CausalAttend") == []

@@ -26,6 +26,7 @@ from headwise.dataflow import (
     sight_of,
 )
 from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal
+from headwise.diagnosis.checks.inverted_mask import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Recalled, Site, site_of
@@ -294,4 +295,5 @@ def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
         return hidden_in_layer(entry, sight.column <= sight.row, masks)
     if attention.context.last != "scaled_dot_product_attention":
         return {}
-    return {site_of(attention.context.operation): Recalled(attention.context.function, {"is_causal": True})}
+    again = inverted(entry.function) if is_inverted_triangle(entry) else Recalled(entry.function, {"is_causal": True})
+    return {site_of(entry.operation): again}
