@@ -594,3 +594,17 @@ def test_additive_scores_are_changed_as_others_are():
         edits.find("").block(keys=2)
         out = layer(given)
     torch.testing.assert_close(out, layer(given, mask=hw.keys(open_keys.expand(2, -1))), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [BySdpa, ByHand, ByLayer, ByTorch])
+def test_weights_that_two_blocks_change_are_refused(kind):
+    model, given = kind(), x(2, 6).double()
+    name = "" if kind in (ByHand, BySdpa) else "layer"
+
+    def twice():
+        with hw.intervene(model) as outer:
+            outer.find(name).zero(0)
+            edited(model, lambda inner: inner.find(name).temperature(0.5, heads=1), given)
+
+    with pytest.raises(ArgumentError, match=f'the attention of "{name}" is changed by two blocks'):
+        twice()

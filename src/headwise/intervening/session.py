@@ -15,7 +15,15 @@ from headwise.intervening.edit_types import AttentionEdit, EditError, OutputEdit
 from headwise.intervening.edits import AttentionEdits, Edits
 from headwise.intervening.part_of_call import part_of, runs
 from headwise.maps.score_calls import terms_of
-from headwise.watching import CallRecord, MapCollector, ProductLayout, Session, WatchedModules
+from headwise.watching import (
+    CallRecord,
+    MapCollector,
+    ProductLayout,
+    Projected,
+    Session,
+    WatchedModules,
+    other_editors,
+)
 from headwise.watching import Seen as Maps
 
 __all__ = ["EditingSession"]
@@ -107,6 +115,7 @@ class EditingSession(Session):
         if not targets:
             return context
         _check(name, record)
+        self._check_alone(name, record, targets)
         with torch._C.DisableTorchFunction():
             four = (
                 context.reshape(*record.q.shape[:3], context.shape[-1]) if layout is None else layout.context(context)
@@ -117,6 +126,10 @@ class EditingSession(Session):
             if changed is four:
                 return context
             return changed.reshape(context.shape) if layout is None else layout.laid_back(changed, context)
+
+    def edits_module(self, module: nn.Module) -> bool:
+        """Whether calls of a module are changed."""
+        return self.edits(self.modules.name(module))
 
     def miss_compiled(self, name: str, reason: str) -> None:
         """Refuse compiled code in which a call may lie that is to be changed."""
@@ -153,6 +166,13 @@ class EditingSession(Session):
             if record.sink is not None:
                 raise EditError("the edited weights of a call with a sink have no map")
             return replace(CallRecord(**terms_of(logits)), v=record.v, dropout=record.dropout)
+
+    def _check_alone(self, name: str, record: CallRecord, targets: list[AttentionEdits]) -> None:
+        """Refuse edits that would undo those of another block: of weights, and of what torch's own layer gives."""
+        module = self._modules_by_name[name]
+        has_patterns = any(isinstance(edit, PatternEdit) for target in targets for edit in target.edits)
+        if (has_patterns or isinstance(record.v, Projected)) and other_editors(self, module):
+            raise EditError(f'the attention of "{name}" is changed by two blocks: ask for all of its edits in one')
 
     def _changed(self, name: str, record: CallRecord, context: Tensor, targets: list[AttentionEdits]) -> Tensor:
         """The context (B, Hq, Lq, Dv) of a call after all edits."""

@@ -11,11 +11,15 @@ from torch import nn
 
 from headwise.watching.record import CallRecord
 
-__all__ = ["Editor", "edited", "editing"]
+__all__ = ["Editor", "edited", "editing", "other_editors"]
 
 
 class Editor(Protocol):
     """Changes the calls of some modules."""
+
+    def edits_module(self, module: nn.Module) -> bool:
+        """Whether calls of a module are changed."""
+        ...
 
     def weights_of(self, module: nn.Module, record: CallRecord) -> CallRecord:
         """A call of a module with the weights that it has once changed; the call itself where it is not."""
@@ -38,6 +42,11 @@ def editing(editor: Editor) -> Iterator[None]:
         yield
     finally:
         ACTIVE.editors.remove(editor)
+
+
+def other_editors(editor: Editor, module: nn.Module) -> list[Editor]:
+    """Who else changes the calls of a module in this thread."""
+    return [other for other in ACTIVE.editors if other is not editor and other.edits_module(module)]
 
 
 def edited(module: nn.Module | None, record: CallRecord) -> CallRecord:
