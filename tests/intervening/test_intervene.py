@@ -608,3 +608,14 @@ def test_weights_that_two_blocks_change_are_refused(kind):
 
     with pytest.raises(ArgumentError, match=f'the attention of "{name}" is changed by two blocks'):
         twice()
+
+
+def test_many_edges_may_be_blocked_one_by_one():
+    model, given = BySdpa(), x(1, 80).double()
+    mask = torch.ones(1, 3, 80, 80, dtype=torch.bool)
+    with hw.intervene(model) as edits:
+        for query in range(70):
+            edits.find("").block(queries=query, keys=[query, (3 * query) % 80], heads=query % 3)
+            mask[0, query % 3, query, [query, (3 * query) % 80]] = False
+        out = model(given)
+    torch.testing.assert_close(out, model(given, mask), rtol=0, atol=1e-13)

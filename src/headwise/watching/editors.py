@@ -46,7 +46,7 @@ def editing(editor: Editor) -> Iterator[None]:
 
 def other_editors(editor: Editor, module: nn.Module) -> list[Editor]:
     """Who else changes the calls of a module in this thread."""
-    return [other for other in ACTIVE.editors if other is not editor and other.edits_module(module)]
+    return [active for active in ACTIVE.editors if active is not editor and active.edits_module(module)]
 
 
 def edited(module: nn.Module | None, record: CallRecord) -> CallRecord:
