@@ -12,6 +12,7 @@ from headwise.errors import ArgumentError
 from tests.watching import families, styles
 from tests.watching.models import Attend, Mixed, Model, heads, made, x
 from tests.watching.styles import HELD, LAZY, Projected
+from tests.watching.test_kernels import FORMS, Call, D, Dv, Lk, Lq
 
 KINDS = [
     (name, implementation)
@@ -619,3 +620,32 @@ def test_many_edges_may_be_blocked_one_by_one():
             mask[0, query % 3, query, [query, (3 * query) % 80]] = False
         out = model(given)
     torch.testing.assert_close(out, model(given, mask), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_call_is_changed_head_by_head(form):
+    before_q, before_k, options = FORMS[form]
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (
+        torch.randn(*before, L, width, generator=generator).double()
+        for before, L, width in ((before_q, Lq, D), (before_k, Lk, D), (before_k, Lk, Dv))
+    )
+    options = {name: t.double() if torch.is_tensor(t) and t.is_floating_point() else t for name, t in options.items()}
+    model = Call()
+    plain = model(q, k, v, **options)
+    with hw.watch(model) as seen:
+        model(q, k, v, **options)
+    count = seen[""].shape[1]
+    total = torch.zeros_like(plain)
+    for head in range(count):
+        with hw.intervene(model) as edits:
+            target = edits.find("").temperature(1.0, heads=head)
+            target.zero([other for other in range(count) if other != head]) if count > 1 else None
+            total += model(q, k, v, **options)
+    torch.testing.assert_close(total, plain, rtol=0, atol=1e-13)
+
+
+def test_values_of_more_samples_than_queries_are_refused():
+    q, v = torch.randn(1, 2, 5, 4), torch.randn(3, 2, 5, 4)
+    with pytest.raises(ArgumentError, match='the heads of "" could not be followed to what they give'):
+        edited(Call(), lambda edits: edits.find("").zero(1), q, q, v)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from headwise.errors import ArgumentError
 from headwise.ops import reference
 from headwise.testing import assert_within_budget
 from headwise.watching import watch
@@ -84,6 +85,22 @@ def test_every_form_of_a_call_gives_its_map(form, context):
         values = values.repeat_interleave(shape[1] // values.shape[1], dim=1)
     out = (weights @ values.double()).reshape(exact.shape)
     assert_within_budget(out.float(), exact, wanted.clone())
+    with context():
+        assert_within_budget(seen.outputs("")[0].reshape(exact.shape).clone(), exact, wanted.clone())
+
+
+@pytest.mark.parametrize(
+    ("before_q", "before_v"), [((1, Hq), (B, Hq)), ((2, 1, Hq), (2, 3, Hq)), ((1,), (B,)), ((), (B,))]
+)
+def test_values_of_more_samples_leave_the_map_as_it_is_and_the_outputs_unknown(before_q, before_v):
+    q, v = rand(*before_q, Lq, D), rand(*before_v, Lq, Dv, seed=2)
+    model = Call()
+    with watch(model) as seen:
+        model(q, q, v)
+    weights = (q.double() @ q.double().mT / D**0.5).softmax(-1)
+    assert_within_budget(seen[""].dense().reshape(weights.shape), weights, (q @ q.mT / D**0.5).softmax(-1))
+    with pytest.raises(ArgumentError, match='the values of "" could not be followed'):
+        seen.outputs("")
 
 
 def test_a_query_that_sees_nothing_has_weights_of_zero():

@@ -101,11 +101,17 @@ def of_sdpa(
     rank = max(query.ndim, key.ndim)
     # after the samples come heads, rows and columns; in (N, L, E) no heads
     inner = 3 if rank > 3 else 2
-    batch, q, k, v = tuple(query.shape[:-inner]), query, key, value
+    batch, q, k = tuple(query.shape[:-inner]), query, key
+    v: Tensor | None = value
     # four axes that need no change are the usual case, and this runs beside every call
     if rank != 4 or query.ndim != key.ndim or batch != key.shape[:-inner]:
         batch = tuple(torch.broadcast_shapes(batch, key.shape[:-inner]))
-        q, k, v = (_four(t, rank, batch) for t in (query, key, value))
+        q, k = (_four(t, rank, batch) for t in (query, key))
+        # values of more samples than queries and keys leave the map as it is, and the outputs unknown
+        fits = torch.broadcast_shapes(batch, value.shape[:-inner]) == batch
+        v = _four(value, rank, batch) if fits else None
+    elif value.shape[:-inner] != batch:
+        v = None
     if q.shape[1] == 1 < k.shape[1]:
         # one head of queries that meets several of keys, without grouping
         q = q.expand(-1, k.shape[1], -1, -1)

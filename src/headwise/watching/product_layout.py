@@ -34,11 +34,13 @@ class ProductLayout:
         letters, v = self.product.letters[1 - self.side], self.product.factors[1 - self.side]
         if self.product.addend is not None or self.product.multiplier != 1.0:
             return None
-        four = self._four(v, letters, [*self.lead, [self.key]])
-        if four is None:
-            return None
         sizes = [math.prod(axis.size for axis in group) for group in self.lead]
-        return four.expand(*sizes, -1, -1)
+        try:
+            four = self._four(v, letters, [*self.lead, [self.key]])
+            return None if four is None else four.expand(*sizes, -1, -1)
+        except (RuntimeError, ValueError):
+            # values of more samples than the weights, or along a part of a merged axis
+            return None
 
     def context(self, result: Tensor) -> Tensor | None:
         """The result of the product as (B, Hq, Lq, Dv); None: it does not lie so."""

@@ -38,7 +38,7 @@ def watch(
 
     only: a name or glob, several of them, or a function of a name, None: everything. A name takes in all that is
     inside of the module, a function does not; what is not taken costs nothing. keep: called with each map as it is
-    made, and its result kept in place of the map, so that q and k are let go; None: the maps are kept. grad: whether
+    made, and its result kept in place of the map, so that q, k and v are let go; None: the maps are kept. grad: whether
     maps lead back to q and k; a call that ranks share is then not seen. Else its map is whole on all: see `Seen`.
 
     A call that the model's own forward makes is under "". A call from a function, outside of any module, is under
