@@ -280,3 +280,29 @@ def test_a_block_around_torchs_encoder_is_told_where_its_attention_is():
 def test_a_function_of_torch_that_says_nothing_of_its_call_is_not_known_how_to_call():
     found = doctor(nn.functional.scaled_dot_product_attention)
     assert (found.verdict, found.reason[:44]) == ("not examined", "It is not known how to build or call it (Typ")
+
+
+SHARED_QUERIES = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Pool(nn.Module):
+    '''Learned queries, shared by all samples.'''
+
+    def __init__(self, width, heads, count=3):
+        super().__init__()
+        self.heads = heads
+        self.queries = nn.Parameter(torch.randn(1, heads, count, width // heads))
+        self.k, self.v, self.out = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.k(x), self.v(x)))
+        y = F.scaled_dot_product_attention(self.queries, k, v)
+        return self.out(y.transpose(1, 2).flatten(2))
+"""
+
+
+def test_queries_that_all_samples_share_are_compared_as_torch_broadcasts_them():
+    assert found_in(SHARED_QUERIES, "Pool").verdict == "sound"

@@ -26,9 +26,9 @@ bias = bias.unsqueeze(1)
 """
 
 
-def filled(square, made, use, mark=""):
+def filled(square, made, use, mark="", laid="bias[None, None]"):
     """Causal attention whose square is filled in a line of its own."""
-    source = attend(body=f"{CUT.format(square=square)}bias = {made}{mark}\nbias = bias[None, None]\n{use}")
+    source = attend(body=f"{CUT.format(square=square)}bias = {made}{mark}\nbias = {laid}\n{use}")
     return HEAD + source.replace("Attend", "CausalAttend")
 
 
@@ -38,6 +38,13 @@ def test_a_square_that_is_filled_the_wrong_way_round_stands_where_it_is_filled(s
     source = filled(square, wrong, use, "  # <-")
     assert blamed_in(source, "CausalAttend") == marked(source, "causal-inverted")
     assert blamed_in(filled(square, right, use), "CausalAttend") == []
+
+
+def test_an_inverted_square_of_two_axes_is_found_too():
+    square, wrong, right = FILLED[0]
+    source = filled(square, wrong, FUSED, "  # <-", laid="bias + 0")
+    assert blamed_in(source, "CausalAttend") == marked(source, "causal-inverted")
+    assert blamed_in(filled(square, right, FUSED, laid="bias + 0"), "CausalAttend") == []
 
 
 def test_a_padding_mask_laid_over_queries_stands_where_it_is_laid():

@@ -164,6 +164,15 @@ def test_a_run_goes_on_from_its_file_with_the_same_numbers(tmp_path):
     torch.testing.assert_close(again.measured, whole.measured, equal_nan=True)
     with pytest.raises(ArgumentError, match=r"is of another run: its metric is .* by 'zero' over 2 layers"):
         hw.head_effects(model, 2 * x, metric, estimate=False, file=file)
+    runs = []
+    for seed in (1, 2):
+        with torch.no_grad(), hw.watch(model) as reference:
+            model(given(seed=seed))
+        runs.append(reference)
+    patched = tmp_path / "patched.json"
+    hw.head_effects(model, x, metric, by="patch", reference=runs[0], estimate=False, file=patched)
+    with pytest.raises(ArgumentError, match="is of another reference run"):
+        hw.head_effects(model, x, metric, by="patch", reference=runs[1], estimate=False, file=patched)
     file.write_text("{}")
     with pytest.raises(ArgumentError, match="holds no effects of heads"):
         hw.head_effects(model, x, metric, estimate=False, file=file)

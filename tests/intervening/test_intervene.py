@@ -458,6 +458,9 @@ def test_what_dropout_compilation_and_checkpoints_make_impossible_is_refused():
     layer, given = hw.MultiHeadAttention(12, 3, dropout=0.3), x(2, 6)
     with pytest.raises(ArgumentError, match=r'of which "" drops some at random: call model.eval\(\)'):
         edited(layer, lambda edits: edits.find("").temperature(2.0), given)
+    torchs = nn.MultiheadAttention(12, 3, dropout=0.3, batch_first=True)
+    with pytest.raises(ArgumentError, match=r'of "" cannot be changed: it drops some of its weights at random'):
+        edited(torchs, lambda edits: edits.find("").zero(1), given, given, given)
     with pytest.raises(ArgumentError, match="activation checkpoint"):
         edited(Checkpointed(), lambda edits: edits.find("layer").zero(1), given.requires_grad_())
     compiled = torch.compile(Mixed().eval(), backend="eager")

@@ -124,8 +124,11 @@ def _defined(
     """softmax(q·kᵀ·scale)·v by headwise's definition, of tensors with any axes before (tokens, channels)."""
     while q.ndim < 4:
         q, k, v = (each.unsqueeze(0) for each in (q, k, v))
-    if q.shape[-3] % k.shape[-3]:
+    if not q.ndim == k.ndim == v.ndim or q.shape[-3] % k.shape[-3]:
         return None
+    # axes before the heads are batches alike, and one of size 1 serves all
+    before = tuple(map(max, q.shape[:-3], k.shape[:-3], v.shape[:-3]))
+    q, k, v = (each.double().expand(*before, *each.shape[-3:]) for each in (q, k, v))
     allowed, bias = None, None
     if is_causal:
         allowed = torch.ones(1, 1, q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
@@ -139,9 +142,8 @@ def _defined(
             allowed = mask if allowed is None else mask & allowed
         else:
             bias = mask.double()
-    # axes before the heads are batches alike
-    before, shape = q.shape[:-3], q.shape[:-1]
-    q, k, v = (each.double().expand(*before, *each.shape[-3:]).flatten(0, -4) for each in (q, k, v))
+    shape = q.shape[:-1]
+    q, k, v = (each.flatten(0, -4) for each in (q, k, v))
     return definition(q, k, v, mask=allowed, attn_bias=bias, scale=scale).reshape(*shape, v.shape[-1])
 
 

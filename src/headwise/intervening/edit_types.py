@@ -1,4 +1,4 @@
-"""AttentionEdit types: what one edit does to some heads of a call, to its weights or to what the heads give."""
+"""Edit types: what one edit does to some heads of a call, to its weights or to what the heads give."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ __all__ = ["Edits", "AttentionEdits"]
 
 
 class Edits:
-    """The edits of one block, made by `intervene`; printed, they say where each was applied."""
+    """The edits of one block, made by `intervene`; printed, they say what was asked for."""
 
     def __init__(self, names: Iterable[str], refusal: Callable[[str], str]) -> None:
         self._names, self._refusal = list(names), refusal

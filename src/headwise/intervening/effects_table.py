@@ -127,9 +127,11 @@ class Effects:
         return out
 
 
-def save_effects(path: Path, table: Effects, measured: Mapping[tuple[str, int], float]) -> None:
-    """Write what has been measured, so that a run can go on from there."""
-    text = json.dumps(table.with_measured(measured).to_dict(), indent=1)
+def save_effects(
+    path: Path, table: Effects, measured: Mapping[tuple[str, int], float], reference: float | None
+) -> None:
+    """Write what has been measured, so that a run can go on from there. reference: a number of the reference run."""
+    text = json.dumps(table.with_measured(measured).to_dict() | {"reference": reference}, indent=1)
 
     def fill(unfinished: Path) -> None:
         unfinished.write_text(text + "\n", encoding="utf-8")
@@ -137,13 +139,13 @@ def save_effects(path: Path, table: Effects, measured: Mapping[tuple[str, int], 
     write_whole(path, fill, force=True)
 
 
-def load_effects(path: Path, table: Effects) -> dict[tuple[str, int], float]:
+def load_effects(path: Path, table: Effects, reference: float | None) -> dict[tuple[str, int], float]:
     """What a file holds of a run like this one; ArgumentError where it is of another."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         rows = {(row["name"], row["head"]): row["measured"] for row in kept["effects"]}
         same = (tuple(kept["names"]), tuple(kept["heads"]), kept["by"]) == (table.names, table.heads, table.by)
-        base = float(kept["base"])
+        base, kept_reference = float(kept["base"]), kept["reference"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path} holds no effects of heads: give another file") from error
     if not same or not math.isclose(base, table.base, rel_tol=1e-6, abs_tol=1e-12):
@@ -151,6 +153,10 @@ def load_effects(path: Path, table: Effects) -> dict[tuple[str, int], float]:
             f"{path} is of another run: its metric is {base:.6g} by {kept['by']!r} over {len(kept['names'])} layers, "
             f"here {table.base:.6g} by {table.by!r} over {len(table.names)}: give another file"
         )
+    if (reference is None) != (kept_reference is None) or not math.isclose(
+        reference or 0.0, kept_reference or 0.0, rel_tol=1e-6, abs_tol=1e-12
+    ):
+        raise ArgumentError(f"{path} is of another reference run: give another file")
     return {place: float(value) for place, value in rows.items() if value is not None}
 
 

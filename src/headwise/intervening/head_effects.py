@@ -68,12 +68,11 @@ def head_effects(
     """
     if by not in WAYS:
         raise ArgumentError(f'by must be "zero", "mean" or "patch", but {by!r} came')
-    if not measure and not estimate:
+    if not (measure or estimate):
         raise ArgumentError("head_effects measures or estimates, but measure=False and estimate=False came")
     if by == "patch" and reference is None:
         raise ArgumentError('by="patch" needs reference=, what hw.watch gave of the run to patch from')
     run = partial(_run, model, inputs)
-    # of its own run only means are taken
     keep = None if by == "mean" and reference is None else _heads_of
     with torch.no_grad(), watch(model, keep=keep) as seen:
         base = _number(metric(run()))
@@ -87,14 +86,24 @@ def head_effects(
     effects = Effects.of(counts, base, by, estimated)
     if not measure:
         return effects
-    return _measured(model, lambda: _number(metric(run())), effects, change, None if file is None else Path(file))
+    return _measured(
+        model, lambda: _number(metric(run())), effects, change, None if file is None else Path(file), source
+    )
 
 
 def _measured(
-    model: nn.Module, number: Callable[[], float], effects: Effects, change: Change, path: Path | None
+    model: nn.Module,
+    number: Callable[[], float],
+    effects: Effects,
+    change: Change,
+    path: Path | None,
+    source: Seen,
 ) -> Effects:
     """The table with what each head does, measured by a run each; those that a file has are not run again."""
-    measured = load_effects(path, effects) if path is not None and path.exists() else {}
+    # by which a file is known to be of the same reference run
+    is_marked = path is not None and effects.by != "zero"
+    mark = float(source.outputs(effects.names[0])[0].double().sum()) if is_marked else None
+    measured = load_effects(path, effects, mark) if path is not None and path.exists() else {}
     asked: dict[str, HeadReplacement] = {}
     with torch.no_grad(), progress_bar("en") as tell, intervene(model) as edits:
         for n, (name, head) in enumerate(effects.places()):
@@ -113,7 +122,7 @@ def _measured(
             if isinstance(make, HeadsOfRun):
                 make.restart()
             if path is not None:
-                save_effects(path, effects, measured)
+                save_effects(path, effects, measured, mark)
     return effects.with_measured(measured)
 
 

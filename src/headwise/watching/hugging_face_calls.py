@@ -63,7 +63,7 @@ class HuggingFaceCalls:
                 session.collector.miss(name, why)
                 return result
             context = session.add(name, record, result[0].transpose(1, 2)).transpose(1, 2)
-            if context is result[0] or not session.edits(name):
+            if not session.edits(name):
                 return result
             return (context, session.add_weights(name, record, result[1]), *result[2:])
 

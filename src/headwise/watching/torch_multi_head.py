@@ -58,6 +58,9 @@ def of_function(arguments: dict[str, Any]) -> CallRecord:
 def result_of(session: Session, name: str, arguments: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
     """What F.multi_head_attention_forward gives where a session changes the call: its output, and its weights."""
     record = of_function(arguments)
+    if record.dropout:
+        # computed again, its weights would lose their dropout
+        session.collector.miss(name, "drops some of its weights at random: call model.eval() first")
     context = session.add(name, record, record.context())
     B, H, Lq, Dv = context.shape
     merged = context.permute(2, 0, 1, 3).reshape(Lq, B, H * Dv)

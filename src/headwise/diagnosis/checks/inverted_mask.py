@@ -38,7 +38,7 @@ def is_inverted_triangle(entry: Seen) -> bool:
     allowed = _turned(mask)
     allowed = allowed if allowed.dtype is torch.bool else allowed == 0
     lower = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
-    return not bool((allowed & ~lower).any()) and bool(torch.equal(allowed.flatten(0, -3).any(0), lower))
+    return not bool((allowed & ~lower).any()) and bool(torch.equal(allowed.reshape(-1, *lower.shape).any(0), lower))
 
 
 def _turned(mask: Tensor) -> Tensor:
