@@ -14,8 +14,9 @@ import headwise as hw
 from benchmarks.harness import TIMES, Case, Cases, Tensors, WrongNumbersError, compare
 from benchmarks.kernels import Shape, inputs
 from benchmarks.maps import by_head
+from headwise.analysis import rollout
 from headwise.maps import AttentionMap, attention_map
-from headwise.watching import Seen, rollout, watch
+from headwise.watching import Seen, watch
 
 # layers of a model, and the pixels and weights of a row that are asked for
 LAYERS, PIXELS, K = 4, 256, 8

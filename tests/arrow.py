@@ -23,6 +23,7 @@ ORDER = (
     "layer",
     "compat",
     "watching",
+    "analysis",
     "distributed",
     "intervening",
     "source",

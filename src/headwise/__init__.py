@@ -23,6 +23,7 @@ _HOME = {
     "attention_map": "maps",
     "backends": "ops",
     "causal": "masks",
+    "compare": "analysis",
     "doctor": "diagnosis",
     "documents": "masks",
     "head_effects": "intervening",
@@ -31,8 +32,10 @@ _HOME = {
     "lengths": "masks",
     "load_maps": "maps",
     "look": "pages",
+    "name_heads": "analysis",
     "prefix": "masks",
-    "rollout": "watching",
+    "relevance": "analysis",
+    "rollout": "analysis",
     "rule": "masks",
     "trace": "tracing",
     "watch": "watching",
@@ -53,6 +56,10 @@ if _typing.TYPE_CHECKING:
     from headwise import positions as positions
     from headwise import shapes as shapes
     from headwise import testing as testing
+    from headwise.analysis import compare as compare
+    from headwise.analysis import name_heads as name_heads
+    from headwise.analysis import relevance as relevance
+    from headwise.analysis import rollout as rollout
     from headwise.diagnosis import doctor as doctor
     from headwise.intervening import head_effects as head_effects
     from headwise.intervening import intervene as intervene
@@ -81,7 +88,6 @@ if _typing.TYPE_CHECKING:
     from headwise.positions import RelativeBias as RelativeBias
     from headwise.positions import Rotary as Rotary
     from headwise.tracing import trace as trace
-    from headwise.watching import rollout as rollout
     from headwise.watching import watch as watch
 else:
     # hidden from type checkers, which would otherwise accept any misspelt name

@@ -6,7 +6,7 @@ import torch
 from benchmarks import statistics
 from benchmarks.harness import WrongNumbersError
 from benchmarks.kernels import Shape
-from headwise.watching import rollout
+from headwise.analysis import rollout
 
 SMALL = Shape(L=300, H=3, D=5)
 

@@ -14,18 +14,18 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils import _pytree as pytree
 
 import headwise as hw
+from headwise.analysis import rollout
 from headwise.maps import attention_map, lse, rows, scan, score_tiles, statistics
 from headwise.maps.files import LoadedMaps
 from headwise.masks import host_tiles
 from headwise.masks.host_tiles import host_tiles as tiles_on_host
 from headwise.ops.call import checked
 from headwise.testing import assert_within_budget
-from headwise.watching import rollout
 from tests.cases import DIFFERENT, MASKS, Shape, rules, tensors
 from tests.maps.oracle import BY_LSE, OF_SCORES, OF_WEIGHTS, Dense, doubled, inputs, made
 
-# headwise.watching.rollout is the function
-ROLLOUT = import_module("headwise.watching.rollout")
+# headwise.analysis.token_flow is the function
+ROLLOUT = import_module("headwise.analysis.token_flow")
 SQUARE = Shape(Lk=5)
 MORE = {
     "statistics": lambda m: m.statistics(pooled=(2, 3), how="max", topk=2),

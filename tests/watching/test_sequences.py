@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.analysis import rollout
 from headwise.maps import load_maps
 from headwise.testing import assert_within_budget
-from headwise.watching import rollout, watch
+from headwise.watching import watch
 from headwise.watching.sequences import layers_of
 from tests.watching.models import Attend, made, x
 

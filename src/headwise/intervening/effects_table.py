@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from headwise.analysis.head_table import HeadTable, checked_count, heat_map, plain_number
 from headwise.atomic_write import write_whole
 from headwise.errors import ArgumentError
-from headwise.wording import refusal
 
 __all__ = ["Effects", "HeadEffect", "load_effects", "save_effects"]
 
@@ -33,7 +32,7 @@ class HeadEffect(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Effects:
+class Effects(HeadTable):
     """The effect of each head of a model on a metric; made by `head_effects`.
 
     names: of the modules, in running order. heads: how many each has. base: the metric of the unchanged model. by:
@@ -41,8 +40,6 @@ class Effects:
     by a forward pass each and by gradients; NaN where a layer has fewer heads, None: not asked for.
     """
 
-    names: tuple[str, ...]
-    heads: tuple[int, ...]
     base: float
     by: str
     measured: Tensor | None = None
@@ -60,39 +57,25 @@ class Effects:
         """The table with measured effects."""
         return replace(self, measured=self._filled(measured))
 
-    def places(self) -> Iterator[tuple[str, int]]:
-        """Name and number of every head, in running order."""
-        return ((name, head) for name, count in zip(self.names, self.heads, strict=True) for head in range(count))
-
     def top(self, k: int = 10) -> list[HeadEffect]:
         """The k heads of the largest effect, up or down, as measured, or else as estimated; the largest first."""
-        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-            raise ArgumentError(f"k must be an integer >= 0, but {k!r} came")
-        return sorted(self._rows(), key=lambda row: -abs(self._ranked(row)))[:k]
+        return sorted(self._rows(), key=lambda row: -abs(self._ranked(row)))[: checked_count(k)]
 
     def plot(self, *, ax: Any = None) -> Any:
         """A heat map, layers by heads, on matplotlib's `ax`, None: on axes of its own; those axes. Red is a rise."""
-        if find_spec("matplotlib") is None:
-            raise refusal("refuse.extra", package="matplotlib", extra="plot")
-        import matplotlib.pyplot as plt
-
         shown = self.estimated if self.measured is None else self.measured
         values = torch.zeros(0, 0) if shown is None else shown
-        if ax is None:
-            size = (1.5 + 0.45 * values.shape[1], 1.2 + 0.35 * values.shape[0])
-            ax = plt.subplots(figsize=size, layout="constrained")[1]
-        limit = float(values.nan_to_num().abs().max()) if values.numel() else 1.0
-        image = ax.imshow(values.numpy(), cmap="RdBu_r", vmin=-limit or -1.0, vmax=limit or 1.0, aspect="auto")
-        ax.figure.colorbar(image, ax=ax, label=f"change of the metric, by {self.by}")
-        ax.set_xticks(range(values.shape[1]))
-        ax.set_yticks(range(values.shape[0]), self.names)
-        ax.set_xlabel("head")
-        return ax
+        return heat_map(values, self.names, label=f"change of the metric, by {self.by}", has_sign=True, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
         """The table as plain values: names, heads, base, by, and a list of effects, None where one is not known."""
         rows = [
-            {"name": row.name, "head": row.head, "measured": _plain(row.measured), "estimated": _plain(row.estimated)}
+            {
+                "name": row.name,
+                "head": row.head,
+                "measured": plain_number(row.measured),
+                "estimated": plain_number(row.estimated),
+            }
             for row in self._rows()
         ]
         return {"names": list(self.names), "heads": list(self.heads), "base": self.base, "by": self.by, "effects": rows}
@@ -118,13 +101,6 @@ class Effects:
     def _ranked(self, row: HeadEffect) -> float:
         value = row.estimated if self.measured is None else row.measured
         return 0.0 if math.isnan(value) else value
-
-    def _filled(self, effects: Mapping[tuple[str, int], float]) -> Tensor:
-        out = torch.full((len(self.names), max(self.heads, default=0)), math.nan, dtype=torch.float64)
-        for n, (name, count) in enumerate(zip(self.names, self.heads, strict=True)):
-            for head in range(count):
-                out[n, head] = effects.get((name, head), math.nan)
-        return out
 
 
 def save_effects(
@@ -158,10 +134,6 @@ def load_effects(path: Path, table: Effects, reference: float | None) -> dict[tu
     ):
         raise ArgumentError(f"{path} is of another reference run: give another file")
     return {place: float(value) for place, value in rows.items() if value is not None}
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _text(value: float) -> str:

@@ -52,7 +52,7 @@ class EditingSession(Session):
         check_call(name, record)
         self._check_alone(name, record, targets)
         with torch._C.DisableTorchFunction():
-            four = _as_rows(context, record) if layout is None else layout.context(context)
+            four = record.rows_of(context) if layout is None else layout.context(context)
             if four is None:
                 raise EditError(f'the heads of "{name}" could not be followed to what they give')
             changed = self._changed(name, record, four, targets)
@@ -145,9 +145,3 @@ class EditingSession(Session):
             self._sequences.clear()
             self._round = self._edits.round
         return self._sequences.step(name, record)
-
-
-def _as_rows(context: Tensor, record: CallRecord) -> Tensor | None:
-    """The context (..., Lq, Dv) as (B, Hq, Lq, Dv) in the order of the rows of q; None: it has others."""
-    rows = record.q.shape[:3]
-    return context.reshape(*rows, context.shape[-1]) if rows.numel() == context.shape[:-1].numel() else None

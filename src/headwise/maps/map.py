@@ -21,6 +21,7 @@ from headwise.maps.indices import Taken, count, run, whole
 from headwise.maps.logits import Logits
 from headwise.maps.logsum import LogSum
 from headwise.maps.lse import check_lse, deviation, differentiable_sums, normalized
+from headwise.maps.map_mask import shown, tiles_of
 from headwise.maps.recomputation import Recomputable, differentiable, of_rows
 from headwise.maps.reductions import Reductions
 from headwise.maps.result_cache import ResultCache
@@ -31,11 +32,9 @@ from headwise.maps.shared_file import write_once
 from headwise.maps.strips import MapStrip, exact, strips
 from headwise.maps.transforms import refuse_in_torch_func
 from headwise.maps.versions import Versions, lasting
-from headwise.masks import Mask
-from headwise.masks.tiles import FULL
+from headwise.maps.weight_gradients import NOT_ASKED, Attribution, Backward, WeightGradient, gradient_call
 from headwise.ops.call import Call, transformed
 
-LONGEST_MASK_SHOWN = 60
 # where the lse of some rows is not known, they are computed whole if they have at most so many entries
 ENTRIES = 1 << 20
 
@@ -62,6 +61,9 @@ class AttentionMap(Reductions):
     >>> m.entropy()[0, 1].exp().round(decimals=3)
     tensor([1., 2., 3.])
     """
+
+    # what a backward pass brings, of a map that `watch` makes with gradients=True
+    _backward: Backward | None = None
 
     def __init__(self, call: Call, lse: Tensor | None = None) -> None:
         """A checked call, and its lse (B, Hq, Lq) as a kernel gave it, None: not known."""
@@ -123,6 +125,19 @@ class AttentionMap(Reductions):
     def needs_gradient(self) -> bool:
         """Whether what is read of the map now carries a derivative, backwards or forwards."""
         return wants_gradient(self._call) or transformed(self._call)
+
+    def gradient(self) -> WeightGradient:
+        """The derivative of a scalar by each weight after the softmax, (B, Hq, Lq, Lk), lazy as the map is.
+
+        dO·vᵀ, where dO is the gradient of the call's output: of `hw.watch(model, gradients=True)`, after `backward()`
+        of the scalar; those of several backward passes add up. 0 where a pair may not attend. ArgumentError where no
+        gradient has come.
+        """
+        return WeightGradient(self, self._gradient_call())
+
+    def attribution(self) -> Attribution:
+        """Each weight times the derivative by it, (B, Hq, Lq, Lk), lazy; see `gradient`."""
+        return Attribution(self, self._gradient_call())
 
     def mean_heads(self) -> HeadMean:
         """The mean of all heads, (B, 1, Lq, Lk), lazy again."""
@@ -209,8 +224,15 @@ class AttentionMap(Reductions):
         call = replace(self._call, **tensors, v=tensors["k"], mask=mask, prepared={})  # type: ignore[arg-type]  # q, k
         again = AttentionMap(call, None if self._passed_lse is None else change(self._passed_lse))
         again._kept = pytree.tree_map_only(Tensor, change, self._kept)
-        again._answers = self._answers.changed(change)
+        again._answers, again._backward = self._answers.changed(change), self._backward
         return again
+
+    def _gradient_call(self) -> Call:
+        """The call whose scores are dO·vᵀ."""
+        self._ready()
+        if self._backward is None:
+            raise ArgumentError(NOT_ASKED)
+        return gradient_call(self._call, self._backward)
 
     def _tiles(self, block: tuple[int, int]) -> Tensor:
         return tiles_of(self._call.mask, self.shape, block, self.device)
@@ -275,18 +297,3 @@ class AttentionMap(Reductions):
 
     def _strips(self, call: Call, rows: list[slice] | None = None) -> list[MapStrip]:
         return strips(call, rows=rows)
-
-
-def tiles_of(mask: Mask | None, sizes: Sequence[int], block: tuple[int, int], device: torch.device) -> Tensor:
-    """What a mask makes of each tile of a map (B, Hq, Lq, Lk), as `AttentionMap.tiles` gives it."""
-    B, Hq, Lq, Lk = sizes
-    if mask is not None:
-        return mask.tiles(Lq, Lk, block=block, batch=B, heads=Hq)
-    counts = (-(-Lq // block[0]), -(-Lk // block[1]))
-    return torch.full((1, 1, *counts), FULL, dtype=torch.int8, device=device)
-
-
-def shown(mask: Mask) -> str:
-    """A mask as the `repr` of a map says it."""
-    text = repr(mask)
-    return "mask=" + (text if len(text) <= LONGEST_MASK_SHOWN else f"{text[:LONGEST_MASK_SHOWN]}…")

@@ -13,7 +13,8 @@ from headwise.maps import shared_entries
 from headwise.maps.all_heads import may_differ_by_head, of_all_heads
 from headwise.maps.indices import Taken
 from headwise.maps.logits import Logits
-from headwise.maps.map import AttentionMap, shown, tiles_of
+from headwise.maps.map import AttentionMap
+from headwise.maps.map_mask import shown, tiles_of
 from headwise.maps.result_cache import Answer, Question, ResultCache
 from headwise.maps.score_tiles import wide_type
 from headwise.maps.shared_entries import Read, SharedAxes
@@ -262,8 +263,7 @@ class SharedMap(AttentionMap):
         rows = self.axes.rows
         # its keywords are those of a Statistic that parts have
         make: Any = kind
-        part = None if rows is None else MapPart(rows.own, rows.length)
-        statistic: Statistic = make(self._part._call, *asked, part=part)
+        statistic: Statistic = make(self._part._call, *asked, part=rows and MapPart(rows.own, rows.length))
         return statistic
 
     def _joined(self, statistic: Statistic) -> Answer:

@@ -5,7 +5,6 @@ from headwise.watching.editors import editing, other_editors
 from headwise.watching.map_collector import MapCollector
 from headwise.watching.product_layout import ProductLayout
 from headwise.watching.record import CallRecord, Projected
-from headwise.watching.rollout import rollout
 from headwise.watching.session import Session
 from headwise.watching.watched_maps import Seen
 from headwise.watching.watched_modules import WatchedModules, unwatchable
@@ -13,5 +12,5 @@ from headwise.watching.watcher import watch
 
 __all__ = [
     "CallRecord", "MapCollector", "ProductLayout", "Projected", "Seen", "Session", "WatchedModules", "editing",
-    "other_editors", "rollout", "unwatchable", "watch", "watched_block",
+    "other_editors", "unwatchable", "watch", "watched_block",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from torch import nn
 
 from headwise.watching.record import CallRecord
 
-__all__ = ["Editor", "edited", "editing", "other_editors"]
+__all__ = ["Editor", "edited", "editing", "is_changed", "other_editors"]
 
 
 class Editor(Protocol):
@@ -47,6 +47,11 @@ def editing(editor: Editor) -> Iterator[None]:
 def other_editors(editor: Editor, module: nn.Module) -> list[Editor]:
     """Who else changes the calls of a module in this thread."""
     return [active for active in ACTIVE.editors if active is not editor and active.edits_module(module)]
+
+
+def is_changed(module: nn.Module | None) -> bool:
+    """Whether the calls of a module are changed in this thread."""
+    return module is not None and any(active.edits_module(module) for active in ACTIVE.editors)
 
 
 def edited(module: nn.Module | None, record: CallRecord) -> CallRecord:

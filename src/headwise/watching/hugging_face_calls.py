@@ -63,6 +63,9 @@ class HuggingFaceCalls:
                 session.collector.miss(name, why)
                 return result
             context = session.add(name, record, result[0].transpose(1, 2)).transpose(1, 2)
+            if session.gradients and not session.edits(name):
+                # the way that the gradient takes
+                return (context, *result[1:])
             if not session.edits(name):
                 return result
             return (context, session.add_weights(name, record, result[1]), *result[2:])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap, attention_map
 from headwise.maps.constructors import additive_map, shared_map
+from headwise.maps.weight_gradients import Backward, OutputGradient
 from headwise.masks import Mask
 from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.additive import additive_attention
@@ -71,7 +72,8 @@ class CallRecord:
 
     weight: (Hq, D) or (D,), of additive scores, None: scores are dot products. spread, heads: what of the map ranks
     share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows. v: the values
-    (B, Hk, Lk, Dv), None: they are not known. dropout: the probability at which the call dropped weights.
+    (B, Hk, Lk, Dv), None: they are not known. dropout: the probability at which the call dropped weights. backward:
+    where the gradient of its output goes, None: nowhere.
     """
 
     q: Tensor
@@ -87,6 +89,7 @@ class CallRecord:
     heads: SharedHeads | None = None
     v: Tensor | Projected | None = None
     dropout: float = 0.0
+    backward: OutputGradient | None = None
 
     def values(self) -> Tensor:
         """The values (B, Hk, Lk, Dv); ArgumentError where they are not known."""
@@ -104,6 +107,11 @@ class CallRecord:
             sink=self.sink,
         )  # fmt: skip
 
+    def rows_of(self, context: Tensor) -> Tensor | None:
+        """What a call gave, (..., Lq, Dv), as (B, Hq, Lq, Dv) in the order of the rows of q; None: it has others."""
+        rows = self.q.shape[:3]
+        return context.reshape(*rows, context.shape[-1]) if rows.numel() == context.shape[:-1].numel() else None
+
     def map(self) -> AttentionMap:
         """The lazy weights of this call."""
         if self.spread is not None or self.heads is not None:
@@ -112,11 +120,15 @@ class CallRecord:
                 attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap, sink=self.sink, lse=self.lse,
             )  # fmt: skip
         if self.weight is not None:
-            return additive_map(self.q, self.k, self.weight, mask=self.mask, lse=self.lse)
-        return attention_map(
-            self.q, self.k, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
-            sink=self.sink, lse=self.lse,
-        )  # fmt: skip
+            of_call = additive_map(self.q, self.k, self.weight, mask=self.mask, lse=self.lse)
+        else:
+            of_call = attention_map(
+                self.q, self.k, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
+                sink=self.sink, lse=self.lse,
+            )  # fmt: skip
+        if self.backward is not None:
+            of_call._backward = Backward(self.values, self.backward)
+        return of_call
 
     def detached(self, *, grad: bool) -> CallRecord:
         """The same call, safe to keep: without its graph unless `grad`, and apart from caches written later."""

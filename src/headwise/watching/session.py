@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headwise.watching.editors import edited
+from headwise.watching.editors import edited, is_changed
+from headwise.watching.gradient_collection import collected
 from headwise.watching.map_collector import MapCollector
 from headwise.watching.mode_switch import ModeSwitch
 from headwise.watching.other_threads import OtherThreads
@@ -30,11 +31,12 @@ OTHER_THREAD = "ran in another thread than the one that watches, where it is not
 class Session:
     """The parts of one watched block, and what the start and the end of a module mean to each of them.
 
-    modules: whose calls are recorded. maps: where the maps go. grad: whether maps lead back to q and k.
+    modules: whose calls are recorded. maps: where the maps go. grad: whether maps lead back to q and k. gradients:
+    whether the gradients of what calls give are collected.
     """
 
-    def __init__(self, modules: WatchedModules, maps: Seen, *, grad: bool) -> None:
-        self.modules = modules
+    def __init__(self, modules: WatchedModules, maps: Seen, *, grad: bool, gradients: bool = False) -> None:
+        self.modules, self.gradients = modules, gradients
         self.running = RunningModules(modules)
         self.switch = ModeSwitch()
         self.threads = OtherThreads()
@@ -75,7 +77,9 @@ class Session:
 
         layout: None: (..., Lq, Dv), in the order of the rows of `record.q`.
         """
-        self.collector.add(name, record)
+        self.collector.add(
+            name, self.followed(name, record, context, record.rows_of if layout is None else layout.context)
+        )
         return context
 
     def add_weights(self, name: str, record: CallRecord, weights: Tensor) -> Tensor:
@@ -85,6 +89,17 @@ class Session:
     def miss_compiled(self, name: str, reason: str) -> None:
         """Compiled code is about to run, which a module calls: what is inside of it has no calls to be met."""
         self.collector.miss(name, reason)
+
+    def followed(
+        self, name: str, record: CallRecord, output: Tensor, rows: Callable[[Tensor], Tensor | None]
+    ) -> CallRecord:
+        """The record of a call, with the gradient that a backward pass will bring to what it gave, if that is wanted.
+
+        rows: gives the gradient of the output as that of what the heads gave, (B, Hq, Lq, Dv), None: it cannot be read.
+        """
+        if not self.gradients:
+            return record
+        return collected(record, output, rows, is_edited=is_changed(self._modules_by_name.get(name)))
 
     def _edited(self, name: str, record: CallRecord) -> CallRecord:
         """A call with the weights that those give it who change it in this thread."""

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from headwise.watching import torch_multi_head
 from headwise.watching.patch_points import PatchedCall
+from headwise.watching.record import CallRecord
 from headwise.watching.session import Session
 from headwise.watching.watched_modules import is_native_layer
 
@@ -35,8 +37,9 @@ class TorchLayers:
         self._session = session
         # each nn.MultiheadAttention called in the nn.TransformerEncoderLayer that is running; None: in no such layer
         self._attentions: list[nn.Module] | None = None
-        # the arguments of each F.multi_head_attention_forward in the module that is running; None: in no such module
-        self._functions: list[dict[str, Any]] | None = None
+        # the arguments of each F.multi_head_attention_forward in the module that is running, and what it gave; None: in
+        # no such module
+        self._functions: list[tuple[dict[str, Any], Any]] | None = None
         # the name of the module that is running whose calls are changed; None: there is none
         self._name: str | None = None
         # the length of the sequences that nn.TransformerEncoder is running on
@@ -61,7 +64,7 @@ class TorchLayers:
             with session.switch.off():
                 # where it did not call the function, it ran as one kernel
                 if functions:
-                    session.collector.read(name, lambda: torch_multi_head.of_function(functions[0]))
+                    session.collector.read(name, lambda: self._record(name, *functions[0]))
                 else:
                     session.collector.read(name, lambda: torch_multi_head.of_module(module, call.arguments()))
         return result
@@ -87,10 +90,22 @@ class TorchLayers:
             result = call.result()
             arguments = call.arguments()
             if self._functions is not None:
-                self._functions.append(arguments)
+                self._functions.append((arguments, result))
             elif (name := session.running.call_name()) is not None:
-                session.collector.read(name, lambda: torch_multi_head.of_function(arguments))
+                session.collector.read(name, lambda: self._record(name, arguments, result))
         return result
+
+    def _record(self, name: str, arguments: dict[str, Any], result: Any) -> CallRecord:
+        """What F.multi_head_attention_forward computed by, and the gradient of what it gave where that is wanted."""
+        record = torch_multi_head.of_function(arguments)
+        weight = arguments["out_proj_weight"].detach()
+
+        def heads(gradient: Tensor) -> Tensor:
+            """The gradient of what the heads gave, by that of their projection, (Lq, B, E) or (Lq, E)."""
+            B, Hq, Lq, _ = record.q.shape
+            return F.linear(gradient, weight.T).view(Lq, B, Hq, -1).permute(1, 2, 0, 3)
+
+        return self._session.followed(name, record, result[0], heads)
 
     def encoder_layer(self, call: PatchedCall) -> Any:
         """nn.TransformerEncoderLayer.forward: where its attention was not called, it ran as one kernel."""

@@ -146,6 +146,12 @@ class Seen(Mapping[str, Any]):
             raise ArgumentError(f'the values of "{name}" could not be followed, so that its head outputs are not known')
         return [record.context() for record in records if record is not None]
 
+    def zero_grad(self) -> None:
+        """Forget the gradients that backward passes have brought to the calls, as before another one."""
+        for call in self._calls:
+            if call.record is not None and call.record.backward is not None:
+                call.record.backward.clear()
+
     def to_attentions(self, *, max_bytes: int = 1 << 30) -> tuple[Tensor, ...]:
         """Hugging Face's form: a dense (B, H, Lq, Lk) of each call, in running order.
 

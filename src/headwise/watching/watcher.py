@@ -25,6 +25,7 @@ def watch(
     only: Only = None,
     keep: Callable[[AttentionMap], Any] | None = None,
     grad: bool = False,
+    gradients: bool = False,
 ) -> Iterator[Seen]:
     """The maps of every attention call of `model` in a block, by module name; its output stays bit-equal.
 
@@ -40,6 +41,8 @@ def watch(
     inside of the module, a function does not; what is not taken costs nothing. keep: called with each map as it is
     made, and its result kept in place of the map, so that q, k and v are let go; None: the maps are kept. grad: whether
     maps lead back to q and k; a call that ranks share is then not seen. Else its map is whole on all: see `Seen`.
+    gradients: whether `m.gradient()` and `m.attribution()` are there after `backward()`: what a scalar owes to each
+    weight. A backward pass may run after the block; where no gradient can be had, the map's `gradient()` says why.
 
     A call that the model's own forward makes is under "". A call from a function, outside of any module, is under
     "(no module)". Calls of other models and of copies are not recorded. What torch.compile has made, flex_attention
@@ -62,9 +65,11 @@ def watch(
         raise ArgumentError(
             f"keep must be a function of a map, but {type(keep).__name__} came: give such as lambda m: m.entropy()"
         )
+    if gradients and keep is not None:
+        raise ArgumentError("gradients come after the model has run, but keep= lets its maps go: give one of the two")
     names = {module: name for name, module in model.named_modules()}
     modules = WatchedModules(names, chosen(names, only), takes_functions=only is None)
     maps = Seen(keep)
-    session = Session(modules, maps, grad=grad)
+    session = Session(modules, maps, grad=grad, gradients=gradients)
     with watched_block(model, session):
         yield maps

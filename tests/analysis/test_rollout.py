@@ -7,14 +7,15 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.analysis import rollout
 from headwise.errors import ArgumentError
 from headwise.maps import load_maps
 from headwise.testing import assert_within_budget
-from headwise.watching import rollout, watch
+from headwise.watching import watch
 from tests.watching.models import Attend, Handmade, made, x
 
-# headwise.watching.rollout is the function
-ROLLOUT = import_module("headwise.watching.rollout")
+# headwise.analysis.token_flow is the function
+ROLLOUT = import_module("headwise.analysis.token_flow")
 
 
 class Causal(hw.MultiHeadAttention):

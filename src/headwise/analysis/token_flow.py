@@ -1,4 +1,4 @@
-"""Rollout: how much of each input token reaches a token of the last layer, through the maps of all layers."""
+"""Token flow: how much of each input token reaches an output through all layers, by rollout and by relevance."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from headwise.analysis.layer_maps import NamedMaps, checked_run, named_layers
 from headwise.errors import ArgumentError
 from headwise.maps import AttentionMap
 from headwise.maps.files import LoadedMaps
@@ -15,11 +16,10 @@ from headwise.maps.name_lookup import LONGEST_LIST
 from headwise.maps.score_tiles import pieces
 from headwise.maps.statistics import rows_in_use
 from headwise.masks.leaves import values_are_at_hand
-from headwise.watching.sequences import layers_of
-from headwise.watching.watched_maps import Seen
+from headwise.watching import Seen
 from headwise.wording.progress_bar import progress_bar
 
-__all__ = ["rollout"]
+__all__ = ["relevance", "rollout"]
 
 # entries of one strip of a map that are in memory at once
 STRIP = 1 << 22
@@ -41,38 +41,14 @@ def rollout(seen: Seen | LoadedMaps, *, token: int, skip_unseen: bool = False) -
     Abnar & Zuidema 2020, arXiv:2005.00928, sec. 3.
 
     >>> import headwise as hw
-    >>> from headwise.watching import watch
     >>> model = torch.nn.Sequential(hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 4))
-    >>> with torch.no_grad(), watch(model) as seen:
+    >>> with torch.no_grad(), hw.watch(model) as seen:
     ...     _ = model(torch.randn(3, 5, 8))
     >>> rollout(seen, token=-1).shape
     torch.Size([3, 5])
     """
-    if not isinstance(seen, Seen | LoadedMaps):
-        raise ArgumentError(
-            f"rollout goes through what watch or load_maps gives, but {type(seen).__name__} came: give one of these"
-        )
-    if seen.unseen and not skip_unseen:
-        missing = "; ".join(f'"{name}" {why}' for name, why in list(seen.unseen.items())[:LONGEST_LIST])
-        raise ArgumentError(
-            f"rollout must go through every layer, but {len(seen.unseen)} could not be watched: {missing}; give "
-            "skip_unseen=True if they are no layers of this stack, or may be left out"
-        )
-    named = layers_of(seen)
-    maps = [layer for _, layer in named]
-    if not maps:
-        raise ArgumentError(
-            "rollout needs the map of one layer at least, but seen is empty: run the model in the block"
-        )
+    maps = [layer for _, layer in _stacked_layers("rollout", seen, token=token, skip_unseen=skip_unseen)]
     B, _, L, _ = maps[0].shape
-    for name, m in named:
-        if (m.shape[0], *m.shape[2:]) != (B, L, L):
-            raise ArgumentError(
-                f'rollout needs maps of one stack, (B={B}, H, L={L}, L={L}), but "{name}" gave {tuple(m.shape)}: watch '
-                "the layers of one stack with only="
-            )
-    if not -L <= token < L:
-        raise ArgumentError(f"token must lie in {-L}..{L - 1}, as there are L={L} tokens; got {token}")
     share = torch.zeros(B, L, dtype=maps[0].dtype, device=maps[0].device)
     share[:, token] = 1.0
     with progress_bar("en") if len(maps) * L * L > LONG else nullcontext(_silent) as tell:
@@ -117,3 +93,71 @@ def _through_rows(layer: AttentionMap, share: Tensor, within: slice) -> Tensor:
         result = result + torch.einsum("br,brk->bk", weight, weights)
         result[:, rows] += weight
     return result
+
+
+def relevance(seen: Seen, *, token: int, skip_unseen: bool = False) -> Tensor:
+    """What the output of query `token` of the last layer owes to each input token, (B, L), by weights and gradients.
+
+    Each layer adds to the relevance of its inputs the mean over heads of its weights times the gradients by them,
+    where that is positive: R = R + Ā R, Ā = mean of (A ⊙ ∇A)⁺, from R = 1 for each token itself, which stands for the
+    residual path; the row of `token` is given, the token's own 1 in it. It goes from the last layer to the first, so
+    that no product of two maps is made: O(L) memory for O(L²) time a layer.
+
+    seen: what `hw.watch(model, gradients=True)` gave, after `backward()` of the scalar that is explained, such as a
+    logit: one that the output at `token` decides. Every map must be (B, H, L, L); a map that no gradient has reached
+    raises ArgumentError. token, skip_unseen: as in `rollout`.
+    Chefer, Gur & Wolf 2021, arXiv:2103.15679, eq. 5 and 6.
+
+    >>> import headwise as hw
+    >>> model = torch.nn.Sequential(hw.MultiHeadAttention(8, 2), hw.MultiHeadAttention(8, 4))
+    >>> with hw.watch(model, gradients=True) as seen:
+    ...     out = model(torch.randn(3, 5, 8))
+    >>> out[:, -1].sum().backward()
+    >>> relevance(seen, token=-1).shape
+    torch.Size([3, 5])
+    """
+    layers = [layer for _, layer in _stacked_layers("relevance", seen, token=token, skip_unseen=skip_unseen)]
+    B, _, L, _ = layers[0].shape
+    share = torch.zeros(B, L, dtype=layers[0].dtype, device=layers[0].device)
+    share[:, token] = 1.0
+    for layer in reversed(layers):
+        share = share.to(layer.device, layer.dtype)
+        share = share + _owed_through(layer, share)
+    return share
+
+
+def _owed_through(layer: AttentionMap, share: Tensor) -> Tensor:
+    """The shares (B, L) of a layer's queries, handed to its keys by the weights that the output owes something to."""
+    result = torch.zeros_like(share)
+    heads = layer.shape[1]
+    for strip, entries in layer.attribution().strips():
+        rows = share[strip.samples, strip.rows]
+        # a row without a share passes nothing on, even one of NaN
+        kept = torch.where(rows[:, None, :, None] == 0, 0.0, entries.clamp(min=0.0))
+        result[strip.samples, strip.columns] += torch.einsum("br,bhrk->bk", rows, kept) / heads
+    return result
+
+
+def _stacked_layers(reader: str, run: Any, *, token: int, skip_unseen: bool) -> NamedMaps:
+    """The layers of one stack, whose maps are all (B, H, L, L); ArgumentError where they are not, or some are unseen.
+
+    token: a query of the last layer, which must be there.
+    """
+    run = checked_run(reader, run)
+    if run.unseen and not skip_unseen:
+        missing = "; ".join(f'"{name}" {why}' for name, why in list(run.unseen.items())[:LONGEST_LIST])
+        raise ArgumentError(
+            f"{reader} must go through every layer, but {len(run.unseen)} could not be watched: {missing}; give "
+            "skip_unseen=True if they are no layers of this stack, or may be left out"
+        )
+    named = named_layers(reader, run)
+    B, _, L, _ = named[0][1].shape
+    for name, m in named:
+        if (m.shape[0], *m.shape[2:]) != (B, L, L):
+            raise ArgumentError(
+                f'{reader} needs maps of one stack, (B={B}, H, L={L}, L={L}), but "{name}" gave {tuple(m.shape)}: '
+                "watch the layers of one stack with only="
+            )
+    if not -L <= token < L:
+        raise ArgumentError(f"token must lie in {-L}..{L - 1}, as there are L={L} tokens; got {token}")
+    return named

@@ -1,0 +1,170 @@
+"""Weight gradients: the derivative of a scalar by each weight of a map, computed where it is indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.errors import ArgumentError, StaleMapError
+from headwise.maps import blocks
+from headwise.maps.indices import Taken
+from headwise.maps.matrix import LazyMatrix
+from headwise.maps.strips import MapStrip, exact, strips
+from headwise.ops import reference
+from headwise.ops.call import Call
+
+if TYPE_CHECKING:
+    from headwise.maps.map import AttentionMap
+
+__all__ = ["NOT_ASKED", "Attribution", "Backward", "EntrySums", "OutputGradient", "WeightGradient", "gradient_call"]
+
+NOT_ASKED = "no gradients were collected while the model ran: watch it with gradients=True, then call backward()"
+NOT_YET = "no gradient has come back to this call: call backward() of what the model said, after the model has run"
+
+
+@dataclass(eq=False)
+class OutputGradient:
+    """The gradient of the output of one call of attention, once a backward pass has brought it.
+
+    reason: why there will be none, "" where there may be one. total: (B, Hq, Lq, Dv), those of several backward passes
+    added up, None: none has come.
+    """
+
+    reason: str = ""
+    total: Tensor | None = None
+
+    def add(self, gradient: Tensor | None) -> None:
+        """Take the gradient in that a backward pass brings, (B, Hq, Lq, Dv), None: it cannot be read."""
+        if gradient is None:
+            self.reason = "its gradient lies in an order of axes that could not be followed"
+        else:
+            gradient = gradient.detach()
+            self.total = gradient.clone() if self.total is None else self.total + gradient
+
+    def clear(self) -> None:
+        """Forget what has come."""
+        self.total = None
+
+    def gradient(self) -> Tensor:
+        """(B, Hq, Lq, Dv); ArgumentError where none has come."""
+        if self.reason:
+            raise ArgumentError(f"the gradient of this call's weights cannot be had: it {self.reason}")
+        if self.total is None:
+            raise ArgumentError(NOT_YET)
+        return self.total
+
+
+class Backward(NamedTuple):
+    """What the derivatives of a call's weights are made of: its values (B, Hk, Lk, Dv), and its output's gradient."""
+
+    values: Callable[[], Tensor]
+    output: OutputGradient
+
+
+class EntrySums(NamedTuple):
+    """The sums of a lazy matrix: by_query (B, H, Lq) of each row, by_key (B, H, Lk) of each column."""
+
+    by_query: Tensor
+    by_key: Tensor
+
+
+class Derivative(LazyMatrix):
+    """What is lazy beside the weights of a map, (B, Hq, Lq, Lk), 0 where a pair may not attend."""
+
+    def __init__(self, source: AttentionMap, call: Call) -> None:
+        """source: the map. call: its mask and bias, with the output's gradient for queries and the values for keys."""
+        self._source, self._call = source, call
+        self._versions = [(t, t._version) for t in (call.q, call.k)]
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._source.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._source.device
+
+    def sums(self) -> EntrySums:
+        """The sums of its rows and columns, in O(L) memory; those of a head add up to the head's own."""
+        self._ready()
+        B, H, Lq, Lk = self.shape
+        with exact(self._call):
+            rows, columns = (torch.zeros(B, H, n, dtype=self.dtype, device=self.device) for n in (Lq, Lk))
+            for strip, entries in self.strips():
+                strip.of_rows(rows).copy_(entries.sum(-1))
+                strip.of_columns(columns).add_(entries.sum(-2))
+        return EntrySums(rows, columns)
+
+    def strips(self) -> Iterator[tuple[MapStrip, Tensor]]:
+        """All of it in strips of whole rows, each with its entries (b, h, rows, columns)."""
+        for strip in strips(self._call):
+            yield strip, self._block((strip.samples, strip.heads, strip.rows, strip.columns))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({tuple(self.shape)}, of={self._source!r})"
+
+    def _ready(self) -> None:
+        self._source._ready()
+        if any(t._version != version for t, version in self._versions):
+            raise StaleMapError(
+                "the values of a call must stay as they were when it ran, but have been changed in place since: read "
+                "the gradient before"
+            )
+
+
+class WeightGradient(Derivative):
+    """The derivative of a scalar by each weight after the softmax, dO·vᵀ; made by `AttentionMap.gradient`."""
+
+    def _block(self, taken: tuple[Taken, ...]) -> Tensor:
+        with torch.no_grad():
+            return _products(self._call, taken)
+
+    def _points(self, at: tuple[Tensor, ...]) -> Tensor:
+        with torch.no_grad():
+            return _pair_products(self._call, at)
+
+
+class Attribution(Derivative):
+    """Each weight times the derivative by it; made by `AttentionMap.attribution`."""
+
+    def _block(self, taken: tuple[Taken, ...]) -> Tensor:
+        with torch.no_grad():
+            return self._source._block(taken) * _products(self._call, taken)
+
+    def _points(self, at: tuple[Tensor, ...]) -> Tensor:
+        with torch.no_grad():
+            return self._source._points(at) * _pair_products(self._call, at)
+
+
+def gradient_call(source: Call, backward: Backward) -> Call:
+    """The call whose scores are dO·vᵀ, with the mask and the bias of a call; ArgumentError where there is no dO."""
+    gradient = backward.output.gradient()
+    v = backward.values()
+    wide = torch.promote_types(source.q.dtype, torch.float32)
+    gradient, v = gradient.to(source.q.device, wide), v.detach().to(source.k.device, wide)
+    return Call(gradient, v, v, mask=source.mask, attn_bias=source.attn_bias, scale=1.0)
+
+
+def _products(call: Call, taken: tuple[Taken, ...]) -> Tensor:
+    """dO·vᵀ at what is taken from each axis, 0 where a pair may not attend."""
+    part = blocks.block(call, taken)
+    return _closed(blocks.scores(replace(part, attn_bias=None, prepared={})), reference.open_pairs(part))
+
+
+def _pair_products(call: Call, at: tuple[Tensor, ...]) -> Tensor:
+    """The same at single places."""
+    found, _ = blocks.pair_scores(replace(call, attn_bias=None, prepared={}), at)
+    return _closed(found, blocks.pair_scores(call, at)[1])
+
+
+def _closed(values: Tensor, allowed: Tensor | None) -> Tensor:
+    """0 where a pair may not attend, whatever its value is."""
+    return values if allowed is None else torch.where(allowed, values, 0.0)
