@@ -20,10 +20,12 @@ from headwise.pages.colours import bright, deep
 from headwise.pages.document import document
 from headwise.pages.files import MAX_MB, write_text
 from headwise.pages.models import Progress, silent
+from headwise.pages.number_tables import NumberTable, tables_of
 from headwise.wording import LANGUAGES, refusal
 from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
+    from headwise.analysis import HeadTable
     from headwise.pages.encode_maps import Map
     from headwise.pages.notebook import Frame
     from headwise.pages.page_data import Packed
@@ -52,7 +54,8 @@ class Page:
     those that it holds; None: as many as fit without being pooled. chosen: the queries whose rows are carried as exact
     numbers; where there are few, all are. opening: the layer, head and token that the page opens at. links, notes:
     what it says of them, as `Look` found it. steps: a computation to show step by step, see
-    docs/steps.md; None: the worked example. A page without layers shows its steps alone.
+    docs/steps.md; None: the worked example. tables: numbers of all heads beside the maps, see `with_table`. A page
+    without layers shows its steps alone.
     """
 
     title: str
@@ -66,6 +69,7 @@ class Page:
     links: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     steps: Mapping[str, Any] | None = None
+    tables: tuple[NumberTable, ...] = ()
     lang: str = "en"
 
     def __post_init__(self) -> None:
@@ -163,7 +167,8 @@ class Page:
     def plot_all(self, *, view: str = "overview", scale: str = "log", progress: Progress | None = None) -> Any:
         """Every head of every layer as a matplotlib Figure.
 
-        view: "overview", a small map of each, or "statistics", the mean entropy and distance of each in tables.
+        view: "overview", a small map of each; "statistics", the mean entropy and distance of each in tables; "compare"
+        or "effects", the tables that `with_table` put beside the maps.
         progress: called for each layer; None: a bar on stderr, where that is a terminal.
         """
         from headwise.pages.views import draw_view_of_all
@@ -174,6 +179,26 @@ class Page:
     def _telling(self, progress: Progress | None) -> AbstractContextManager[Progress]:
         """The report of slow steps: the caller's function, or a bar on stderr where that is a terminal."""
         return progress_bar(self.lang) if progress is None else nullcontext(progress)
+
+    def with_table(self, table: HeadTable) -> Page:
+        """The same page with the view Compare or Effects: of what `hw.compare` or `hw.head_effects` gave of its heads.
+
+        >>> import torch, headwise as hw
+        >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 5, 8)
+        >>> with hw.watch(attn) as seen:
+        ...     _ = attn(x)
+        >>> page = hw.look(seen).with_table(hw.head_effects(attn, x, lambda out: out.sum()))
+        >>> [table.key for table in page.tables]
+        ['page.effects.measured', 'page.effects.estimated']
+        """
+        tables = tables_of(table)
+        heads = tuple(layer.map.shape[1] for layer in self.layers)
+        if table.heads != heads:
+            raise ArgumentError(
+                f"a table must be of the heads of the page, {list(heads)} in its layers, but is of {list(table.heads)}"
+            )
+        others = tuple(each for each in self.tables if each.view != tables[0].view)
+        return dataclasses.replace(self, tables=(*others, *tables))
 
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without the notes on the first."""
@@ -208,6 +233,7 @@ class Page:
             ],
             "opening": dict(self.opening),
             "links": [dict(link) for link in self.links],
+            "tables": [table.to_dict() for table in self.tables],
             "notes": list(self.notes),
         }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from headwise.errors import ArgumentError
 from headwise.pages.colours import HEADS, deep
 from headwise.pages.encode_maps import NOTHING, entropies, mean_of_some
 from headwise.pages.figures import EMPTY, HIDDEN, NONE, check, draw_all, draw_head, figure_of, heading, label, tokens_of
+from headwise.pages.number_tables import TABLE_VIEWS
 from headwise.pages.picture import fonts_for
 from headwise.wording import say
 
@@ -53,8 +55,12 @@ def draw_view(
 
 def draw_view_of_all(page: Page, view: str, *, scale: str, tell: Progress) -> Any:
     """One view of all layers as a matplotlib Figure; see `Page.plot_all`."""
-    if view not in VIEWS_OF_ALL:
-        raise ArgumentError(f"view must be one of {', '.join(VIEWS_OF_ALL)} for all layers; got {view!r}")
+    if view not in (*VIEWS_OF_ALL, *TABLE_VIEWS):
+        raise ArgumentError(
+            f"view must be one of {', '.join((*VIEWS_OF_ALL, *TABLE_VIEWS))} for all layers; got {view!r}"
+        )
+    if view in TABLE_VIEWS:
+        return draw_tables(page, view)
     return draw_all(page, scale=scale, tell=tell) if view == "overview" else draw_statistics(page, tell=tell)
 
 
@@ -160,24 +166,70 @@ def draw_statistics(page: Page, *, tell: Progress) -> Any:
     return figure
 
 
-def _table(ax: Any, table: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
-    from matplotlib.colors import ListedColormap
+def draw_tables(page: Page, view: str) -> Any:
+    """The tables of one view beside each other: a matplotlib Figure."""
+    tables = [table for table in page.tables if table.view == view]
+    if not tables:
+        maker = "hw.compare" if view == "compare" else "hw.head_effects"
+        raise ArgumentError(f'the view "{view}" shows what {maker} gave: put it beside the maps by page.with_table')
+    heads = max(len(row) for row in tables[0].values)
+    figure = figure_of((len(tables) * (0.42 * heads + 0.9), 0.26 * len(tables[0].values) + 0.9))
+    for ax, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
+        rows = [[value if math.isfinite(value) else math.inf for value in row] for row in table.values]
+        lengths = [len(row) for row in rows]
+        # effects are all in the unit of the metric
+        alike = tables if view == "effects" else [table]
+        largest = max(abs(v) for same in alike for row in same.values for v in (*row, 1e-6) if math.isfinite(v))
+        write = partial(written, largest=largest)
+        padded = [row + [math.nan] * (heads - len(row)) for row in rows]
+        _table(ax, padded, lengths, has_sign=table.has_sign, write=write)
+        ax.set_title(say(table.key, lang=page.lang), fontsize=9, fontfamily=_fonts(page))
+    return figure
 
-    colours = ListedColormap([(r / 255, g / 255, b / 255) for r, g, b in deep()]).with_extremes(bad="white")
+
+def _table(
+    ax: Any,
+    table: Sequence[Sequence[float]],
+    lengths: Sequence[int],
+    *,
+    has_sign: bool = False,
+    write: Callable[[float], str] = "{:.1f}".format,
+) -> None:
+    """Numbers as coloured cells. has_sign: in red above 0 and in blue below, else on the scale of weights from 0."""
+    from matplotlib import colormaps
+    from matplotlib.colors import Colormap, ListedColormap
+
     finite = [value for row in table for value in row if math.isfinite(value)]
     low, high = min(0.0, *finite, 0.0), max(1e-9, *finite, 1e-9)
+    colours: Colormap = ListedColormap([(r / 255, g / 255, b / 255) for r, g, b in deep()])
+    if has_sign:
+        high = max(high, -low)
+        low, colours = -high, colormaps["RdBu_r"]
+    colours = colours.with_extremes(bad="white")
     shown = [[value if math.isfinite(value) else math.nan for value in row] for row in table]
     ax.imshow(shown, cmap=colours, vmin=low, vmax=high, aspect="auto")
     for n, row in enumerate(table):
         for head, value in enumerate(row[: lengths[n]]):
             at = (value - low) / (high - low)
-            text = "NaN" if math.isnan(value) else "–" if math.isinf(value) else f"{value:.1f}"
-            ink = NONE if math.isnan(value) else "black" if math.isinf(value) or at < 0.42 else "white"
+            is_dark = abs(at - 0.5) > 0.32 if has_sign else at >= 0.42
+            text = "NaN" if math.isnan(value) else "–" if math.isinf(value) else write(value)
+            ink = NONE if math.isnan(value) else "white" if is_dark and not math.isinf(value) else "black"
             ax.text(head, n, text, ha="center", va="center", fontsize=6, color=ink)
     ax.set_xticks(range(len(table[0])), [f"H{n}" for n in range(len(table[0]))], fontsize=6)
     ax.set_yticks(range(len(table)), [f"L{n}" for n in range(len(table))], fontsize=6)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+
+
+def written(value: float, largest: float) -> str:
+    """A number of a table, to so many places that the largest of the table has two digits or three, and never -0.0.
+
+    >>> written(0.0123, 0.5), written(-0.0001, 0.5), written(3.21, 12.0)
+    ('0.01', '0.00', '3.2')
+    """
+    size = math.floor(math.log10(largest))
+    text = f"{value:.{max(0, min(6, (1 if size < 0 else 2) - size))}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
 
 
 def _bars(page: Page, values: Tensor, names: Sequence[str], ylabel: str, ax: Any) -> Any:

@@ -405,6 +405,110 @@ function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
 }
 
+// keyboard.js
+// Keyboard: everything that the mouse can do.
+const TYPING = new Set(["INPUT", "SELECT", "TEXTAREA"]);
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+function listen(app, views) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { target } = event;
+    const isTyping = TYPING.has(target.tagName) && target.type !== "checkbox";
+    if (isTyping) return;
+    if (run(app, views, event)) event.preventDefault();
+  });
+}
+
+function run(app, views, event) {
+  const { key, target } = event;
+  const number = Number(key) - 1;
+  if (key !== "0" && number in views) return app.set({ view: views[number] }) ?? true;
+  if (key in ARROWS) {
+    if (target.role === "tab" || target.getAttribute?.("role") === "tab") return tab(app, views, ARROWS[key]);
+    app.view.move?.(...ARROWS[key]);
+    return true;
+  }
+  if (key === " " && target.tagName !== "BUTTON" && target.type !== "checkbox" && app.view.toggle) return app.view.toggle() ?? true;
+  const keys = {
+    h: () => app.nextHead(1),
+    H: () => app.nextHead(-1),
+    l: () => app.nextLayer(1),
+    L: () => app.nextLayer(-1),
+    s: () => app.nextSample(1),
+    S: () => app.nextSample(-1),
+    j: () => app.set({ joined: !app.state.joined }),
+    "+": () => app.view.zoom?.(1.5),
+    "=": () => app.view.zoom?.(1.5),
+    "-": () => app.view.zoom?.(1 / 1.5),
+    0: () => app.view.zoom?.(0),
+  };
+  if (!(key in keys)) return false;
+  keys[key]();
+  return true;
+}
+
+function tab(app, views, [across, down]) {
+  const at = views.indexOf(app.state.view);
+  const next = (at + (across || down) + views.length) % views.length;
+  app.set({ view: views[next] });
+  document.getElementById(`tab-${views[next]}`).focus();
+  return true;
+}
+
+// layout.js
+// Layout: how large a map is drawn, and which of its labels have room.
+
+const LARGEST_CELL = 46;
+const SMALLEST_SIDE = 44;
+
+// where a map of rows × columns is drawn in so many pixels
+function fitted(width, rows, columns, rowNames, columnNames, tallest = 860) {
+  const isNarrow = width < 520;
+  const letters = { rows: isNarrow ? 9 : 16, columns: isNarrow ? 9 : 14 };
+  const left = Math.min(isNarrow ? 84 : 132, 20 + 7.4 * longest(rowNames, letters.rows));
+  const top = Math.min(112, 22 + 6.6 * longest(columnNames, letters.columns));
+  const right = Math.min(56, 12 + 3 * longest(columnNames.slice(-8), letters.columns));
+  // few rows stay large enough for their numbers, however low the window
+  const room = { width: Math.max(60, width - left - right), height: Math.max(tallest - top - 30, Math.min(36 * rows, 620)) };
+  const equal = Math.min(room.width / columns, room.height / rows, LARGEST_CELL);
+  const cell = {
+    width: Math.max(equal, Math.min(SMALLEST_SIDE, room.width) / columns),
+    height: Math.max(equal, SMALLEST_SIDE / rows),
+  };
+  const plot = { x: left, y: top, width: cell.width * columns, height: cell.height * rows };
+  return { width: Math.max(left + plot.width + right, Math.min(width, 240)), height: top + plot.height + 30, plot, cell, letters };
+}
+
+// the entries whose names are written, and where: [entry, middle], at least so many pixels apart
+function labels(count, size, offset, room, apart) {
+  const step = Math.max(1, Math.ceil(apart / size));
+  const found = [];
+  const first = Math.floor(offset / size / step) * step;
+  for (let n = Math.max(0, first); n < count; n += step) {
+    const middle = (n + 0.5) * size - offset;
+    if (middle > room) break;
+    if (middle >= 0) found.push([n, middle]);
+  }
+  return found;
+}
+
+function shortened(text, letters) {
+  const signs = Array.from(text);
+  return signs.length > letters ? `${signs.slice(0, letters - 1).join("")}…` : text;
+}
+
+// wide signs, as Chinese ones, count twice
+function longest(names, letters) {
+  let most = 1;
+  for (const name of names.length > 4000 ? names.slice(0, 4000) : names) {
+    let columns = 0;
+    for (const sign of Array.from(name.slice(0, 2 * letters)).slice(0, letters)) columns += sign.codePointAt(0) > 0x2e7f ? 2 : 1;
+    most = Math.max(most, columns);
+  }
+  return clamp(most, 1, letters * 1.4);
+}
+
 // pen.js
 // Two pens that draw the same figure: one on a canvas, one into SVG, for a paper.
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif';
@@ -561,6 +665,138 @@ function escaped(text) {
   return String(text).replace(/[&<>"']/g, (sign) => SIGNS[sign]).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "�");
 }
 
+// saving.js
+// Saving: the figure that is shown, as PNG and as SVG, and alone on a page of its size that the browser prints as PDF.
+
+const SHARP = 3;
+
+function savedName(header, state, ending) {
+  const title = header.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "headwise";
+  return `${title}-${state.view}-L${state.layer}H${state.head}.${ending}`;
+}
+
+function saveSvg(app) {
+  const found = figureOf(app);
+  if (!found) return;
+  const name = savedName(app.data.header, app.state, "svg");
+  const pen = new SvgPen(found.width, found.height, app.colours.page("paper"), name);
+  app.view.figure(pen);
+  offer(new Blob([pen.svg], { type: "image/svg+xml" }), name);
+}
+
+function savePng(app) {
+  const found = figureOf(app);
+  if (!found) return;
+  const canvas = document.createElement("canvas");
+  const sharp = Math.min(SHARP, 16000 / found.width, 16000 / found.height);
+  canvas.width = Math.ceil(found.width * sharp);
+  canvas.height = Math.ceil(found.height * sharp);
+  const pen = new CanvasPen(canvas, sharp);
+  pen.rect(0, 0, found.width, found.height, app.colours.page("paper"));
+  app.view.figure(pen);
+  canvas.toBlob((blob) => blob && offer(blob, savedName(app.data.header, app.state, "png")), "image/png");
+}
+
+let printed = null;
+
+// the browser's own print makes a PDF of it, whose text is text in every language
+async function printFigure(app) {
+  forgetPrinted();
+  const found = figureOf(app);
+  if (!found) return;
+  const name = savedName(app.data.header, app.state, "pdf");
+  const pen = new SvgPen(found.width, found.height, app.colours.page("paper"), name);
+  app.view.figure(pen);
+  const image = document.createElement("img");
+  image.id = "printed";
+  image.alt = name;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(pen.svg)}`;
+  const sheet = new CSSStyleSheet();
+  const [width, height] = [Math.ceil(found.width), Math.ceil(found.height)];
+  sheet.replaceSync(`@page { size: ${width}px ${height}px; margin: 0; }`);
+  const { title } = document;
+  printed = { image, title };
+  await image.decode();
+  document.adoptedStyleSheets = [sheet];
+  document.body.append(image);
+  document.body.classList.add("printing");
+  document.title = name.replace(/\.pdf$/, "");
+  window.addEventListener("afterprint", forgetPrinted, { once: true });
+  window.print();
+}
+
+function forgetPrinted() {
+  if (!printed) return;
+  const { image, title } = printed;
+  printed = null;
+  document.adoptedStyleSheets = [];
+  document.body.classList.remove("printing");
+  document.title = title;
+  image.remove();
+}
+
+function figureOf(app) {
+  const size = app.view.size?.();
+  if (!size) app.tell(app.say("page.save.none"));
+  return size || null;
+}
+
+function offer(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// shown.js
+// Shown: what is on the page, said in plain words: the model, the layer, the rules, and how exact the numbers are.
+
+function factsOf(data, layer, say) {
+  const { header } = data;
+  const now = data.layers[layer];
+  const said = [say("page.fact.before_dropout")];
+  if (now.name) said.push(say("page.fact.module", { layer, name: now.name }));
+  said.push(say("page.fact.size", { layers: data.layers.length, heads: now.heads, queries: now.lengths[0], keys: now.lengths[1] }));
+  if (header.samples > 1) said.push(say("page.fact.sample", { sample: data.sampled, samples: header.samples }));
+  if (header.carried.length < header.samples) said.push(say("page.fact.samples", { carried: runs(header.carried), count: header.samples - header.carried.length }));
+  const facts = data.facts(layer);
+  if (facts.causal) said.push(say("page.fact.causal"));
+  if (facts.hidden > 0) said.push(say("page.fact.hidden", { share: (100 * facts.hidden).toFixed(1) }));
+  else said.push(say("page.fact.open"));
+  if (facts.empty) said.push(say("page.fact.empty", { count: facts.empty }));
+  if (facts.nan) said.push(say("page.fact.nan", { count: facts.nan }));
+  if (data.isSingle(layer)) said.push(say("page.fact.coded"));
+  else said.push(say("page.fact.pooled", { rows: now.block[0], columns: now.block[1] }));
+  if (now.exact.length === now.lengths[0]) said.push(say("page.fact.exact_all"));
+  else if (now.exact.length) said.push(say("page.fact.exact", { count: now.exact.length }));
+  return said;
+}
+
+// 0, 1, 2, 5 as "0–2, 5"
+function runs(numbers) {
+  const found = [];
+  for (const n of [...numbers].sort((a, b) => a - b)) {
+    const last = found.at(-1);
+    if (last && last[1] === n - 1) last[1] = n;
+    else found.push([n, n]);
+  }
+  return found.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`)).join(", ");
+}
+
+// of a page without maps
+function stepsFacts(data, layer, say) {
+  return [say("page.fact.steps")];
+}
+
+function shownFacts(app, list) {
+  const { layers } = app.data;
+  const said = [...(layers.length ? factsOf : stepsFacts)(app.data, app.state.layer, (key, values) => app.say(key, values)), ...app.data.header.notes];
+  clear(list).append(...said.map((sentence) => el("li", {}, sentence)));
+}
+
 // axis.js
 // Axis: what one layer's rows and columns are called, alone, in blocks, or joined into words.
 
@@ -637,59 +873,6 @@ function joinedMatrix(single, queries, keys, lengths) {
   for (let i = 0; i < lengths[0]; i += 1) if (!single.isExactAt(i)) coded[queries.of(i)] = 1;
   const isExactAt = (row) => coded[row] === 0;
   return { rows, columns: wide, codes: joined, weightAt: (i, j) => weights[i * wide + j], isExactAt };
-}
-
-// layout.js
-// Layout: how large a map is drawn, and which of its labels have room.
-
-const LARGEST_CELL = 46;
-const SMALLEST_SIDE = 44;
-
-// where a map of rows × columns is drawn in so many pixels
-function fitted(width, rows, columns, rowNames, columnNames, tallest = 860) {
-  const isNarrow = width < 520;
-  const letters = { rows: isNarrow ? 9 : 16, columns: isNarrow ? 9 : 14 };
-  const left = Math.min(isNarrow ? 84 : 132, 20 + 7.4 * longest(rowNames, letters.rows));
-  const top = Math.min(112, 22 + 6.6 * longest(columnNames, letters.columns));
-  const right = Math.min(56, 12 + 3 * longest(columnNames.slice(-8), letters.columns));
-  // few rows stay large enough for their numbers, however low the window
-  const room = { width: Math.max(60, width - left - right), height: Math.max(tallest - top - 30, Math.min(36 * rows, 620)) };
-  const equal = Math.min(room.width / columns, room.height / rows, LARGEST_CELL);
-  const cell = {
-    width: Math.max(equal, Math.min(SMALLEST_SIDE, room.width) / columns),
-    height: Math.max(equal, SMALLEST_SIDE / rows),
-  };
-  const plot = { x: left, y: top, width: cell.width * columns, height: cell.height * rows };
-  return { width: Math.max(left + plot.width + right, Math.min(width, 240)), height: top + plot.height + 30, plot, cell, letters };
-}
-
-// the entries whose names are written, and where: [entry, middle], at least so many pixels apart
-function labels(count, size, offset, room, apart) {
-  const step = Math.max(1, Math.ceil(apart / size));
-  const found = [];
-  const first = Math.floor(offset / size / step) * step;
-  for (let n = Math.max(0, first); n < count; n += step) {
-    const middle = (n + 0.5) * size - offset;
-    if (middle > room) break;
-    if (middle >= 0) found.push([n, middle]);
-  }
-  return found;
-}
-
-function shortened(text, letters) {
-  const signs = Array.from(text);
-  return signs.length > letters ? `${signs.slice(0, letters - 1).join("")}…` : text;
-}
-
-// wide signs, as Chinese ones, count twice
-function longest(names, letters) {
-  let most = 1;
-  for (const name of names.length > 4000 ? names.slice(0, 4000) : names) {
-    let columns = 0;
-    for (const sign of Array.from(name.slice(0, 2 * letters)).slice(0, letters)) columns += sign.codePointAt(0) > 0x2e7f ? 2 : 1;
-    most = Math.max(most, columns);
-  }
-  return clamp(most, 1, letters * 1.4);
 }
 
 // heads.js
@@ -900,57 +1083,6 @@ function strength(row, count, matrices) {
     for (let j = 0; j < count; j += 1) strong[j] = Math.max(strong[j], made.weightAt(row, j) || 0);
   }
   return strong;
-}
-
-// keyboard.js
-// Keyboard: everything that the mouse can do.
-const TYPING = new Set(["INPUT", "SELECT", "TEXTAREA"]);
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-
-function listen(app, views) {
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { target } = event;
-    const isTyping = TYPING.has(target.tagName) && target.type !== "checkbox";
-    if (isTyping) return;
-    if (run(app, views, event)) event.preventDefault();
-  });
-}
-
-function run(app, views, event) {
-  const { key, target } = event;
-  const number = Number(key) - 1;
-  if (key !== "0" && number in views) return app.set({ view: views[number] }) ?? true;
-  if (key in ARROWS) {
-    if (target.role === "tab" || target.getAttribute?.("role") === "tab") return tab(app, views, ARROWS[key]);
-    app.view.move?.(...ARROWS[key]);
-    return true;
-  }
-  if (key === " " && target.tagName !== "BUTTON" && target.type !== "checkbox" && app.view.toggle) return app.view.toggle() ?? true;
-  const keys = {
-    h: () => app.nextHead(1),
-    H: () => app.nextHead(-1),
-    l: () => app.nextLayer(1),
-    L: () => app.nextLayer(-1),
-    s: () => app.nextSample(1),
-    S: () => app.nextSample(-1),
-    j: () => app.set({ joined: !app.state.joined }),
-    "+": () => app.view.zoom?.(1.5),
-    "=": () => app.view.zoom?.(1.5),
-    "-": () => app.view.zoom?.(1 / 1.5),
-    0: () => app.view.zoom?.(0),
-  };
-  if (!(key in keys)) return false;
-  keys[key]();
-  return true;
-}
-
-function tab(app, views, [across, down]) {
-  const at = views.indexOf(app.state.view);
-  const next = (at + (across || down) + views.length) % views.length;
-  app.set({ view: views[next] });
-  document.getElementById(`tab-${views[next]}`).focus();
-  return true;
 }
 
 // legend.js
@@ -1557,136 +1689,115 @@ function sumOf(weights) {
   return weights.reduce((sum, weight) => sum + weight, 0);
 }
 
-// saving.js
-// Saving: the figure that is shown, as PNG and as SVG, and alone on a page of its size that the browser prints as PDF.
+// tables.js
+// Tables: a number for each head, layers by heads, as buttons that choose the head.
 
-const SHARP = 3;
+// red is above 0 and blue below, as far as 0.85 of the way from the paper
+const SIGNED = { above: "#b2182b", below: "#2166ac" };
+const STRONGEST = 0.85;
+const ABOUT = { compare: "page.compare.about", effects: "page.effects.about" };
+const HEAD_CELL = { width: 46, height: 26 };
 
-function savedName(header, state, ending) {
-  const title = header.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "headwise";
-  return `${title}-${state.view}-L${state.layer}H${state.head}.${ending}`;
+// one table; values: null is NaN, and what is no finite number belongs to no head. least: pixels of a cell
+function numberTable(app, { caption, about, values, hasSign = false, written, least = 0 }) {
+  const paint = painter(app, values, hasSign);
+  const widest = Math.max(...values.map((row) => row.length));
+  const head = el("tr", {}, el("td", {}), ...Array.from({ length: widest }, (_, n) => el("th", { scope: "col" }, `H${n}`)));
+  const rows = values.map((row, n) => {
+    const cells = row.map((value, h) => {
+      const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, written(value));
+      button.setAttribute("aria-label", `${caption} L${n} H${h}: ${button.textContent}`);
+      const { fill, ink } = paint(value);
+      button.style.background = fill;
+      button.style.color = ink;
+      button.classList.toggle("chosen", n === app.state.layer && h === app.state.head);
+      return el("td", {}, button);
+    });
+    return el("tr", {}, el("th", { scope: "row" }, `L${n}`), ...cells);
+  });
+  const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows));
+  if (least) table.style.minWidth = `${30 + widest * least}px`;
+  return el("figure", {}, el("figcaption", {}, el("b", {}, caption), el("small", {}, about)), el("div", { class: "wide" }, table));
 }
 
-function saveSvg(app) {
-  const found = figureOf(app);
-  if (!found) return;
-  const name = savedName(app.data.header, app.state, "svg");
-  const pen = new SvgPen(found.width, found.height, app.colours.page("paper"), name);
-  app.view.figure(pen);
-  offer(new Blob([pen.svg], { type: "image/svg+xml" }), name);
+// a value -> its colour, and the ink that is read on it
+function painter(app, values, hasSign) {
+  const finite = values.flat().filter((value) => Number.isFinite(value));
+  const low = Math.min(0, ...finite);
+  const high = Math.max(1e-9, ...finite);
+  return (value) => {
+    if (!Number.isFinite(value)) {
+      const kind = value === null ? "nan" : "empty";
+      return { fill: app.colours.outside(kind), ink: app.colours.inkOutside(kind) };
+    }
+    if (hasSign) return signed(app, value / Math.max(high, -low));
+    const at = 0.06 + (0.9 * (value - low)) / (high - low || 1);
+    return { fill: app.colours.at(at), ink: app.colours.ink(at) };
+  };
 }
 
-function savePng(app) {
-  const found = figureOf(app);
-  if (!found) return;
-  const canvas = document.createElement("canvas");
-  const sharp = Math.min(SHARP, 16000 / found.width, 16000 / found.height);
-  canvas.width = Math.ceil(found.width * sharp);
-  canvas.height = Math.ceil(found.height * sharp);
-  const pen = new CanvasPen(canvas, sharp);
-  pen.rect(0, 0, found.width, found.height, app.colours.page("paper"));
-  app.view.figure(pen);
-  canvas.toBlob((blob) => blob && offer(blob, savedName(app.data.header, app.state, "png")), "image/png");
+// -1 to 1 as a mixture of the paper with one of two colours
+function signed(app, share) {
+  const paper = bytesOfColour(app.colours.page("card"));
+  const strong = bytesOfColour(share < 0 ? SIGNED.below : SIGNED.above);
+  const part = STRONGEST * Math.min(1, Math.abs(share));
+  const mixed = paper.map((byte, n) => Math.round(byte + part * (strong[n] - byte)));
+  return { fill: `rgb(${mixed.join(",")})`, ink: inkOn(mixed) };
 }
 
-let printed = null;
-
-// the browser's own print makes a PDF of it, whose text is text in every language
-async function printFigure(app) {
-  forgetPrinted();
-  const found = figureOf(app);
-  if (!found) return;
-  const name = savedName(app.data.header, app.state, "pdf");
-  const pen = new SvgPen(found.width, found.height, app.colours.page("paper"), name);
-  app.view.figure(pen);
-  const image = document.createElement("img");
-  image.id = "printed";
-  image.alt = name;
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(pen.svg)}`;
-  const sheet = new CSSStyleSheet();
-  const [width, height] = [Math.ceil(found.width), Math.ceil(found.height)];
-  sheet.replaceSync(`@page { size: ${width}px ${height}px; margin: 0; }`);
-  const { title } = document;
-  printed = { image, title };
-  await image.decode();
-  document.adoptedStyleSheets = [sheet];
-  document.body.append(image);
-  document.body.classList.add("printing");
-  document.title = name.replace(/\.pdf$/, "");
-  window.addEventListener("afterprint", forgetPrinted, { once: true });
-  window.print();
+// numbers of a table to so many places that the largest has two digits or three, never "-0.00"
+function writer(values) {
+  const largest = Math.max(1e-6, ...values.flat().filter((value) => Number.isFinite(value)).map(Math.abs));
+  const size = Math.floor(Math.log10(largest));
+  const places = clamp((size < 0 ? 1 : 2) - size, 0, 6);
+  return (value) => (value === null ? "–" : value.toFixed(places).replace(/^-(?=[0.]*$)/, ""));
 }
 
-function forgetPrinted() {
-  if (!printed) return;
-  const { image, title } = printed;
-  printed = null;
-  document.adoptedStyleSheets = [];
-  document.body.classList.remove("printing");
-  document.title = title;
-  image.remove();
-}
-
-function figureOf(app) {
-  const size = app.view.size?.();
-  if (!size) app.tell(app.say("page.save.none"));
-  return size || null;
-}
-
-function offer(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-
-// shown.js
-// Shown: what is on the page, said in plain words: the model, the layer, the rules, and how exact the numbers are.
-
-function factsOf(data, layer, say) {
-  const { header } = data;
-  const now = data.layers[layer];
-  const said = [say("page.fact.before_dropout")];
-  if (now.name) said.push(say("page.fact.module", { layer, name: now.name }));
-  said.push(say("page.fact.size", { layers: data.layers.length, heads: now.heads, queries: now.lengths[0], keys: now.lengths[1] }));
-  if (header.samples > 1) said.push(say("page.fact.sample", { sample: data.sampled, samples: header.samples }));
-  if (header.carried.length < header.samples) said.push(say("page.fact.samples", { carried: runs(header.carried), count: header.samples - header.carried.length }));
-  const facts = data.facts(layer);
-  if (facts.causal) said.push(say("page.fact.causal"));
-  if (facts.hidden > 0) said.push(say("page.fact.hidden", { share: (100 * facts.hidden).toFixed(1) }));
-  else said.push(say("page.fact.open"));
-  if (facts.empty) said.push(say("page.fact.empty", { count: facts.empty }));
-  if (facts.nan) said.push(say("page.fact.nan", { count: facts.nan }));
-  if (data.isSingle(layer)) said.push(say("page.fact.coded"));
-  else said.push(say("page.fact.pooled", { rows: now.block[0], columns: now.block[1] }));
-  if (now.exact.length === now.lengths[0]) said.push(say("page.fact.exact_all"));
-  else if (now.exact.length) said.push(say("page.fact.exact", { count: now.exact.length }));
-  return said;
-}
-
-// 0, 1, 2, 5 as "0–2, 5"
-function runs(numbers) {
-  const found = [];
-  for (const n of [...numbers].sort((a, b) => a - b)) {
-    const last = found.at(-1);
-    if (last && last[1] === n - 1) last[1] = n;
-    else found.push([n, n]);
-  }
-  return found.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`)).join(", ");
-}
-
-// of a page without maps
-function stepsFacts(data, layer, say) {
-  return [say("page.fact.steps")];
-}
-
-function shownFacts(app, list) {
-  const { layers } = app.data;
-  const said = [...(layers.length ? factsOf : stepsFacts)(app.data, app.state.layer, (key, values) => app.say(key, values)), ...app.data.header.notes];
-  clear(list).append(...said.map((sentence) => el("li", {}, sentence)));
+// the views Compare and Effects
+function tableView(kind) {
+  return (app, root) => {
+    const about = el("p", { class: "about" });
+    const tables = el("div", { class: "tables" });
+    root.append(about, tables);
+    const given = app.data.header.tables.filter((table) => table.view === kind);
+    // effects are all in the unit of the metric
+    const writerOf = (values) => writer(kind === "effects" ? given.flatMap((table) => table.values) : values);
+    return {
+      update() {
+        about.textContent = app.say(ABOUT[kind]);
+        clear(tables).append(
+          ...given.map(({ key, about: meaning, values, has_sign: hasSign }) => numberTable(app, { caption: app.say(key), about: app.say(meaning), values, hasSign, written: writerOf(values), least: HEAD_CELL.width })),
+        );
+      },
+      move(across, down) {
+        const layer = clamp(app.state.layer + down, 0, app.data.layers.length - 1);
+        app.set({ layer, head: clamp(app.state.head + across, 0, app.data.layers[layer].heads - 1) });
+      },
+      size() {
+        const heads = Math.max(...given.flatMap(({ values }) => values.map((row) => row.length)));
+        return { width: 52 + heads * HEAD_CELL.width + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + 36 };
+      },
+      figure(pen) {
+        const [ink, soft] = [app.colours.page("ink"), app.colours.page("soft")];
+        pen.text(app.figureName(app.data.header.title), 16, 18, { size: 14, colour: ink, bold: true });
+        given.forEach(({ key, values, has_sign: hasSign }, n) => {
+          const [paint, written] = [painter(app, values, hasSign), writerOf(values)];
+          const top = 36 + n * (values.length * HEAD_CELL.height + 76);
+          pen.text(app.say(key), 16, top + 10, { size: 13, colour: ink, bold: true });
+          values[0].forEach((_, h) => pen.text(`H${h}`, 52 + (h + 0.5) * HEAD_CELL.width, top + 34, { size: 11, colour: soft, align: "center" }));
+          values.forEach((row, layer) => {
+            const y = top + 46 + layer * HEAD_CELL.height;
+            pen.text(`L${layer}`, 44, y + HEAD_CELL.height / 2, { size: 11, colour: soft, align: "end" });
+            row.forEach((value, h) => {
+              const { fill, ink: colour } = paint(value);
+              pen.rect(52 + h * HEAD_CELL.width, y, HEAD_CELL.width - 2, HEAD_CELL.height - 2, fill);
+              pen.text(written(value), 52 + (h + 0.5) * HEAD_CELL.width - 1, y + HEAD_CELL.height / 2 - 1, { size: 11, colour, align: "center" });
+            });
+          });
+        });
+      },
+    };
+  };
 }
 
 // statistics.js
@@ -1697,29 +1808,9 @@ function statisticsView(app, root) {
   const charts = el("div", { class: "charts" });
   root.append(tables, charts);
 
-  function table(caption, about, valueOf, signed) {
-    const { layers } = app.data;
-    const values = layers.map((layer, n) => Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)));
-    const finite = values.flat().filter((value) => Number.isFinite(value));
-    const low = signed ? Math.min(0, ...finite) : 0;
-    const high = Math.max(1e-9, ...finite);
-    const widest = Math.max(...layers.map((layer) => layer.heads));
-    const head = el("tr", {}, el("td", {}), ...Array.from({ length: widest }, (_, n) => el("th", { scope: "col" }, `H${n}`)));
-    const rows = values.map((row, n) => {
-      const cells = row.map((value, h) => {
-        const at = Number.isFinite(value) ? 0.06 + (0.9 * (value - low)) / (high - low || 1) : null;
-        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, written(value));
-        button.setAttribute("aria-label", `${caption} L${n} H${h}: ${button.textContent}`);
-        const cell = el("td", {}, button);
-        const kind = value === null ? "nan" : "empty";
-        button.style.background = at === null ? app.colours.outside(kind) : app.colours.at(at);
-        button.style.color = at === null ? app.colours.inkOutside(kind) : app.colours.ink(at);
-        button.classList.toggle("chosen", n === app.state.layer && h === app.state.head);
-        return cell;
-      });
-      return el("tr", {}, el("th", { scope: "row" }, `L${n}`), ...cells);
-    });
-    return el("figure", {}, el("figcaption", {}, el("b", {}, caption), el("small", {}, about)), el("div", { class: "wide" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))));
+  function table(caption, about, valueOf) {
+    const values = app.data.layers.map((layer, n) => Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)));
+    return numberTable(app, { caption, about, values, written });
   }
 
   function chart(id, caption, values, names, step, pick) {
@@ -1754,8 +1845,8 @@ function statisticsView(app, root) {
       const { layer, head } = app.state;
       if (!app.data.isRead(layer)) return app.waiting(root);
       clear(tables).append(
-        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), (n, h) => app.data.facts(n).entropy[h], false),
-        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h], true),
+        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), (n, h) => app.data.facts(n).entropy[h]),
+        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h]),
       );
       const { block } = app.data.layers[layer];
       const queries = app.data.side(layer, "queries").tokens;
@@ -2040,14 +2131,29 @@ function number(value) {
   return value.toFixed(2).replace("-", "−");
 }
 
-// main.js
-// The page: its state, its controls, and the view that is shown.
+// views.js
+// Views: all there are, and those that a page has.
 
-const VIEWS = { overview, heads: headView, map: mapView, row: rowView, statistics: statisticsView, steps: stepsView };
+const VIEWS = {
+  overview, heads: headView, map: mapView, row: rowView, statistics: statisticsView,
+  compare: tableView("compare"), effects: tableView("effects"), steps: stepsView,
+};
 const SAID = {
   overview: "page.view.overview", heads: "page.view.heads", map: "page.view.map", row: "page.view.row",
-  statistics: "page.view.statistics", steps: "page.view.steps",
+  statistics: "page.view.statistics", compare: "page.view.compare", effects: "page.view.effects", steps: "page.view.steps",
 };
+
+// Compare and Effects are there where the page has their tables
+const OF_TABLES = ["compare", "effects"];
+
+function viewsOf(header, hasMaps) {
+  if (!hasMaps) return ["steps"];
+  const given = new Set(header.tables.map((table) => table.view));
+  return Object.keys(VIEWS).filter((view) => !OF_TABLES.includes(view) || given.has(view));
+}
+
+// main.js
+// The page: its state, its controls, and the view that is shown.
 
 // a block that nothing follows yet may not have been read to its end
 function textOf(id) {
@@ -2097,7 +2203,7 @@ class App {
   }
 
   views() {
-    return this.hasMaps() ? Object.keys(VIEWS) : ["steps"];
+    return viewsOf(this.data.header, this.hasMaps());
   }
 
   canJoin() {
@@ -2124,7 +2230,7 @@ class App {
     const sample = clamp(Math.trunc(state.sample) || 0, 0, this.data.header.carried.length - 1);
     const layer = clamp(Math.trunc(state.layer) || 0, 0, this.data.layers.length - 1);
     const { heads, lengths } = this.data.layers[layer];
-    const view = Object.hasOwn(VIEWS, state.view) ? state.view : "overview";
+    const view = this.views().includes(state.view) ? state.view : "overview";
     return { ...state, view, sample, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
   }
 

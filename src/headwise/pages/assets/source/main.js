@@ -4,22 +4,11 @@ import { Wording } from "./wording.js";
 import { Colours } from "./colours.js";
 import { clamp, clear, el, focusIn, refocus } from "./elements.js";
 import { weightOf } from "./codes.js";
-import { headView } from "./heads.js";
 import { listen } from "./keyboard.js";
 import { shortened } from "./layout.js";
-import { mapView } from "./map.js";
-import { overview } from "./overview.js";
-import { rowView } from "./row.js";
 import { printFigure, savePng, saveSvg } from "./saving.js";
 import { shownFacts } from "./shown.js";
-import { statisticsView } from "./statistics.js";
-import { stepsView } from "./steps.js";
-
-const VIEWS = { overview, heads: headView, map: mapView, row: rowView, statistics: statisticsView, steps: stepsView };
-const SAID = {
-  overview: "page.view.overview", heads: "page.view.heads", map: "page.view.map", row: "page.view.row",
-  statistics: "page.view.statistics", steps: "page.view.steps",
-};
+import { SAID, VIEWS, viewsOf } from "./views.js";
 
 // a block that nothing follows yet may not have been read to its end
 function textOf(id) {
@@ -69,7 +58,7 @@ class App {
   }
 
   views() {
-    return this.hasMaps() ? Object.keys(VIEWS) : ["steps"];
+    return viewsOf(this.data.header, this.hasMaps());
   }
 
   canJoin() {
@@ -96,7 +85,7 @@ class App {
     const sample = clamp(Math.trunc(state.sample) || 0, 0, this.data.header.carried.length - 1);
     const layer = clamp(Math.trunc(state.layer) || 0, 0, this.data.layers.length - 1);
     const { heads, lengths } = this.data.layers[layer];
-    const view = Object.hasOwn(VIEWS, state.view) ? state.view : "overview";
+    const view = this.views().includes(state.view) ? state.view : "overview";
     return { ...state, view, sample, layer, head: clamp(Math.trunc(state.head) || 0, 0, heads - 1), token: clamp(Math.trunc(state.token) || 0, 0, lengths[0] - 1) };
   }
 

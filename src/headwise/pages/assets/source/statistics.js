@@ -3,35 +3,16 @@ import { clear, el, place, sized } from "./elements.js";
 import { CanvasPen, shifted } from "./pen.js";
 import { TALL, drawChart } from "./chart.js";
 import { NOTHING } from "./codes.js";
+import { numberTable } from "./tables.js";
 
 export function statisticsView(app, root) {
   const tables = el("div", { class: "tables" });
   const charts = el("div", { class: "charts" });
   root.append(tables, charts);
 
-  function table(caption, about, valueOf, signed) {
-    const { layers } = app.data;
-    const values = layers.map((layer, n) => Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)));
-    const finite = values.flat().filter((value) => Number.isFinite(value));
-    const low = signed ? Math.min(0, ...finite) : 0;
-    const high = Math.max(1e-9, ...finite);
-    const widest = Math.max(...layers.map((layer) => layer.heads));
-    const head = el("tr", {}, el("td", {}), ...Array.from({ length: widest }, (_, n) => el("th", { scope: "col" }, `H${n}`)));
-    const rows = values.map((row, n) => {
-      const cells = row.map((value, h) => {
-        const at = Number.isFinite(value) ? 0.06 + (0.9 * (value - low)) / (high - low || 1) : null;
-        const button = el("button", { type: "button", on: { click: () => app.set({ layer: n, head: h }) } }, written(value));
-        button.setAttribute("aria-label", `${caption} L${n} H${h}: ${button.textContent}`);
-        const cell = el("td", {}, button);
-        const kind = value === null ? "nan" : "empty";
-        button.style.background = at === null ? app.colours.outside(kind) : app.colours.at(at);
-        button.style.color = at === null ? app.colours.inkOutside(kind) : app.colours.ink(at);
-        button.classList.toggle("chosen", n === app.state.layer && h === app.state.head);
-        return cell;
-      });
-      return el("tr", {}, el("th", { scope: "row" }, `L${n}`), ...cells);
-    });
-    return el("figure", {}, el("figcaption", {}, el("b", {}, caption), el("small", {}, about)), el("div", { class: "wide" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))));
+  function table(caption, about, valueOf) {
+    const values = app.data.layers.map((layer, n) => Array.from({ length: layer.heads }, (_, head) => valueOf(n, head)));
+    return numberTable(app, { caption, about, values, written });
   }
 
   function chart(id, caption, values, names, step, pick) {
@@ -66,8 +47,8 @@ export function statisticsView(app, root) {
       const { layer, head } = app.state;
       if (!app.data.isRead(layer)) return app.waiting(root);
       clear(tables).append(
-        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), (n, h) => app.data.facts(n).entropy[h], false),
-        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h], true),
+        table(app.say("page.entropy.mean"), app.say("page.entropy.about"), (n, h) => app.data.facts(n).entropy[h]),
+        table(app.say("page.distance"), app.say("page.distance.about"), (n, h) => app.data.facts(n).distance[h]),
       );
       const { block } = app.data.layers[layer];
       const queries = app.data.side(layer, "queries").tokens;

@@ -1,0 +1,94 @@
+"""Number tables: what compare and head_effects give, on the page and as figures."""
+
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import headwise as hw
+from headwise.errors import ArgumentError
+from headwise.pages.views import written
+
+pytestmark = pytest.mark.needs("matplotlib")
+STARTS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
+
+
+@pytest.fixture(scope="module")
+def page():
+    torch.manual_seed(3)
+    model = nn.Sequential(hw.MultiHeadAttention(12, 2), hw.MultiHeadAttention(12, 4)).eval()
+    x = torch.randn(1, 5, 12)
+    with hw.watch(model) as before, torch.no_grad():
+        model(x)
+    with hw.watch(model) as after, torch.no_grad(), hw.intervene(model) as edits:
+        edits.find("0").zero(heads=1)
+        model(x)
+    effects = hw.head_effects(model, x, lambda out: out.square().sum())
+    return hw.look(before).with_table(hw.compare(before, after)).with_table(effects)
+
+
+def test_the_page_holds_the_numbers_of_every_head(page):
+    tables = page.to_dict()["tables"]
+    assert [table["view"] for table in tables] == ["compare"] * 3 + ["effects"] * 2
+    for table in tables:
+        assert [len(row) for row in table["values"]] == [2, 4]
+        assert all(isinstance(value, float) for row in table["values"] for value in row)
+    # the first layer's weights are those before the edit
+    assert tables[0]["values"][0] == [0.0, 0.0]
+    assert max(tables[0]["values"][1]) > 0
+    # a later table takes the place of an earlier one
+    again = page.with_table(hw.compare(*[page_maps(page)] * 2))
+    assert [table.view for table in again.tables] == ["effects"] * 2 + ["compare"] * 3
+    assert again.tables[2].values == ((0.0, 0.0), (0.0, 0.0, 0.0, 0.0))
+
+
+def page_maps(page):
+    from headwise.maps.files import LoadedMaps
+
+    return LoadedMaps({layer.name: layer.map for layer in page.layers}, None)
+
+
+@pytest.mark.parametrize("form", STARTS)
+@pytest.mark.parametrize("view", ["compare", "effects"])
+def test_each_view_of_tables_goes_into_each_form(page, view, form):
+    figure = page.plot_all(view=view)
+    assert len(figure.axes) == {"compare": 3, "effects": 2}[view]
+    out = io.BytesIO()
+    figure.savefig(out, format=form)
+    assert out.getvalue().startswith(STARTS[form])
+
+
+def test_a_figure_shows_the_numbers_of_the_table(page):
+    (ax, _) = page.plot_all(view="effects").axes
+    values = [value for row in page.tables[3].values for value in row]
+    largest = max(abs(value) for table in page.tables[3:] for row in table.values for value in row)
+    assert [text.get_text() for text in ax.texts] == [written(value, largest) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("value", "largest", "text"),
+    [(0.0123, 0.5, "0.01"), (-0.0001, 0.5, "0.00"), (3.21, 12.0, "3.2"), (-1.234, 1.3, "-1.23"), (250.0, 250.0, "250"),
+     (0.00071, 0.00071, "0.00071")],
+)  # fmt: skip
+def test_numbers_have_places_for_the_largest(value, largest, text):
+    assert written(value, largest) == text
+
+
+def test_tables_of_other_heads_are_refused(page):
+    other = hw.MultiHeadAttention(12, 3)
+    effects = hw.head_effects(other, torch.randn(1, 5, 12), lambda out: out.sum())
+    with pytest.raises(ArgumentError, match=r"heads of the page, \[2, 4\] in its layers, but is of \[3\]"):
+        page.with_table(effects)
+    with pytest.raises(ArgumentError, match="but dict came"):
+        page.with_table({})
+    with pytest.raises(ArgumentError, match=r"shows what hw\.compare gave"):
+        hw.look(page_maps(page)).plot_all(view="compare")
+
+
+def test_an_effect_that_is_not_known_is_none_on_the_page(page):
+    effects = hw.head_effects(hw.MultiHeadAttention(12, 3), torch.randn(1, 5, 12), lambda out: out.sum() * math.nan)
+    from headwise.pages.number_tables import tables_of
+
+    assert tables_of(effects)[0].to_dict()["values"] == [[None, None, None]]
