@@ -11,6 +11,8 @@ __all__ = ["main"]
 COMMANDS = {
     "convert": "headwise.cli.convert:convert",
     "doctor": "headwise.cli.doctor:doctor",
+    "effects": "headwise.cli.effects:effects",
+    "heads": "headwise.cli.heads:heads",
     "look": "headwise.cli.look:look",
     "plot": "headwise.cli.plot:plot",
     "steps": "headwise.cli.steps:steps",

@@ -16,7 +16,7 @@ from headwise.cli.progress import progress_bar
 from headwise.cli.trace import SECONDS, as_object, positive
 from headwise.pages.code_target import code_target
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
-from headwise.pages.requests import check_maps
+from headwise.pages.requests import check_maps, places_to_ablate
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
@@ -34,6 +34,9 @@ NAME = "look"
 @click.option("--pair", metavar="TEXT2", cls=WordedOption, help="look.help.pair")
 @click.option("--maps", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.maps")
 @click.option("--model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.model")
+@click.option("--against", metavar="TEXT2", cls=WordedOption, help="look.help.against")
+@click.option("--against-model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.against_model")
+@click.option("--ablate", metavar="L3H1", multiple=True, cls=WordedOption, help="look.help.ablate")
 @click.option("--cut", is_flag=True, cls=WordedOption, help="look.help.cut")
 @click.option("--query", metavar="WORD", cls=WordedOption, help="look.help.query")
 @click.option("--layer", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.layer")
@@ -63,6 +66,9 @@ def look(
     pair: str | None,
     maps: Path | None,
     model: str | None,
+    against: str | None,
+    against_model: str | None,
+    ablate: tuple[str, ...],
     cut: bool,
     query: str | None,
     layer: tuple[int, ...],
@@ -84,11 +90,15 @@ def look(
         raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
     if not 0 < max_mb < float("inf"):
         raise refusal("refuse.max_mb", got=f"{max_mb:g}")
+    options = (("--against", against), ("--against-model", against_model), ("--ablate", ablate or None))
+    second = [name for name, value in options if value is not None]
     of_code = [("--init", init), ("--call", call), ("--json", as_json or None), ("--seconds", seconds)]
     if text is not None and (target := code_target(text)) is not None:
         others = [("--pair", pair), ("--model", model), ("--cut", cut or None), ("--query", query)]
         if unread := [name for name, value in (*others, ("--sample", sample or None)) if value is not None]:
             raise refusal("refuse.code_alone", target=target, given=", ".join(unread))
+        if second:
+            raise refusal("refuse.against_alone", given=", ".join(second), kind=target)
         request = {
             "init": as_object("--init", init), "call": as_object("--call", call), "layer": layer, "head": head,
             "seconds": seconds or SECONDS, "lang": lang,
@@ -106,12 +116,22 @@ def look(
         others = [("--pair", pair), ("--model", model), ("--cut", cut or None)]
         if unread := [name for name, value in others if value is not None]:
             raise refusal("refuse.maps_alone", given=", ".join(unread))
+        if second:
+            raise refusal("refuse.against_alone", given=", ".join(second), kind="--maps")
         _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, place, lang)
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
         words = text if text is not None else _text_of(file)
-        asked = {"text": words, "pair": pair, "model": model, "query": query, "cut": cut, "lang": lang}
+        asked: dict[str, object] = {
+            "text": words,
+            "pair": pair,
+            "model": model,
+            "query": query,
+            "cut": cut,
+            "lang": lang,
+        }
+        asked |= {"against": against, "against_model": against_model, "ablate": places_to_ablate(ablate)}
         _show_text(asked, layer, head, place, lang)
     if opened:
         click.launch(place.file.resolve().as_uri())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ from headwise.wording.progress_bar import progress_bar
 __all__ = ["head_effects"]
 
 WAYS = ("zero", "mean", "patch")
+# told the key and the values of each slow step
+Progress = Callable[[str, Mapping[str, object]], None]
 # asks for an edit of some heads
 Change = Callable[[AttentionEdits, list[int]], AttentionEdits]
 
@@ -39,6 +42,7 @@ def head_effects(
     estimate: bool = True,
     measure: bool = True,
     file: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> Effects:
     """The change of a metric when each head of a model is ablated, one after the other: a table of layers by heads.
 
@@ -51,7 +55,7 @@ def head_effects(
     gradients, from one forward and one backward pass (attribution patching: Nanda 2023; Syed et al. 2023,
     arXiv:2310.10348): the gradient of the metric by the head's output times the change of that output; the metric must
     then give a tensor. file: where each effect is written as it is measured, and from which a run that was interrupted
-    goes on; None: nowhere.
+    goes on; None: nowhere. progress: is told of each head, None: a bar on stderr, where that is a terminal.
 
     Call model.eval() first, as dropout would be an effect of its own. Raises ArgumentError where the metric gives no
     number, no attention is seen, or a file is of another run.
@@ -86,9 +90,9 @@ def head_effects(
     effects = Effects.of(counts, base, by, estimated)
     if not measure:
         return effects
-    return _measured(
-        model, lambda: _number(metric(run())), effects, change, None if file is None else Path(file), source
-    )
+    path = None if file is None else Path(file)
+    with progress_bar("en") if progress is None else nullcontext(progress) as tell:
+        return _measured(model, lambda: _number(metric(run())), effects, change, path, source, tell)
 
 
 def _measured(
@@ -98,6 +102,7 @@ def _measured(
     change: Change,
     path: Path | None,
     source: Seen,
+    tell: Progress,
 ) -> Effects:
     """The table with what each head does, measured by a run each; those that a file has are not run again."""
     # by which a file is known to be of the same reference run
@@ -105,7 +110,7 @@ def _measured(
     mark = float(source.outputs(effects.names[0])[0].double().sum()) if is_marked else None
     measured = load_effects(path, effects, mark) if path is not None and path.exists() else {}
     asked: dict[str, HeadReplacement] = {}
-    with torch.no_grad(), progress_bar("en") as tell, intervene(model) as edits:
+    with torch.no_grad(), intervene(model) as edits:
         for n, (name, head) in enumerate(effects.places()):
             tell("step.heads", {"done": n, "total": sum(effects.heads)})
             if (name, head) in measured:

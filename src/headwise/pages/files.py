@@ -128,6 +128,14 @@ def write_code(look: CodeLook, file: Path, *, force: bool, max_mb: float = MAX_M
     write_whole(file, fill, force=force)
 
 
+def write_effects(page: Page, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: Progress = silent) -> None:
+    """Write a page with effects: whole as .html, else as the figure of their tables."""
+    if file.suffix.lower() == ".html":
+        page.save(file, force=force, max_mb=max_mb, progress=tell)
+        return
+    save_figure(page.plot_all(view="effects", progress=tell), file, force=force)
+
+
 def write_text(text: str, unfinished: Path, tell: Progress) -> None:
     """Write a long text in parts, and report each."""
     data = text.encode("utf-8")

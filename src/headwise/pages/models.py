@@ -39,17 +39,23 @@ class LoadedModel:
     config: Any
 
 
-def load(model: str | os.PathLike[str] | None, progress: Progress) -> LoadedModel:
+def load(
+    model: str | os.PathLike[str] | None,
+    progress: Progress,
+    *,
+    loader: Callable[[str, Any], str] = lambda name, config: "AutoModel",
+) -> LoadedModel:
     """A model in evaluation mode from a folder, a Hugging Face name, or None: the embedded one.
 
+    loader: names the class of transformers that reads it, from its name and its configuration.
     Weights are read from safetensors only and no code of the model's is run. What cannot be read raises a Refusal.
     """
     folder = folder_of(model)
     if model is None:
-        return _load(str(embedded_folder(progress)), MODEL, progress)
+        return _load(str(embedded_folder(progress)), MODEL, progress, loader)
     if folder is not None:
-        return _load(str(folder), folder.resolve().name, progress)
-    return _load(os.fspath(model), os.fspath(model), progress)
+        return _load(str(folder), folder.resolve().name, progress, loader)
+    return _load(os.fspath(model), os.fspath(model), progress, loader)
 
 
 def folder_of(model: str | os.PathLike[str] | None) -> Path | None:
@@ -107,16 +113,16 @@ def _checked_folder(folder: Path) -> Path:
     return folder
 
 
-def _load(place: str, name: str, progress: Progress) -> LoadedModel:
+def _load(place: str, name: str, progress: Progress, loader: Callable[[str, Any], str]) -> LoadedModel:
     progress("step.loading", {"model": name})
-    from transformers import AutoConfig, AutoModel
+    import transformers
 
     with quiet():
-        config = _read(AutoConfig, place, name)
+        config = _read(transformers.AutoConfig, place, name)
         if config.is_encoder_decoder:
             raise refusal("refuse.encoder_decoder", model=name, model_type=config.model_type)
         options = {"use_safetensors": True, "output_loading_info": True}
-        model, loading = _read(AutoModel, place, name, config=config, **options)
+        model, loading = _read(getattr(transformers, loader(name, config)), place, name, config=config, **options)
         # the pooler comes after the last layer, so that its weights change nothing here
         missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
         if missing:

@@ -66,7 +66,7 @@ def page_of_look(look: Look) -> Page:
         tuple(word.text for word in look.words),
     )
     links = tuple(_links(look))
-    return Page(
+    page = Page(
         title=look.model,
         text=look.text,
         layers=tuple(Layer(name, layer_map, 0, 0) for name, layer_map in look.maps),
@@ -77,6 +77,7 @@ def page_of_look(look: Look) -> Page:
         notes=look.notes,
         lang=look.lang,
     )
+    return page if look.comparison is None else page.with_table(look.comparison.heads)
 
 
 def _opening_of(look: Look, links: Sequence[Mapping[str, Any]]) -> dict[str, int | str]:

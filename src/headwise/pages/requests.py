@@ -17,7 +17,7 @@ from headwise.wording.screen import visible
 if TYPE_CHECKING:
     from headwise.pages.text_look import TextRequest
 
-__all__ = ["check_maps", "check_places", "check_request"]
+__all__ = ["check_maps", "check_places", "check_request", "places_to_ablate"]
 
 # model types whose every layer attends once over the text, and what their config.json calls the two counts
 COUNTS = {
@@ -32,6 +32,8 @@ COUNTS = {
 MOST_HEADER = 1 << 24
 # the name of a word that stands in a text several times: "the#2"
 NUMBERED = re.compile(r"#\d+$")
+# a layer and a head of it, both from 0
+PLACE = re.compile(r"[Ll](\d+)[Hh](\d+)")
 
 
 def check_request(asked: TextRequest) -> None:
@@ -42,6 +44,10 @@ def check_request(asked: TextRequest) -> None:
     check_text(asked.text)
     if asked.pair is not None:
         check_text(asked.pair)
+    if asked.against is not None:
+        check_text(asked.against)
+    if asked.against_model is not None:
+        folder_of(asked.against_model)
     if asked.query is not None:
         _check_query("\n".join([asked.text] if asked.pair is None else [asked.text, asked.pair]), asked.query)
     if not isinstance(asked.model, tuple):
@@ -51,6 +57,8 @@ def check_request(asked: TextRequest) -> None:
             layers, heads = counts
             name = MODEL if asked.model is None else folder.resolve().name
             check_places(name, [heads] * layers, asked.layers, asked.heads)
+            for layer, head in asked.ablate:
+                check_places(name, [heads] * layers, [layer], [head])
 
 
 def check_maps(file: Path, layers: Sequence[int], lang: str) -> None:
@@ -83,6 +91,21 @@ def check_places(name: str, counts: Sequence[int], layers: Sequence[int], heads:
         for head in heads:
             if not 0 <= head < count:
                 raise refusal("refuse.head", layer=layer, last=count - 1, count=count, got=head)
+
+
+def places_to_ablate(written: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Heads as they are written on the command line; a Refusal where one is not.
+
+    >>> places_to_ablate(["L3H1", "l0h11"])
+    ((3, 1), (0, 11))
+    """
+    places = []
+    for text in written:
+        match = PLACE.fullmatch(text.strip())
+        if match is None:
+            raise refusal("refuse.ablate", got=text)
+        places.append((int(match[1]), int(match[2])))
+    return tuple(dict.fromkeys(places))
 
 
 def _check_query(text: str, query: str) -> None:

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from headwise.pages.head_tables import comparison_parts
 from headwise.pages.heat_map import Heat
 from headwise.pages.links import COUNT, Link, WordLinks
 from headwise.pages.shape_walk import folded
@@ -72,6 +73,9 @@ def _parts(look: Look, width: int) -> Iterator[RenderableType]:
         yield Text(say("look.links", lang=look.lang), style="bold")
         yield _table(look)
     yield Text(say("look.links.key", lang=look.lang), style="dim")
+    if look.comparison is not None:
+        yield Text()
+        yield from comparison_parts(look.comparison, look.lang)
     for layer, head in look.drawn:
         yield Text()
         yield from _map(look, layer, head)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from headwise.maps import AttentionMap
     from headwise.pages.page import Page
+    from headwise.pages.text_comparison import TextComparison
 
 __all__ = ["TextRequest", "Look", "Model", "looked"]
 
@@ -41,7 +42,8 @@ class Look:
     difference: the largest of any output between the watched run and one without headwise, which is 0. tokens, words:
     what the text was read as. links: the strongest of each word shown, the queried ones or all. walk: the shapes in
     the first layer drawn. drawn: the (layer, head) pairs that are drawn. weights: layer -> (H, L, L), before dropout.
-    maps: name and map of every layer. notes: sentences about what could not be done as well as it should.
+    maps: name and map of every layer. notes: sentences about what could not be done as well as it should. comparison:
+    with a second run, None: none was asked for.
     """
 
     text: str
@@ -58,6 +60,7 @@ class Look:
     maps: tuple[tuple[str, AttentionMap], ...] = field(repr=False)
     lang: str = "en"
     notes: tuple[str, ...] = ()
+    comparison: TextComparison | None = None
 
     @property
     def queried(self) -> tuple[int, ...]:
@@ -130,6 +133,7 @@ class Look:
                 }
                 for chain in self.walk
             ],
+            **({} if self.comparison is None else {"comparison": self.comparison.heads.to_dict()}),
             "maps": [
                 {"layer": layer, "head": head, "weights": numbers_or_none(self.weights[layer][head])}
                 for layer, head in self.drawn
@@ -139,7 +143,10 @@ class Look:
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What a look is asked for; see `look`. cut: a text that is too long is read as far as the model goes."""
+    """What a look is asked for; see `look`. cut: a text that is too long is read as far as the model goes.
+
+    against, against_model, ablate: what it is compared with: another text, another model, and heads that give zeros.
+    """
 
     text: str
     pair: str | None = None
@@ -148,6 +155,9 @@ class TextRequest:
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     cut: bool = False
+    against: str | None = None
+    against_model: str | None = None
+    ablate: tuple[Place, ...] = ()
     lang: str = "en"
 
 
@@ -158,6 +168,7 @@ def looked(asked: TextRequest, tell: Progress) -> Look:
 
     loaded = own_model(asked.model) if isinstance(asked.model, tuple) else load(asked.model, tell)
     from headwise.pages.model_run import run
+    from headwise.pages.text_comparison import compared
 
     reading = read(loaded, asked.text, pair=asked.pair, cut=asked.cut)
     words = read_words(reading.text, reading.tokens, query=asked.query)
@@ -165,6 +176,7 @@ def looked(asked: TextRequest, tell: Progress) -> Look:
     model_run = run(loaded, reading, tell)
     layers, heads, lang = list(asked.layers), list(asked.heads), asked.lang
     check_places(loaded.name, [int(each.shape[0]) for each in model_run.weights.values()], layers, heads)
+    comparison = compared(asked, loaded, reading, model_run, tell)
     tell("step.links", {})
     best = strongest(model_run.weights)
     drawn = places(model_run.weights, shown, words, reading.tokens, layers=layers, heads=heads)
@@ -186,6 +198,7 @@ def looked(asked: TextRequest, tell: Progress) -> Look:
             *said_of_nan(model_run.weights, lang=lang),
             *(say("look.unseen", lang=lang, module=name, reason=why) for name, why in model_run.unseen.items()),
         ),
+        comparison=comparison,
     )
 
 

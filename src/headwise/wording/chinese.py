@@ -1,6 +1,7 @@
 """The sentences in Chinese."""
 
 from headwise.wording.chinese_doctor import DOCTOR
+from headwise.wording.chinese_heads import HEADS
 from headwise.wording.chinese_laws import LAWS
 from headwise.wording.chinese_page import PAGE
 from headwise.wording.chinese_report import REPORT
@@ -206,6 +207,8 @@ CHINESE: dict[str, str] = {
     # steps
     **LAWS,
     **STEPS,
+    # heads, effects, and what look compares
+    **HEADS,
     # doctor
     **DOCTOR,
     **REPORT,

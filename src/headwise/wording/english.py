@@ -2,6 +2,7 @@
 
 from headwise.wording.conversion import CONVERSION
 from headwise.wording.english_doctor import DOCTOR
+from headwise.wording.english_heads import HEADS
 from headwise.wording.english_laws import LAWS
 from headwise.wording.english_page import PAGE
 from headwise.wording.english_report import REPORT
@@ -258,6 +259,8 @@ ENGLISH: dict[str, str] = {
     # steps
     **LAWS,
     **STEPS,
+    # heads, effects, and what look compares
+    **HEADS,
     # doctor
     **DOCTOR,
     **REPORT,

@@ -1,0 +1,62 @@
+"""The sentences in English of the commands heads and effects, and of what look compares."""
+
+HEADS: dict[str, str] = {
+    "heads.help": "Say what each head of a pretrained model does in TEXT, by published measures with their scores.",
+    "heads.help.text": "The sentence that the model reads, between quotes.",
+    "heads.help.least": "The score from which a pattern names a head (0.5).",
+    "heads.help.json": "Print one JSON object instead.",
+    "heads.title": "{model}: {layers} layers, {heads} heads, {tokens} tokens; a pattern names a head from {least} on",
+    "heads.column.head": "head",
+    "heads.column.does": "does",
+    "heads.column.score": "score",
+    "heads.column.chance": "by chance",
+    "heads.column.entropy": "entropy",
+    "heads.column.distance": "distance",
+    "heads.key": "score: mean weight on such keys; by chance: that of equal weights; entropy: 1 is equal weights; "
+    "distance in tokens; in brackets, the strongest pattern of a head that no pattern names.",
+    "heads.left_out": "{name} is left out: {reason}",
+    "heads.pattern.previous": "previous token",
+    "heads.pattern.next": "next token",
+    "heads.pattern.same": "same token",
+    "heads.pattern.first": "first token",
+    "heads.pattern.separator": "separators",
+    "heads.pattern.duplicate": "duplicate token",
+    "heads.pattern.induction": "induction",
+    "heads.pattern.broad": "broad",
+    "effects.help": "Change each head of a pretrained model and see what that does to its output on TEXT.",
+    "effects.help.predict": "The metric: the logarithm of the probability of this word, next after TEXT, or at its one "
+    "mask token.",
+    "effects.help.similar": "The metric: the cosine similarity of TEXT and this text, by the mean of their tokens.",
+    "effects.help.by": "What a head gives in its change: zeros (zero), or its mean over the text (mean).",
+    "effects.help.estimate": "Only estimate all effects, by one backward pass.",
+    "effects.help.top": "How many heads to print, those of the largest effect (10).",
+    "effects.help.output": "Also write the page with the view Effects, as .html, or its figure as .png, .svg or .pdf.",
+    "effects.title.similar": "{model}: the cosine similarity is {base}; each of {heads} heads changed, by {by}",
+    "effects.title.predict": "{model}: log P({word}) is {base}; each of {heads} heads changed, by {by}",
+    "effects.column.measured": "measured",
+    "effects.column.estimated": "estimated",
+    "effects.key": "measured: the metric with the head changed, less the metric without; estimated: the same to first "
+    "order, by one backward pass (attribution patching).",
+    "compare.title": "How the heads differ from those of the second run, {count} of {first} and {second} tokens "
+    "compared",
+    "compare.column.divergence": "divergence",
+    "compare.column.entropy": "entropy",
+    "compare.column.received": "received",
+    "compare.key": "divergence of rows: Jensen-Shannon, in nats, 0 to 0.69; change of entropy, in nats; received: "
+    "total variation of what keys receive, 0 to 1. The first run is TEXT as it is.",
+    "look.help.against": "Compare with the model's run on this text: the view Compare.",
+    "look.help.against_model": "Compare with the run of this model, by name or folder: the view Compare.",
+    "look.help.ablate": "Compare with a run in which this head gives zeros, as L3H1 (may be repeated).",
+    "refuse.ablate": "A head to ablate must be written like L3H1, layer and head from 0, but {got} came.",
+    "refuse.against_alone": "--against, --against-model and --ablate are of a text and a model, but {given} came with "
+    "{kind}: leave it out.",
+    "refuse.one_metric": "effects needs one metric, --predict WORD or --similar TEXT2, and got {given}: give one of "
+    "them.",
+    "refuse.no_predictions": "The model {model} ({architecture}) must predict tokens for --predict, but has no such "
+    "head: give a causal or masked language model with --model, or use --similar TEXT2.",
+    "refuse.word_tokens": "The word to predict must be one token of {model}, but {word} is {count}: {tokens}.",
+    "refuse.one_mask": "A masked language model predicts at its mask token, {mask}, which must stand once in TEXT, but "
+    "it stands {count} times.",
+    "refuse.other_layers": "The two models must have as many layers and heads, but {first} has {heads} and {second} "
+    "{others}.",
+}
