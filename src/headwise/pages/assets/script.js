@@ -1696,7 +1696,7 @@ function sumOf(weights) {
 const SIGNED = { above: "#b2182b", below: "#2166ac" };
 const STRONGEST = 0.85;
 const ABOUT = { compare: "page.compare.about", effects: "page.effects.about" };
-const HEAD_CELL = { width: 46, height: 26 };
+const HEAD_CELL = { least: 46, letter: 7, height: 26 };
 
 // one table; values: null is NaN, and what is no finite number belongs to no head. least: pixels of a cell
 function numberTable(app, { caption, about, values, hasSign = false, written, least = 0 }) {
@@ -1762,11 +1762,14 @@ function tableView(kind) {
     const given = app.data.header.tables.filter((table) => table.view === kind);
     // effects are all in the unit of the metric
     const writerOf = (values) => writer(kind === "effects" ? given.flatMap((table) => table.values) : values);
+    // as wide as the longest number of any of them
+    const letters = Math.max(...given.flatMap(({ values }) => values.flat().map(writerOf(values)).map((text) => text.length)));
+    const cellWidth = Math.max(HEAD_CELL.least, HEAD_CELL.letter * letters + 8);
     return {
       update() {
         about.textContent = app.say(ABOUT[kind]);
         clear(tables).append(
-          ...given.map(({ key, about: meaning, values, has_sign: hasSign }) => numberTable(app, { caption: app.say(key), about: app.say(meaning), values, hasSign, written: writerOf(values), least: HEAD_CELL.width })),
+          ...given.map(({ key, about: meaning, values, has_sign: hasSign }) => numberTable(app, { caption: app.say(key), about: app.say(meaning), values, hasSign, written: writerOf(values), least: cellWidth })),
         );
       },
       move(across, down) {
@@ -1775,7 +1778,7 @@ function tableView(kind) {
       },
       size() {
         const heads = Math.max(...given.flatMap(({ values }) => values.map((row) => row.length)));
-        return { width: 52 + heads * HEAD_CELL.width + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + 36 };
+        return { width: 52 + heads * cellWidth + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + 36 };
       },
       figure(pen) {
         const [ink, soft] = [app.colours.page("ink"), app.colours.page("soft")];
@@ -1784,14 +1787,14 @@ function tableView(kind) {
           const [paint, written] = [painter(app, values, hasSign), writerOf(values)];
           const top = 36 + n * (values.length * HEAD_CELL.height + 76);
           pen.text(app.say(key), 16, top + 10, { size: 13, colour: ink, bold: true });
-          values[0].forEach((_, h) => pen.text(`H${h}`, 52 + (h + 0.5) * HEAD_CELL.width, top + 34, { size: 11, colour: soft, align: "center" }));
+          values[0].forEach((_, h) => pen.text(`H${h}`, 52 + (h + 0.5) * cellWidth, top + 34, { size: 11, colour: soft, align: "center" }));
           values.forEach((row, layer) => {
             const y = top + 46 + layer * HEAD_CELL.height;
             pen.text(`L${layer}`, 44, y + HEAD_CELL.height / 2, { size: 11, colour: soft, align: "end" });
             row.forEach((value, h) => {
               const { fill, ink: colour } = paint(value);
-              pen.rect(52 + h * HEAD_CELL.width, y, HEAD_CELL.width - 2, HEAD_CELL.height - 2, fill);
-              pen.text(written(value), 52 + (h + 0.5) * HEAD_CELL.width - 1, y + HEAD_CELL.height / 2 - 1, { size: 11, colour, align: "center" });
+              pen.rect(52 + h * cellWidth, y, cellWidth - 2, HEAD_CELL.height - 2, fill);
+              pen.text(written(value), 52 + (h + 0.5) * cellWidth - 1, y + HEAD_CELL.height / 2 - 1, { size: 11, colour, align: "center" });
             });
           });
         });
