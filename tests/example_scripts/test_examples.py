@@ -34,6 +34,20 @@ PROMISED = {
         r"\n\.\.\.\.\n\.\.\.\.\n\.\.#\.\n\.\.##\n",
         r"\npadded and alone: largest difference (0|\de-0[78])\n$",
     ),
+    "causes.py": (
+        r'^"it" is nearer to "animal" than to "street" by 0\.41\nwith the edge cut in all 72 heads: by 0\.04\n',
+        # the head of the largest weight has a third of the effect of the second
+        r"\nL5H11 +-0\.161 +0\.67 +2\nL3H1 +-0\.052 +0\.68 +1\nL5H10 +-0\.036 +0\.15 +9\n",
+        r"\nrelevance: animal \d+%, tired \d+%, \w+ \d+%\n$",
+    ),
+    "induction.py": (
+        r"^400 steps, \d+ s; tokens that repeat: loss 0\.\d\d, by chance 3\.66\n",
+        r"\nlayers\.0 +\d +previous +0\.[5-9]\d",
+        r"\nlayers\.1 +\d +induction +0\.[7-9]\d",
+        r"\nwithout the [1-4] induction heads: loss 0\.\d\d -> [3-9]\.\d\d\n",
+        r"\nwithout the [1-4] previous-token heads: loss 0\.\d\d -> [2-9]\.\d\d\n",
+        r"\nwithout the [1-6] other heads: loss 0\.\d\d -> [01]\.\d\d\n$",
+    ),
     "quickstart.py": (
         r"^self-attention: \(2, 7, 512\) -> \(2, 7, 512\)\n",
         r"\nKVCache\(growing, seen=7\): largest difference (0|\de-0[78])\n",
