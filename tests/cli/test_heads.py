@@ -184,9 +184,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(headwise, bert_folder, comman
 
 def test_code_and_maps_are_compared_with_nothing(headwise, tmp_path):
     done = headwise("look", f"{__file__}:Nothing", "--against", "a")
-    assert (done.exit_code, "--against came with" in done.stderr) == (2, True)
+    assert (done.exit_code, "--against" in done.stderr) == (2, True)
     done = headwise("look", "--maps", tmp_path / "m.safetensors", "--ablate", "L0H0")
-    assert (done.exit_code, "--ablate came with --maps" in done.stderr) == (2, True)
+    assert (done.exit_code, "but --ablate came" in done.stderr) == (2, True)
 
 
 @pytest.mark.needs("minilm")

@@ -38,8 +38,8 @@ def test_the_version_is_that_of_the_package(headwise):
 @pytest.mark.parametrize(
     ("lang", "said"),
     [
-        ("en", "There is no command lok; there are: convert, doctor, look, plot, steps, trace.\n"),
-        ("zh", "没有 lok 这个命令；现有：convert, doctor, look, plot, steps, trace。\n"),
+        ("en", "There is no command lok; there are: convert, doctor, effects, heads, look, plot, steps, trace.\n"),
+        ("zh", "没有 lok 这个命令；现有：convert, doctor, effects, heads, look, plot, steps, trace。\n"),
     ],
 )
 def test_an_unknown_command_is_refused_with_those_that_exist(headwise, lang, said):

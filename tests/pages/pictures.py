@@ -6,21 +6,26 @@ from io import BytesIO
 from pathlib import Path
 
 from headwise.pages import look
+from headwise.pages.models import silent
+from headwise.pages.text_heads import EffectRequest, effects_of_text
 from tests.pages.browsing import chromium, opened
 from tests.pages.conftest import ANIMAL
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIZE = (1080, 900)
-VIEWS = ("overview", "heads", "map", "row", "statistics", "steps")
+VIEWS = ("overview", "heads", "map", "row", "statistics", "effects", "steps")
+OTHER = "The animal was too tired to cross the street."
 
 
 def pictures() -> dict[str, bytes]:
-    """Each view of the page of the README's sentence, as a PNG."""
+    """Each view of the page of the README's sentence, as a PNG, and its effects on a similarity."""
     from PIL import Image
 
     found = {}
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        file = look(ANIMAL, query="it", layer=3, head=1).page().save(f"{folder}/page.html")
+        asked = EffectRequest(ANIMAL, None, None, OTHER)
+        page = look(ANIMAL, query="it", layer=3, head=1).page()
+        file = page.with_table(effects_of_text(asked, silent).effects).save(f"{folder}/page.html")
         for view in VIEWS:
             with opened(browser, file, size=SIZE, place=f"#view={view}&layer=3&head=1&token=10") as page:
                 if view == "steps":

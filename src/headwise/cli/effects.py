@@ -9,7 +9,7 @@ import click
 
 from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
-from headwise.cli.trace import positive
+from headwise.cli.trace import megabytes, positive
 from headwise.pages.files import MAX_MB, check_output
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
@@ -29,7 +29,9 @@ __all__ = ["effects"]
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="effects.help.output"
 )
-@click.option("--max-mb", metavar="N", type=float, default=MAX_MB, cls=WordedOption, help="look.help.max_mb")
+@click.option(
+    "--max-mb", metavar="N", type=float, default=MAX_MB, callback=megabytes, cls=WordedOption, help="look.help.max_mb"
+)
 @click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="heads.help.json")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
@@ -55,8 +57,6 @@ def effects(
     metrics = [name for name, value in (("--predict", predict), ("--similar", similar)) if value is not None]
     if len(metrics) != 1:
         raise refusal("refuse.one_metric", given=", ".join(metrics) if metrics else "-")
-    if not 0 < max_mb < float("inf"):
-        raise refusal("refuse.max_mb", got=f"{max_mb:g}")
     if output is not None:
         check_output(output, force=force, of_maps=True)
     with progress_bar(lang) as tell:

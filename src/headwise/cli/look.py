@@ -13,7 +13,7 @@ import click
 
 from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
-from headwise.cli.trace import SECONDS, as_object, positive
+from headwise.cli.trace import SECONDS, as_object, megabytes, positive
 from headwise.pages.code_target import code_target
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
 from headwise.pages.requests import check_maps, places_to_ablate
@@ -46,7 +46,9 @@ NAME = "look"
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption,
     help="look.help.output", fills={"suffixes": ", ".join(SUFFIXES)},
 )  # fmt: skip
-@click.option("--max-mb", metavar="N", type=float, default=MAX_MB, cls=WordedOption, help="look.help.max_mb")
+@click.option(
+    "--max-mb", metavar="N", type=float, default=MAX_MB, callback=megabytes, cls=WordedOption, help="look.help.max_mb"
+)
 @click.option("--open", "opened", is_flag=True, cls=WordedOption, help="look.help.open")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="trace.help.call")
@@ -85,20 +87,16 @@ def look(
 ) -> None:
     """Look at one text, at code, or at maps."""
     lang = language(ctx)
-    sources = [name for name, value in (("TEXT", text), ("--file", file), ("--maps", maps)) if value is not None]
+    sources = _given({"TEXT": text, "--file": file, "--maps": maps})
     if len(sources) != 1:
         raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
-    if not 0 < max_mb < float("inf"):
-        raise refusal("refuse.max_mb", got=f"{max_mb:g}")
-    options = (("--against", against), ("--against-model", against_model), ("--ablate", ablate or None))
-    second = [name for name, value in options if value is not None]
-    of_code = [("--init", init), ("--call", call), ("--json", as_json or None), ("--seconds", seconds)]
+    of_text = {
+        "--pair": pair, "--model": model, "--against": against, "--against-model": against_model,
+        "--ablate": ablate or None, "--cut": cut or None,
+    }  # fmt: skip
     if text is not None and (target := code_target(text)) is not None:
-        others = [("--pair", pair), ("--model", model), ("--cut", cut or None), ("--query", query)]
-        if unread := [name for name, value in (*others, ("--sample", sample or None)) if value is not None]:
+        if unread := _given({**of_text, "--query": query, "--sample": sample or None}):
             raise refusal("refuse.code_alone", target=target, given=", ".join(unread))
-        if second:
-            raise refusal("refuse.against_alone", given=", ".join(second), kind=target)
         request = {
             "init": as_object("--init", init), "call": as_object("--call", call), "layer": layer, "head": head,
             "seconds": seconds or SECONDS, "lang": lang,
@@ -106,35 +104,38 @@ def look(
         wanted = output if output is not None else _free_name() if opened else None
         page = None if wanted is None else OutputFile(wanted, max_mb, force)
         _show_code(target, request, page, lang, as_json=as_json)
-        if wanted is not None and opened:
-            click.launch(wanted.resolve().as_uri())
+        _open(page, is_asked=opened)
         return
-    if unread := [name for name, value in of_code if value is not None]:
+    if unread := _given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
         raise refusal("refuse.no_code", given=", ".join(unread))
     place = OutputFile(output if output is not None else _free_name(), max_mb, force)
     if maps is not None:
-        others = [("--pair", pair), ("--model", model), ("--cut", cut or None)]
-        if unread := [name for name, value in others if value is not None]:
+        if unread := _given(of_text):
             raise refusal("refuse.maps_alone", given=", ".join(unread))
-        if second:
-            raise refusal("refuse.against_alone", given=", ".join(second), kind="--maps")
         _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, place, lang)
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
         words = text if text is not None else _text_of(file)
-        asked: dict[str, object] = {
-            "text": words,
-            "pair": pair,
-            "model": model,
-            "query": query,
-            "cut": cut,
-            "lang": lang,
-        }
-        asked |= {"against": against, "against_model": against_model, "ablate": places_to_ablate(ablate)}
+        asked = _read_options(of_text) | {"text": words, "query": query, "ablate": places_to_ablate(ablate), "cut": cut}
         _show_text(asked, layer, head, place, lang)
-    if opened:
-        click.launch(place.file.resolve().as_uri())
+    _open(place, is_asked=opened)
+
+
+def _open(page: OutputFile | None, *, is_asked: bool) -> None:
+    """Show a file that was written, in the program that opens such files."""
+    if page is not None and is_asked:
+        click.launch(page.file.resolve().as_uri())
+
+
+def _read_options(options: Mapping[str, object]) -> dict[str, object]:
+    """Options by the names of a request's fields."""
+    return {name.removeprefix("--").replace("-", "_"): value for name, value in options.items()}
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    """The options that came with a value."""
+    return [name for name, value in options.items() if value is not None]
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _show_text(
         from headwise.pages.text_look import TextRequest, looked
 
         check_output(place.file, force=place.force)
-        result = looked(TextRequest(layers=layer, heads=head, **asked), tell)  # type: ignore[arg-type]  # by their names
+        result = looked(TextRequest(layers=layer, heads=head, lang=lang, **asked), tell)  # type: ignore[arg-type]  # by their names
         tell("step.writing", {"file": place.file})
         result = write(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     from rich.console import Console

@@ -31,6 +31,13 @@ def positive(_: click.Context, __: click.Parameter, value: int | None) -> int | 
     return value
 
 
+def megabytes(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """The most million bytes of a page, of an option; a Refusal where it leaves none."""
+    if not 0 < value < float("inf"):
+        raise refusal("refuse.max_mb", got=f"{value:g}")
+    return value
+
+
 @click.command(cls=WordedCommand, about="trace.help")
 @click.argument("target", cls=WordedArgument, help="trace.help.target")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")

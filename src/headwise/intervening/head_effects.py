@@ -77,11 +77,10 @@ def head_effects(
     if by == "patch" and reference is None:
         raise ArgumentError('by="patch" needs reference=, what hw.watch gave of the run to patch from')
     run = partial(_run, model, inputs)
-    keep = None if by == "mean" and reference is None else _heads_of
-    with torch.no_grad(), watch(model, keep=keep) as seen:
+    with torch.no_grad(), watch(model, keep=None if by == "mean" and reference is None else _heads_of) as seen:
         base = _number(metric(run()))
     source = seen if reference is None else reference
-    counts = {name: _heads_of(seen.calls(name)[0]) if keep is None else seen.calls(name)[0] for name in seen}
+    counts = {name: _heads_of(call) if isinstance(call := seen.calls(name)[0], AttentionMap) else call for name in seen}
     if not counts:
         reasons = "; ".join(f'"{name}" {why}' for name, why in seen.unseen.items())
         raise ArgumentError(f"the model must run attention that can be seen, but none was: {reasons or 'it has none'}")

@@ -21,6 +21,15 @@ __all__ = ["comparison_parts", "show_effects", "show_heads"]
 
 # heads of a comparison that are printed
 MOST_HEADS = 10
+# the headings of each table; names stand left, numbers right
+NAMES = ("heads.column.head", "heads.column.does")
+HEAD_COLUMNS = (
+    *NAMES, "heads.column.score", "heads.column.chance", "heads.column.entropy", "heads.column.distance",
+)  # fmt: skip
+EFFECT_COLUMNS = {"measured": "effects.column.measured", "estimated": "effects.column.estimated"}
+COMPARE_COLUMNS = (
+    "heads.column.head", "compare.column.divergence", "compare.column.entropy", "compare.column.received",
+)  # fmt: skip
 
 
 def show_heads(result: TextHeads, console: Console, lang: str) -> None:
@@ -31,7 +40,7 @@ def show_heads(result: TextHeads, console: Console, lang: str) -> None:
         tokens=result.tokens, least=f"{heads.least:g}",
     )  # fmt: skip
     console.print(Text(title, style="bold"))
-    table = _table("heads.column", ("head", "does", "score", "chance", "entropy", "distance"), lang)
+    table = _table(HEAD_COLUMNS, lang)
     for module, head in heads.places():
         at = (heads.names.index(module), head)
         does, best = heads.name(module, head), heads.best(module, head)
@@ -62,10 +71,10 @@ def show_effects(result: TextEffects, console: Console, lang: str, *, top: int) 
         **values,
     )
     console.print(Text(title, style="bold"))
-    columns = [name for name in ("measured", "estimated") if getattr(effects, name) is not None]
-    table = _table("effects.column", columns, lang, first="heads.column.head")
+    known = {name: key for name, key in EFFECT_COLUMNS.items() if getattr(effects, name) is not None}
+    table = _table(("heads.column.head", *known.values()), lang)
     for row in effects.top(top):
-        table.add_row(Text(result.place(row.name, row.head)), *(_number(getattr(row, name), 4) for name in columns))
+        table.add_row(Text(result.place(row.name, row.head)), *(_number(getattr(row, name), 4) for name in known))
     console.print(table)
     console.print(Text(say("effects.key", lang=lang), style="dim"))
 
@@ -74,7 +83,7 @@ def comparison_parts(comparison: TextComparison, lang: str) -> Iterator[Renderab
     """The heads that differ most between two runs."""
     title = say("compare.title", lang=lang, count=comparison.count, first=comparison.first, second=comparison.second)
     yield Text(title, style="bold")
-    table = _table("compare.column", ("divergence", "entropy", "received"), lang, first="heads.column.head")
+    table = _table(COMPARE_COLUMNS, lang)
     heads = comparison.heads
     for row in heads.top(MOST_HEADS):
         place = Text(f"L{heads.names.index(row.name)}H{row.head}")
@@ -83,12 +92,10 @@ def comparison_parts(comparison: TextComparison, lang: str) -> Iterator[Renderab
     yield Text(say("compare.key", lang=lang), style="dim")
 
 
-def _table(part: str, columns: Sequence[str], lang: str, *, first: str | None = None) -> Table:
+def _table(columns: Sequence[str], lang: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    keys = [] if first is None else [first]
-    for key in (*keys, *(f"{part}.{column}" for column in columns)):
-        is_name = key in ("heads.column.head", "heads.column.does")
-        table.add_column(say(key, lang=lang), justify="left" if is_name else "right")
+    for key in columns:
+        table.add_column(say(key, lang=lang), justify="left" if key in NAMES else "right")
     return table
 
 

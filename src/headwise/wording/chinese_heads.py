@@ -44,13 +44,12 @@ HEADS: dict[str, str] = {
     "look.help.against": "与模型读这段文本的运行比较：“比较”视图。",
     "look.help.against_model": "与这个模型（名字或文件夹）的运行比较：“比较”视图。",
     "look.help.ablate": "与该头给出零的运行比较，写作 L3H1（可重复）。",
-    "refuse.ablate": "要去掉的头须写成 L3H1 这样，层和头都从 0 数起，但给的是 {got}。",
-    "refuse.against_alone": "--against、--against-model 和 --ablate 用于文本和模型，"
-    "但 {given} 与 {kind} 一起给了：请去掉它。",
+    "refuse.ablate": "要去掉的头须写成 L3H1 这样，层和头都从 0 数起，但给的是 {got}：请这样写。",
     "refuse.one_metric": "effects 需要一个指标，--predict WORD 或 --similar TEXT2，但给了 {given}：请给其中一个。",
     "refuse.no_predictions": "用 --predict 时模型须能预测 token，但 {model}（{architecture}）没有这样的头："
     "请用 --model 给出因果或掩码语言模型，或改用 --similar TEXT2。",
     "refuse.word_tokens": "要预测的词须是 {model} 的一个 token，但 {word} 是 {count} 个：{tokens}。",
-    "refuse.one_mask": "掩码语言模型在它的掩码 token {mask} 处预测，TEXT 里须恰有一个，但有 {count} 个。",
-    "refuse.other_layers": "两个模型的层数和头数须相同，但 {first} 有 {heads}，{second} 有 {others}。",
+    "refuse.one_mask": "掩码语言模型在它的掩码 token {mask} 处预测，TEXT 里须恰有一个，但有 {count} 个：请写在缺词处。",
+    "refuse.other_layers": "两个模型的层数和头数须相同，"
+    "但 {first} 有 {heads}，{second} 有 {others}：请比较同一类模型。",
 }

@@ -24,7 +24,7 @@ PAGE: dict[str, str] = {
     "page.dark": "深色",
     "page.light": "浅色",
     "page.shown": "这一页显示的是什么",
-    "page.hints": "按键：1–6 视图 · ← ↑ → ↓ 移动 · h H 换头 · l L 换层 · + − 0 或 Ctrl 加滚轮缩放 · "
+    "page.hints": "按键：1–{views} 视图 · ← ↑ → ↓ 移动 · h H 换头 · l L 换层 · + − 0 或 Ctrl 加滚轮缩放 · "
     "j 合并子词 · 空格播放步骤",
     "page.hints.steps": "按键：← → 一步 · 空格播放",
     "page.hints.samples": "s S 换样本",

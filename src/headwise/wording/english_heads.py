@@ -47,16 +47,14 @@ HEADS: dict[str, str] = {
     "look.help.against": "Compare with the model's run on this text: the view Compare.",
     "look.help.against_model": "Compare with the run of this model, by name or folder: the view Compare.",
     "look.help.ablate": "Compare with a run in which this head gives zeros, as L3H1 (may be repeated).",
-    "refuse.ablate": "A head to ablate must be written like L3H1, layer and head from 0, but {got} came.",
-    "refuse.against_alone": "--against, --against-model and --ablate are of a text and a model, but {given} came with "
-    "{kind}: leave it out.",
+    "refuse.ablate": "A head to ablate must be written like L3H1, layer and head from 0, but {got} came: write it so.",
     "refuse.one_metric": "effects needs one metric, --predict WORD or --similar TEXT2, and got {given}: give one of "
     "them.",
     "refuse.no_predictions": "The model {model} ({architecture}) must predict tokens for --predict, but has no such "
     "head: give a causal or masked language model with --model, or use --similar TEXT2.",
     "refuse.word_tokens": "The word to predict must be one token of {model}, but {word} is {count}: {tokens}.",
     "refuse.one_mask": "A masked language model predicts at its mask token, {mask}, which must stand once in TEXT, but "
-    "it stands {count} times.",
+    "it stands {count} times: write it where the word is missing.",
     "refuse.other_layers": "The two models must have as many layers and heads, but {first} has {heads} and {second} "
-    "{others}.",
+    "{others}: compare models of one kind.",
 }

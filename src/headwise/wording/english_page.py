@@ -24,7 +24,7 @@ PAGE: dict[str, str] = {
     "page.dark": "Dark",
     "page.light": "Light",
     "page.shown": "What this page shows",
-    "page.hints": "Keys: 1–6 views · ← ↑ → ↓ move · h H head · l L layer · + − 0 or Ctrl and wheel zoom · "
+    "page.hints": "Keys: 1–{views} views · ← ↑ → ↓ move · h H head · l L layer · + − 0 or Ctrl and wheel zoom · "
     "j join · space plays the steps",
     "page.hints.steps": "Keys: ← → one step · space plays",
     "page.hints.samples": "s S sample",

@@ -1764,10 +1764,12 @@ function tableView(kind) {
     const writerOf = (values) => writer(kind === "effects" ? given.flatMap((table) => table.values) : values);
     // as wide as the longest number of any of them
     const letters = Math.max(...given.flatMap(({ values }) => values.flat().map(writerOf(values)).map((text) => text.length)));
+    const widest = Math.max(...given.flatMap(({ values }) => values.map((row) => row.length)));
     const cellWidth = Math.max(HEAD_CELL.least, HEAD_CELL.letter * letters + 8);
     return {
       update() {
         about.textContent = app.say(ABOUT[kind]);
+        tables.style.gridTemplateColumns = `repeat(auto-fit, minmax(min(100%, ${34 + widest * (cellWidth + 2)}px), 1fr))`;
         clear(tables).append(
           ...given.map(({ key, about: meaning, values, has_sign: hasSign }) => numberTable(app, { caption: app.say(key), about: app.say(meaning), values, hasSign, written: writerOf(values), least: cellWidth })),
         );
@@ -1777,8 +1779,7 @@ function tableView(kind) {
         app.set({ layer, head: clamp(app.state.head + across, 0, app.data.layers[layer].heads - 1) });
       },
       size() {
-        const heads = Math.max(...given.flatMap(({ values }) => values.map((row) => row.length)));
-        return { width: 52 + heads * cellWidth + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + 36 };
+        return { width: 52 + widest * cellWidth + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + 36 };
       },
       figure(pen) {
         const [ink, soft] = [app.colours.page("ink"), app.colours.page("soft")];
@@ -2346,7 +2347,7 @@ class App {
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
-    const hints = [this.say(this.hasMaps() ? "page.hints" : "page.hints.steps")];
+    const hints = [this.say(this.hasMaps() ? "page.hints" : "page.hints.steps", { views: this.views().length })];
     if ((header.carried ?? []).length > 1) hints.push(this.say("page.hints.samples"));
     document.getElementById("hints").textContent = hints.join(" · ");
   }

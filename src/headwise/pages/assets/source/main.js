@@ -198,7 +198,7 @@ class App {
     document.getElementById("theme").textContent = this.say(this.colours.theme === "dark" ? "page.light" : "page.dark");
     this.words.apply(document.body);
     shownFacts(this, document.getElementById("shown"));
-    const hints = [this.say(this.hasMaps() ? "page.hints" : "page.hints.steps")];
+    const hints = [this.say(this.hasMaps() ? "page.hints" : "page.hints.steps", { views: this.views().length })];
     if ((header.carried ?? []).length > 1) hints.push(this.say("page.hints.samples"));
     document.getElementById("hints").textContent = hints.join(" · ");
   }
