@@ -18,7 +18,7 @@ from headwise.tracing import SCHEMA, Trace, asked
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
-__all__ = ["as_object", "positive", "trace"]
+__all__ = ["as_object", "megabytes", "positive", "trace"]
 
 ENTRY = "headwise.tracing.child:answer"
 SECONDS = 60
@@ -31,7 +31,7 @@ def positive(_: click.Context, __: click.Parameter, value: int | None) -> int | 
     return value
 
 
-def megabytes(ctx: click.Context, param: click.Parameter, value: float) -> float:
+def megabytes(_: click.Context, __: click.Parameter, value: float) -> float:
     """The most million bytes of a page, of an option; a Refusal where it leaves none."""
     if not 0 < value < float("inf"):
         raise refusal("refuse.max_mb", got=f"{value:g}")
