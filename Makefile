@@ -2,9 +2,10 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-# written when what the demo needs is installed, and when what development needs is, too
+# written when what the demo needs is installed, when what development needs is, and when what a release needs is
 DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+RELEASE := $(VENV)/.release
 INSTALL := pip install --no-compile --constraint constraints.txt
 COMPILE = "$(PYTHON)" -m compileall -qq -j 0 -x '/tests/|testing/_internal|transformers/models/(?!auto|bert/)' "$(VENV)/lib" || true
 PYTEST_FLAGS ?=
@@ -54,7 +55,7 @@ gpu: ## test and measure on a CUDA device
 	PYTHONPATH=src:. "$(GPU_PYTHON)" -m pytest --confcutdir tests/gpu tests/gpu -p no:cacheprovider $(PYTEST_FLAGS)
 	PYTHONPATH=src:. "$(GPU_PYTHON)" -m benchmarks.gpu
 
-dist: $(STAMP) ## build sdist and wheel, and try each in an empty environment
+dist: $(RELEASE) ## build sdist and wheel, and try each in an empty environment
 	"$(PYTHON)" -m tests.distribution
 
 format: $(STAMP) ## write the format and the safe fixes
@@ -87,4 +88,8 @@ $(DEMO): pyproject.toml constraints.txt
 $(STAMP): $(DEMO)
 	"$(PYTHON)" -m $(INSTALL) --no-build-isolation --editable '.[models,plot,dev]'
 	@$(COMPILE)
+	@touch "$@"
+
+$(RELEASE): $(STAMP)
+	"$(PYTHON)" -m $(INSTALL) --quiet --no-build-isolation --editable '.[release]'
 	@touch "$@"
