@@ -74,7 +74,7 @@ def _run_commands() -> None:
     _hold(all(name in _headwise("--help") for name in COMMANDS), "headwise --help does not list every command")
     for name, text in (("sound.py", SOUND), ("faulty.py", FAULTY)):
         Path(name).write_text(text, encoding="utf-8")
-    _hold("Lq" in _headwise("trace", "sound.py:Attention"), "the trace names no axis of queries")
+    _hold("softmax → [B, H, L, L]" in _headwise("trace", "sound.py:Attention"), "the trace does not name the axes")
     _headwise("doctor", "sound.py:Attention")
     _hold("softmax-axis" in _headwise("doctor", "faulty.py:Attention", status=1), "the doctor misses the axis")
     _headwise("steps", "sound.py:Attention", "--output", "steps.html")

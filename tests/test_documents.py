@@ -156,7 +156,7 @@ def test_no_hint_installs_headwise_from_an_index_that_does_not_have_it():
     assert [str(file) for file in sources if "install 'headwise" in file.read_text(encoding="utf-8")] == []
 
 
-@pytest.mark.parametrize("document", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", *DOCS])
+@pytest.mark.parametrize("document", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", *DOCS])
 def test_links_between_documents_lead_somewhere(document):
     prose = re.sub(r"```.*?```|`[^`]*`", "", read(document), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)\s]+)\)", prose)
