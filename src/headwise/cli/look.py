@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -37,6 +38,7 @@ NAME = "look"
 @click.option("--against", metavar="TEXT2", cls=WordedOption, help="look.help.against")
 @click.option("--against-model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.against_model")
 @click.option("--ablate", metavar="L3H1", multiple=True, cls=WordedOption, help="look.help.ablate")
+@click.option("--generate", metavar="N", type=int, callback=positive, cls=WordedOption, help="look.help.generate")
 @click.option("--cut", is_flag=True, cls=WordedOption, help="look.help.cut")
 @click.option("--query", metavar="WORD", cls=WordedOption, help="look.help.query")
 @click.option("--layer", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.layer")
@@ -71,6 +73,7 @@ def look(
     against: str | None,
     against_model: str | None,
     ablate: tuple[str, ...],
+    generate: int | None,
     cut: bool,
     query: str | None,
     layer: tuple[int, ...],
@@ -92,7 +95,7 @@ def look(
         raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
     of_text = {
         "--pair": pair, "--model": model, "--against": against, "--against-model": against_model,
-        "--ablate": ablate or None, "--cut": cut or None,
+        "--ablate": ablate or None, "--generate": generate, "--cut": cut or None,
     }  # fmt: skip
     if text is not None and (target := code_target(text)) is not None:
         if unread := _given({**of_text, "--query": query, "--sample": sample or None}):
@@ -101,14 +104,13 @@ def look(
             "init": as_object("--init", init), "call": as_object("--call", call), "layer": layer, "head": head,
             "seconds": seconds or SECONDS, "lang": lang,
         }  # fmt: skip
-        wanted = output if output is not None else _free_name() if opened else None
-        page = None if wanted is None else OutputFile(wanted, max_mb, force)
+        page = OutputFile.named(output, max_mb, force) if output is not None or opened else None
         _show_code(target, request, page, lang, as_json=as_json)
         _open(page, is_asked=opened)
         return
     if unread := _given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
         raise refusal("refuse.no_code", given=", ".join(unread))
-    place = OutputFile(output if output is not None else _free_name(), max_mb, force)
+    place = OutputFile.named(output, max_mb, force)
     if maps is not None:
         if unread := _given(of_text):
             raise refusal("refuse.maps_alone", given=", ".join(unread))
@@ -116,9 +118,9 @@ def look(
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
-        words = text if text is not None else _text_of(file)
-        asked = _read_options(of_text) | {"text": words, "query": query, "ablate": places_to_ablate(ablate), "cut": cut}
-        _show_text(asked, layer, head, place, lang)
+        asked = _read_options(of_text) | {"text": text if text is not None else _text_of(file), "query": query}
+        asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
+        _show_text(asked, place)
     _open(place, is_asked=opened)
 
 
@@ -146,26 +148,61 @@ class OutputFile:
     max_mb: float
     force: bool
 
+    @staticmethod
+    def named(file: Path | None, max_mb: float, force: bool) -> OutputFile:
+        """The file that a person names, None: one that is not there yet."""
+        return OutputFile(file if file is not None else _free_name(), max_mb, force)
 
-def _show_text(
-    asked: Mapping[str, object], layer: tuple[int, ...], head: tuple[int, ...], place: OutputFile, lang: str
-) -> None:
+
+def _show_text(asked: dict[str, Any], place: OutputFile) -> None:
+    """Run a model on a text, print what its heads link, or what it generates, and write the page."""
+    count, lang = asked.pop("generate"), asked["lang"]
+    if count is not None:
+        _show_generation(asked, count, place)
+        return
     with progress_bar(lang) as tell:
         from headwise.pages.files import write
         from headwise.pages.text_look import TextRequest, looked
 
         check_output(place.file, force=place.force)
-        result = looked(TextRequest(layers=layer, heads=head, lang=lang, **asked), tell)  # type: ignore[arg-type]  # by their names
+        result = looked(TextRequest(**asked), tell)
         tell("step.writing", {"file": place.file})
         result = write(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
     from rich.console import Console
 
     from headwise.pages.terminal import show
 
-    if not (sys.stdout.encoding or "").lower().startswith("utf"):
-        # a terminal that cannot write a sign shows ? in its place
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    _write_any_sign()
     show(result, Console())
+
+
+def _show_generation(asked: Mapping[str, Any], count: int, place: OutputFile) -> None:
+    """Let a model generate, print its steps and write the page."""
+    fixed = {
+        "--pair": "pair", "--query": "query", "--against": "against", "--against-model": "against_model",
+        "--ablate": "ablate", "--layer": "layers", "--head": "heads",
+    }  # fmt: skip
+    if unread := _given({option: asked[name] or None for option, name in fixed.items()}):
+        raise refusal("refuse.generate_alone", given=", ".join(unread))
+    check_output(place.file, force=place.force)
+    lang = asked["lang"]
+    with progress_bar(lang) as tell:
+        from headwise.pages.files import write_code
+        from headwise.pages.generation import GenerationRequest, generated, show_generation
+
+        result = generated(GenerationRequest(asked["text"], count, asked["model"], asked["cut"], lang), tell)
+        write_code(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+    from rich.console import Console
+
+    _write_any_sign()
+    show_generation(result, Console())
+    click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
+
+
+def _write_any_sign() -> None:
+    """Let a terminal that cannot write a sign show ? in its place."""
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def _show_code(

@@ -44,10 +44,18 @@ HEADS: dict[str, str] = {
     "look.help.against": "与模型读这段文本的运行比较：“比较”视图。",
     "look.help.against_model": "与这个模型（名字或文件夹）的运行比较：“比较”视图。",
     "look.help.ablate": "与该头给出零的运行比较，写作 L3H1（可重复）。",
+    "look.help.generate": "让因果模型续写这么多个 token，并显示每一步：它的 token 和权重。",
+    "generate.title": "{model} 续写：{text}",
+    "generate.column.token": "token 文本",
+    "generate.column.probability": "概率",
+    "generate.column.links": "它前面的查询最关注",
+    "generate.key": "每一步取概率最大的 token。L3H1 = 第 3 层第 1 头，都从 0 数起；权重是所有层和头里最大的。",
+    "refuse.no_generation": "要续写的模型须是因果的，但 {model} 不是：请用 --model 给出因果语言模型。",
+    "refuse.generate_alone": "--generate 显示一段文本的各步，但给了 {given}：请去掉它。",
     "refuse.ablate": "要去掉的头须写成 L3H1 这样，层和头都从 0 数起，但给的是 {got}：请这样写。",
     "refuse.one_metric": "effects 需要一个指标，--predict WORD 或 --similar TEXT2，但给了 {given}：请给其中一个。",
-    "refuse.no_predictions": "用 --predict 时模型须能预测 token，但 {model}（{architecture}）没有这样的头："
-    "请用 --model 给出因果或掩码语言模型，或改用 --similar TEXT2。",
+    "refuse.no_predictions": "模型须能预测 token，但 {model}（{architecture}）没有这样的头："
+    "请用 --model 给出因果或掩码语言模型；effects 用 --similar TEXT2 时任何模型都可以。",
     "refuse.word_tokens": "要预测的词须是 {model} 的一个 token，但 {word} 是 {count} 个：{tokens}。",
     "refuse.one_mask": "掩码语言模型在它的掩码 token {mask} 处预测，TEXT 里须恰有一个，但有 {count} 个：请写在缺词处。",
     "refuse.other_layers": "两个模型的层数和头数须相同，"

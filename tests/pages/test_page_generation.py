@@ -1,0 +1,32 @@
+"""The slider of a page whose maps are of a generation, in the browser."""
+
+import pytest
+
+from headwise.pages.generation import GenerationRequest, generated
+from headwise.pages.models import silent
+from headwise.wording import ENGLISH
+from tests.cli.test_generation import KINDS, LLAMA
+from tests.cli.test_heads import predicting
+from tests.pages.small_models import SENTENCE
+
+pytestmark = pytest.mark.needs("transformers")
+
+
+def test_the_page_has_a_slider_of_the_steps(tmp_path, open_page):
+    folder = predicting(*KINDS["llama"][:1], tmp_path / "llama", **LLAMA)
+    result = generated(GenerationRequest(SENTENCE, 4, folder), silent)
+    page = open_page(result.page())
+    first = result.steps[0]
+    assert page.asked("window.headwise.shown()")["token"] == first.query
+    assert page.asked("window.headwise.shown()")["view"] == "row"
+    for n, step in enumerate(result.steps):
+        page.tab.fill("#generation", str(n))
+        assert page.asked("window.headwise.shown()")["token"] == step.query
+        assert ENGLISH["page.generated.step"].format(step=n + 1, count=4) in page.text("#view")
+        assert f"{step.text} with probability {step.probability:.3f}" in page.text(".facts")
+    page.tab.focus("#generation")
+    page.tab.keyboard.press("ArrowLeft")
+    assert page.asked("window.headwise.shown()")["token"] == result.steps[2].query
+    # a token of the prompt generated nothing
+    page.tab.click(".text .piece >> nth=0")
+    assert page.asked("document.querySelector('.facts').textContent").count("probability") == 0
