@@ -76,7 +76,7 @@ def test_the_command_prints_and_writes_it(headwise, folders, tmp_path, monkeypat
     assert '"generated":[{' in (tmp_path / "g.html").read_text(encoding="utf-8")
     done = headwise(*command, "-o", "g.json")
     kept = json.loads((tmp_path / "g.json").read_text(encoding="utf-8"))
-    assert [set(step) for step in kept["generated"]] == [{"query", "text", "probability", "links"}] * 3
+    assert [set(step) for step in kept["generated"]] == [{"query", "side", "text", "probability", "links"}] * 3
     done = headwise(*command, "-o", "g.txt")
     assert table["generate.column.links"] in (tmp_path / "g.txt").read_text(encoding="utf-8")
 

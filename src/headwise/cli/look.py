@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.output_file import OutputFile
 from headwise.cli.progress import progress_bar
+from headwise.cli.text_runs import given, show_text
 from headwise.cli.trace import SECONDS, as_object, megabytes, positive
 from headwise.pages.code_target import code_target
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
@@ -22,9 +20,6 @@ from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
 __all__ = ["look"]
-
-# where the page goes when nobody says
-NAME = "look"
 
 
 @click.command(cls=WordedCommand, about="look.help")
@@ -90,7 +85,7 @@ def look(
 ) -> None:
     """Look at one text, at code, or at maps."""
     lang = language(ctx)
-    sources = _given({"TEXT": text, "--file": file, "--maps": maps})
+    sources = given({"TEXT": text, "--file": file, "--maps": maps})
     if len(sources) != 1:
         raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
     of_text = {
@@ -98,7 +93,7 @@ def look(
         "--ablate": ablate or None, "--generate": generate, "--cut": cut or None,
     }  # fmt: skip
     if text is not None and (target := code_target(text)) is not None:
-        if unread := _given({**of_text, "--query": query, "--sample": sample or None}):
+        if unread := given({**of_text, "--query": query, "--sample": sample or None}):
             raise refusal("refuse.code_alone", target=target, given=", ".join(unread))
         request = {
             "init": as_object("--init", init), "call": as_object("--call", call), "layer": layer, "head": head,
@@ -108,11 +103,11 @@ def look(
         _show_code(target, request, page, lang, as_json=as_json)
         _open(page, is_asked=opened)
         return
-    if unread := _given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
+    if unread := given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
         raise refusal("refuse.no_code", given=", ".join(unread))
     place = OutputFile.named(output, max_mb, force)
     if maps is not None:
-        if unread := _given(of_text):
+        if unread := given(of_text):
             raise refusal("refuse.maps_alone", given=", ".join(unread))
         _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, place, lang)
     else:
@@ -120,7 +115,7 @@ def look(
             raise refusal("refuse.sample_of_text")
         asked = _read_options(of_text) | {"text": text if text is not None else _text_of(file), "query": query}
         asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
-        _show_text(asked, place)
+        show_text(asked, place)
     _open(place, is_asked=opened)
 
 
@@ -133,76 +128,6 @@ def _open(page: OutputFile | None, *, is_asked: bool) -> None:
 def _read_options(options: Mapping[str, object]) -> dict[str, object]:
     """Options by the names of a request's fields."""
     return {name.removeprefix("--").replace("-", "_"): value for name, value in options.items()}
-
-
-def _given(options: Mapping[str, object]) -> list[str]:
-    """The options that came with a value."""
-    return [name for name, value in options.items() if value is not None]
-
-
-@dataclass(frozen=True)
-class OutputFile:
-    """The file that is written, the most million bytes it may have, and whether it may replace another."""
-
-    file: Path
-    max_mb: float
-    force: bool
-
-    @staticmethod
-    def named(file: Path | None, max_mb: float, force: bool) -> OutputFile:
-        """The file that a person names, None: one that is not there yet."""
-        return OutputFile(file if file is not None else _free_name(), max_mb, force)
-
-
-def _show_text(asked: dict[str, Any], place: OutputFile) -> None:
-    """Run a model on a text, print what its heads link, or what it generates, and write the page."""
-    count, lang = asked.pop("generate"), asked["lang"]
-    if count is not None:
-        _show_generation(asked, count, place)
-        return
-    with progress_bar(lang) as tell:
-        from headwise.pages.files import write
-        from headwise.pages.text_look import TextRequest, looked
-
-        check_output(place.file, force=place.force)
-        result = looked(TextRequest(**asked), tell)
-        tell("step.writing", {"file": place.file})
-        result = write(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
-    from rich.console import Console
-
-    from headwise.pages.terminal import show
-
-    _write_any_sign()
-    show(result, Console())
-
-
-def _show_generation(asked: Mapping[str, Any], count: int, place: OutputFile) -> None:
-    """Let a model generate, print its steps and write the page."""
-    fixed = {
-        "--pair": "pair", "--query": "query", "--against": "against", "--against-model": "against_model",
-        "--ablate": "ablate", "--layer": "layers", "--head": "heads",
-    }  # fmt: skip
-    if unread := _given({option: asked[name] or None for option, name in fixed.items()}):
-        raise refusal("refuse.generate_alone", given=", ".join(unread))
-    check_output(place.file, force=place.force)
-    lang = asked["lang"]
-    with progress_bar(lang) as tell:
-        from headwise.pages.files import write_code
-        from headwise.pages.generation import GenerationRequest, generated, show_generation
-
-        result = generated(GenerationRequest(asked["text"], count, asked["model"], asked["cut"], lang), tell)
-        write_code(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
-    from rich.console import Console
-
-    _write_any_sign()
-    show_generation(result, Console())
-    click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
-
-
-def _write_any_sign() -> None:
-    """Let a terminal that cannot write a sign show ? in its place."""
-    if not (sys.stdout.encoding or "").lower().startswith("utf"):
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def _show_code(
@@ -263,9 +188,3 @@ def _text_of(file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise refusal("refuse.no_text_file", file=file, reason=reason) from error
-
-
-def _free_name() -> Path:
-    """look.html here, or the first of look-2.html, look-3.html ... that is not there yet."""
-    names = itertools.chain([NAME], (f"{NAME}-{n}" for n in itertools.count(2)))
-    return next(file for name in names if not (file := Path(f"{name}.html")).exists())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from headwise.wording.screen import visible
 if TYPE_CHECKING:
     from headwise.pages.page import Page
 
-__all__ = ["Generation", "GenerationRequest", "generated", "show_generation"]
+__all__ = ["Generation", "GenerationRequest", "generated", "links_of_row", "show_generation"]
 
 # keys of each step that are named
 MOST_LINKS = 3
@@ -106,7 +106,7 @@ def generated(asked: GenerationRequest, tell: Progress) -> Generation:
     """Let a model go on with a text, alone and then watched; a Refusal where both do not give the same numbers."""
     check_text(asked.text)
     loaded = load_predicting(asked.model, tell)
-    if not loaded.model.can_generate() or loaded.config.is_encoder_decoder:
+    if not loaded.model.can_generate():
         raise refusal("refuse.no_generation", model=loaded.name)
     reading = read(loaded, asked.text, cut=asked.cut)
     with quiet(), torch.no_grad(), in_evaluation(loaded.model):
@@ -130,7 +130,8 @@ def generated(asked: GenerationRequest, tell: Progress) -> Generation:
         GeneratedToken(prompt - 1 + n, shown[prompt + n], float(row.softmax(-1)[ids[0, prompt + n]]))
         for n, row in enumerate(scores)
     )
-    links = tuple(_links(maps, step.query, shown) for step in steps)
+    numbered = [(n, m) for n, (_, m) in enumerate(maps)]
+    links = tuple(links_of_row(numbered, step.query, shown) for step in steps)
     text = str(loaded.tokenizer.decode(ids[0], skip_special_tokens=True))
     return Generation(loaded.name, text, tuple(names[:-1]), steps, links, maps, asked.lang)
 
@@ -148,13 +149,19 @@ def _run(loaded: LoadedModel, inputs: Mapping[str, Tensor], count: int) -> tuple
     return out.sequences, torch.cat(list(out.logits)).float()
 
 
-def _links(maps: tuple[tuple[str, AttentionMap], ...], query: int, names: list[str]) -> tuple[Link, ...]:
-    """The keys that a query attends to most, each by its largest weight over all layers and heads."""
+def links_of_row(maps: Sequence[tuple[int, AttentionMap]], query: int, names: Sequence[str]) -> tuple[Link, ...]:
+    """The keys that a query attends to most, each by its largest weight over all heads of some layers.
+
+    maps: the number of a layer, and its map. names: of the keys.
+    """
+    if not maps:
+        return ()
     rows = [m[0, :, query].nan_to_num(nan=0.0) for _, m in maps]
-    best = torch.stack([row.amax(0) for row in rows])
-    weight, layer = best.max(0)
-    keys = weight.topk(min(MOST_LINKS, query + 1)).indices.tolist()
+    weight, layer = torch.stack([row.amax(0) for row in rows]).max(0)
+    open_keys = int((weight > 0).sum())
+    keys = weight.topk(min(MOST_LINKS, open_keys)).indices.tolist()
     return tuple(
-        Link(names[key], float(weight[key]), int(layer[key]), int(rows[int(layer[key])][:, key].argmax()))
+        Link(names[key], float(weight[key]), maps[at][0], int(rows[at][:, key].argmax()))
         for key in keys
+        for at in (int(layer[key]),)
     )

@@ -41,15 +41,17 @@ class NumberTable:
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """A token that a model generated. query: the number of the token after which it was chosen."""
+    """A token that a model generated, or was given to. query: the number of the token after which it comes; side: of
+    the page, whose token that is."""
 
     query: int
     text: str
     probability: float
+    side: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As the page's header holds it."""
-        return {"query": self.query, "text": self.text, "probability": self.probability}
+        return {"query": self.query, "text": self.text, "probability": self.probability, "side": self.side}
 
 
 def tables_of(table: HeadTable) -> tuple[NumberTable, ...]:

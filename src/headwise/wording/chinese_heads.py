@@ -50,8 +50,13 @@ HEADS: dict[str, str] = {
     "generate.column.probability": "概率",
     "generate.column.links": "它前面的查询最关注",
     "generate.key": "每一步取概率最大的 token。L3H1 = 第 3 层第 1 头，都从 0 数起；权重是所有层和头里最大的。",
+    "target.title": "{model}：{text} → {target}（解码器）",
+    "target.column.links": "它前面的 token 在源文本里最关注",
+    "target.key": "L3H1 = 第 3 层第 1 头，都从 0 数起，编码器和解码器的层一起数；权重是所有交叉注意力里最大的。",
     "refuse.no_generation": "要续写的模型须是因果的，但 {model} 不是：请用 --model 给出因果语言模型。",
     "refuse.generate_alone": "--generate 显示一段文本的各步，但给了 {given}：请去掉它。",
+    "refuse.target_alone": "编码器加解码器按目标文本的 token 显示，但给了 {given}：请去掉它。",
+    "refuse.one_target": "解码器读 --pair TEXT2，或读 --generate N 生成的内容，但两者都给了：请只给一个。",
     "refuse.ablate": "要去掉的头须写成 L3H1 这样，层和头都从 0 数起，但给的是 {got}：请这样写。",
     "refuse.one_metric": "effects 需要一个指标，--predict WORD 或 --similar TEXT2，但给了 {given}：请给其中一个。",
     "refuse.no_predictions": "模型须能预测 token，但 {model}（{architecture}）没有这样的头："

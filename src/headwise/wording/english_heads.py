@@ -54,9 +54,16 @@ HEADS: dict[str, str] = {
     "generate.column.links": "the query before it attends most to",
     "generate.key": "Each token is the most probable one. L3H1 = layer 3, head 1, both counted from 0; the weight is "
     "the largest of all layers and heads.",
+    "target.title": "{model}: {text} → {target} (the decoder)",
+    "target.column.links": "the token before it attends most to, in the source",
+    "target.key": "L3H1 = layer 3, head 1, both counted from 0, over the layers of encoder and decoder; the weight is "
+    "the largest of all cross-attention.",
     "refuse.no_generation": "The model {model} must be causal to generate, and is not: give a causal language model "
     "with --model.",
     "refuse.generate_alone": "--generate shows the steps of one text, but {given} came: leave it out.",
+    "refuse.target_alone": "An encoder with a decoder is shown by the tokens of its target, but {given} came: leave it "
+    "out.",
+    "refuse.one_target": "The decoder reads --pair TEXT2 or what --generate N makes, but both came: give one of them.",
     "refuse.ablate": "A head to ablate must be written like L3H1, layer and head from 0, but {got} came: write it so.",
     "refuse.one_metric": "effects needs one metric, --predict WORD or --similar TEXT2, and got {given}: give one of "
     "them.",

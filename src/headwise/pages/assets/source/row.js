@@ -34,7 +34,8 @@ export function rowView(app, root) {
 
   // the step of a generation whose query the row is
   function generation() {
-    const at = generated.findIndex(({ query }) => query === app.state.token);
+    const { queries } = app.data.header.layers[app.state.layer];
+    const at = generated.findIndex(({ query, side }) => query === app.state.token && side === queries);
     if (at >= 0) slider.value = String(at);
     reached.textContent = at < 0 ? "" : app.say("page.generated.step", { step: at + 1, count: generated.length });
     slider.setAttribute("aria-label", reached.textContent || app.say("page.generated"));
