@@ -193,4 +193,4 @@ def test_code_and_maps_are_compared_with_nothing(headwise, tmp_path):
 def test_a_model_that_predicts_nothing_is_refused(headwise):
     done = headwise("effects", ANIMAL, "--predict", "dog")
     assert done.exit_code == 2
-    assert "all-MiniLM-L6-v2 (BertModel) must predict tokens for --predict" in done.stderr
+    assert "all-MiniLM-L6-v2 (BertModel) must predict tokens, but has no head for that" in done.stderr

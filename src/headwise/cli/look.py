@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.output_file import OutputFile
 from headwise.cli.progress import progress_bar
+from headwise.cli.text_runs import given, show_text
 from headwise.cli.trace import SECONDS, as_object, megabytes, positive
 from headwise.pages.code_target import code_target
 from headwise.pages.files import MAX_MB, SUFFIXES, check_output
@@ -21,9 +20,6 @@ from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
 __all__ = ["look"]
-
-# where the page goes when nobody says
-NAME = "look"
 
 
 @click.command(cls=WordedCommand, about="look.help")
@@ -37,6 +33,7 @@ NAME = "look"
 @click.option("--against", metavar="TEXT2", cls=WordedOption, help="look.help.against")
 @click.option("--against-model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.against_model")
 @click.option("--ablate", metavar="L3H1", multiple=True, cls=WordedOption, help="look.help.ablate")
+@click.option("--generate", metavar="N", type=int, callback=positive, cls=WordedOption, help="look.help.generate")
 @click.option("--cut", is_flag=True, cls=WordedOption, help="look.help.cut")
 @click.option("--query", metavar="WORD", cls=WordedOption, help="look.help.query")
 @click.option("--layer", metavar="N", type=int, multiple=True, cls=WordedOption, help="look.help.layer")
@@ -71,6 +68,7 @@ def look(
     against: str | None,
     against_model: str | None,
     ablate: tuple[str, ...],
+    generate: int | None,
     cut: bool,
     query: str | None,
     layer: tuple[int, ...],
@@ -87,38 +85,37 @@ def look(
 ) -> None:
     """Look at one text, at code, or at maps."""
     lang = language(ctx)
-    sources = _given({"TEXT": text, "--file": file, "--maps": maps})
+    sources = given({"TEXT": text, "--file": file, "--maps": maps})
     if len(sources) != 1:
         raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
     of_text = {
         "--pair": pair, "--model": model, "--against": against, "--against-model": against_model,
-        "--ablate": ablate or None, "--cut": cut or None,
+        "--ablate": ablate or None, "--generate": generate, "--cut": cut or None,
     }  # fmt: skip
     if text is not None and (target := code_target(text)) is not None:
-        if unread := _given({**of_text, "--query": query, "--sample": sample or None}):
+        if unread := given({**of_text, "--query": query, "--sample": sample or None}):
             raise refusal("refuse.code_alone", target=target, given=", ".join(unread))
         request = {
             "init": as_object("--init", init), "call": as_object("--call", call), "layer": layer, "head": head,
             "seconds": seconds or SECONDS, "lang": lang,
         }  # fmt: skip
-        wanted = output if output is not None else _free_name() if opened else None
-        page = None if wanted is None else OutputFile(wanted, max_mb, force)
+        page = OutputFile.named(output, max_mb, force) if output is not None or opened else None
         _show_code(target, request, page, lang, as_json=as_json)
         _open(page, is_asked=opened)
         return
-    if unread := _given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
+    if unread := given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
         raise refusal("refuse.no_code", given=", ".join(unread))
-    place = OutputFile(output if output is not None else _free_name(), max_mb, force)
+    place = OutputFile.named(output, max_mb, force)
     if maps is not None:
-        if unread := _given(of_text):
+        if unread := given(of_text):
             raise refusal("refuse.maps_alone", given=", ".join(unread))
         _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, place, lang)
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
-        words = text if text is not None else _text_of(file)
-        asked = _read_options(of_text) | {"text": words, "query": query, "ablate": places_to_ablate(ablate), "cut": cut}
-        _show_text(asked, layer, head, place, lang)
+        asked = _read_options(of_text) | {"text": text if text is not None else _text_of(file), "query": query}
+        asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
+        show_text(asked, place)
     _open(place, is_asked=opened)
 
 
@@ -131,41 +128,6 @@ def _open(page: OutputFile | None, *, is_asked: bool) -> None:
 def _read_options(options: Mapping[str, object]) -> dict[str, object]:
     """Options by the names of a request's fields."""
     return {name.removeprefix("--").replace("-", "_"): value for name, value in options.items()}
-
-
-def _given(options: Mapping[str, object]) -> list[str]:
-    """The options that came with a value."""
-    return [name for name, value in options.items() if value is not None]
-
-
-@dataclass(frozen=True)
-class OutputFile:
-    """The file that is written, the most million bytes it may have, and whether it may replace another."""
-
-    file: Path
-    max_mb: float
-    force: bool
-
-
-def _show_text(
-    asked: Mapping[str, object], layer: tuple[int, ...], head: tuple[int, ...], place: OutputFile, lang: str
-) -> None:
-    with progress_bar(lang) as tell:
-        from headwise.pages.files import write
-        from headwise.pages.text_look import TextRequest, looked
-
-        check_output(place.file, force=place.force)
-        result = looked(TextRequest(layers=layer, heads=head, lang=lang, **asked), tell)  # type: ignore[arg-type]  # by their names
-        tell("step.writing", {"file": place.file})
-        result = write(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
-    from rich.console import Console
-
-    from headwise.pages.terminal import show
-
-    if not (sys.stdout.encoding or "").lower().startswith("utf"):
-        # a terminal that cannot write a sign shows ? in its place
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    show(result, Console())
 
 
 def _show_code(
@@ -226,9 +188,3 @@ def _text_of(file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise refusal("refuse.no_text_file", file=file, reason=reason) from error
-
-
-def _free_name() -> Path:
-    """look.html here, or the first of look-2.html, look-3.html ... that is not there yet."""
-    names = itertools.chain([NAME], (f"{NAME}-{n}" for n in itertools.count(2)))
-    return next(file for name in names if not (file := Path(f"{name}.html")).exists())

@@ -14,6 +14,8 @@ from headwise.pages.models import Progress, is_installed, silent
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
+    from headwise.pages.encoder_decoder import EncoderDecoderLook
+    from headwise.pages.generation import Generation
     from headwise.pages.page import Page
     from headwise.pages.text_look import Look
     from headwise.pages.user_code import CodeLook
@@ -53,12 +55,12 @@ def _picture(look: Look, file: Path, form: str) -> tuple[str, ...]:
     return (say("look.no_glyph", lang=look.lang, characters=listed),)
 
 
-def _json(look: Look | CodeLook, file: Path, _: str) -> tuple[str, ...]:
+def _json(look: Look | CodeLook | Generation | EncoderDecoderLook, file: Path, _: str) -> tuple[str, ...]:
     file.write_text(json.dumps(look.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return ()
 
 
-def _text(look: Look | CodeLook, file: Path, _: str) -> tuple[str, ...]:
+def _text(look: Look | CodeLook | Generation | EncoderDecoderLook, file: Path, _: str) -> tuple[str, ...]:
     file.write_text(f"{look}\n", encoding="utf-8")
     return ()
 
@@ -113,8 +115,15 @@ def write_page(
     page.write_once(file, lambda: save_figure(figure, file, force=force))
 
 
-def write_code(look: CodeLook, file: Path, *, force: bool, max_mb: float = MAX_MB, tell: Progress = silent) -> None:
-    """Write the maps of code to a file: the page, a figure of all heads, the data or the text, as the suffix says."""
+def write_code(
+    look: CodeLook | Generation | EncoderDecoderLook,
+    file: Path,
+    *,
+    force: bool,
+    max_mb: float = MAX_MB,
+    tell: Progress = silent,
+) -> None:
+    """Write maps of code or of a generation: the page, a figure of all heads, data or text, as the suffix says."""
     form = file.suffix.lower()
     tell("step.writing", {"file": file})
     if form in PAGE_SUFFIXES:

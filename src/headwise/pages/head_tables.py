@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headwise.pages.text_comparison import TextComparison
     from headwise.pages.text_heads import TextEffects, TextHeads
 
-__all__ = ["comparison_parts", "show_effects", "show_heads"]
+__all__ = ["comparison_parts", "show_effects", "show_heads", "table_of"]
 
 # heads of a comparison that are printed
 MOST_HEADS = 10
@@ -40,7 +40,7 @@ def show_heads(result: TextHeads, console: Console, lang: str) -> None:
         tokens=result.tokens, least=f"{heads.least:g}",
     )  # fmt: skip
     console.print(Text(title, style="bold"))
-    table = _table(HEAD_COLUMNS, lang)
+    table = table_of(HEAD_COLUMNS, lang)
     for module, head in heads.places():
         at = (heads.names.index(module), head)
         does, best = heads.name(module, head), heads.best(module, head)
@@ -72,7 +72,7 @@ def show_effects(result: TextEffects, console: Console, lang: str, *, top: int) 
     )
     console.print(Text(title, style="bold"))
     known = {name: key for name, key in EFFECT_COLUMNS.items() if getattr(effects, name) is not None}
-    table = _table(("heads.column.head", *known.values()), lang)
+    table = table_of(("heads.column.head", *known.values()), lang)
     for row in effects.top(top):
         table.add_row(Text(result.place(row.name, row.head)), *(_number(getattr(row, name), 4) for name in known))
     console.print(table)
@@ -83,7 +83,7 @@ def comparison_parts(comparison: TextComparison, lang: str) -> Iterator[Renderab
     """The heads that differ most between two runs."""
     title = say("compare.title", lang=lang, count=comparison.count, first=comparison.first, second=comparison.second)
     yield Text(title, style="bold")
-    table = _table(COMPARE_COLUMNS, lang)
+    table = table_of(COMPARE_COLUMNS, lang)
     heads = comparison.heads
     for row in heads.top(MOST_HEADS):
         place = Text(f"L{heads.names.index(row.name)}H{row.head}")
@@ -92,10 +92,11 @@ def comparison_parts(comparison: TextComparison, lang: str) -> Iterator[Renderab
     yield Text(say("compare.key", lang=lang), style="dim")
 
 
-def _table(columns: Sequence[str], lang: str) -> Table:
+def table_of(columns: Sequence[str], lang: str, names: Sequence[str] = NAMES) -> Table:
+    """A table with these keys as headings. names: those whose entries stand left."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for key in columns:
-        table.add_column(say(key, lang=lang), justify="left" if key in NAMES else "right")
+        table.add_column(say(key, lang=lang), justify="left" if key in names else "right")
     return table
 
 

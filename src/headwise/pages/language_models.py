@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwise.pages.models import LoadedModel, Progress, load
+from headwise.pages.models import LoadedModel, Progress, load, one_stack
 from headwise.wording import refusal
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def load_predicting(model: str | os.PathLike[str] | None, progress: Progress) ->
 
 def _loader(name: str, config: Any) -> str:
     """The loader of transformers for a model's own architecture."""
+    one_stack(name, config)
     architectures = list(getattr(config, "architectures", None) or [type(config).__name__])
     loaders = [loader for each in architectures for ending, loader in LOADERS.items() if each.endswith(ending)]
     if not loaders:

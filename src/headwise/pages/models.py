@@ -14,8 +14,8 @@ from typing import Any
 from headwise.wording import refusal
 
 __all__ = [
-    "MODEL", "LoadedModel", "Progress", "embedded_folder", "first_line", "folder_of", "is_installed", "load", "quiet",
-    "silent",
+    "MODEL", "LoadedModel", "Progress", "embedded_folder", "first_line", "folder_of", "has_decoder",
+    "is_installed", "load", "one_stack", "quiet", "silent",
 ]  # fmt: skip
 
 # told the key and the values of each slow step before it begins, and again, with "done" and "total" among the values,
@@ -43,19 +43,39 @@ def load(
     model: str | os.PathLike[str] | None,
     progress: Progress,
     *,
-    loader: Callable[[str, Any], str] = lambda name, config: "AutoModel",
+    loader: Callable[[str, Any], str] | None = None,
 ) -> LoadedModel:
     """A model in evaluation mode from a folder, a Hugging Face name, or None: the embedded one.
 
-    loader: names the class of transformers that reads it, from its name and its configuration.
+    loader: names the class of transformers that reads it, from its name and its configuration; None: that of models of
+    one stack, without what predicts tokens.
     Weights are read from safetensors only and no code of the model's is run. What cannot be read raises a Refusal.
     """
-    folder = folder_of(model)
+    folder, loader = folder_of(model), loader if loader is not None else one_stack
     if model is None:
         return _load(str(embedded_folder(progress)), MODEL, progress, loader)
     if folder is not None:
         return _load(str(folder), folder.resolve().name, progress, loader)
     return _load(os.fspath(model), os.fspath(model), progress, loader)
+
+
+def one_stack(name: str, config: Any) -> str:
+    """The class of transformers that reads a model of one stack; a Refusal of one with two."""
+    if config.is_encoder_decoder:
+        raise refusal("refuse.encoder_decoder", model=name, model_type=config.model_type)
+    return "AutoModel"
+
+
+def has_decoder(model: str | os.PathLike[str] | None) -> bool:
+    """Whether a model is an encoder with a decoder, by its configuration alone."""
+    if model is None:
+        return False
+    from transformers import AutoConfig
+
+    folder = folder_of(model)
+    with quiet():
+        config = _read(AutoConfig, os.fspath(model if folder is None else folder), os.fspath(model))
+    return bool(config.is_encoder_decoder)
 
 
 def folder_of(model: str | os.PathLike[str] | None) -> Path | None:
@@ -119,8 +139,6 @@ def _load(place: str, name: str, progress: Progress, loader: Callable[[str, Any]
 
     with quiet():
         config = _read(transformers.AutoConfig, place, name)
-        if config.is_encoder_decoder:
-            raise refusal("refuse.encoder_decoder", model=name, model_type=config.model_type)
         options = {"use_safetensors": True, "output_loading_info": True}
         model, loading = _read(getattr(transformers, loader(name, config)), place, name, config=config, **options)
         # the pooler comes after the last layer, so that its weights change nothing here

@@ -1,4 +1,4 @@
-"""Number tables: a number for each head, layers by heads, as a page and a figure show them."""
+"""Number tables: what a page shows beside maps: a number for each head, and the tokens that a model generated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from headwise.analysis import HeadTable
 
-__all__ = ["TABLE_VIEWS", "NumberTable", "tables_of"]
+__all__ = ["TABLE_VIEWS", "GeneratedToken", "NumberTable", "tables_of"]
 
 # the views that show tables
 TABLE_VIEWS = ("compare", "effects")
@@ -37,6 +37,21 @@ class NumberTable:
             "view": self.view, "key": self.key, "about": self.about, "has_sign": self.has_sign,
             "values": [[value if math.isfinite(value) else None for value in row] for row in self.values],
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """A token that a model generated, or was given to. query: the number of the token after which it comes; side: of
+    the page, whose token that is."""
+
+    query: int
+    text: str
+    probability: float
+    side: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the page's header holds it."""
+        return {"query": self.query, "text": self.text, "probability": self.probability, "side": self.side}
 
 
 def tables_of(table: HeadTable) -> tuple[NumberTable, ...]:

@@ -20,7 +20,7 @@ from headwise.pages.colours import bright, deep
 from headwise.pages.document import document
 from headwise.pages.files import MAX_MB, write_text
 from headwise.pages.models import Progress, silent
-from headwise.pages.number_tables import NumberTable, tables_of
+from headwise.pages.number_tables import GeneratedToken, NumberTable, tables_of
 from headwise.wording import LANGUAGES, refusal
 from headwise.wording.progress_bar import progress_bar
 
@@ -54,8 +54,9 @@ class Page:
     those that it holds; None: as many as fit without being pooled. chosen: the queries whose rows are carried as exact
     numbers; where there are few, all are. opening: the layer, head and token that the page opens at. links, notes:
     what it says of them, as `Look` found it. steps: a computation to show step by step, see
-    docs/steps.md; None: the worked example. tables: numbers of all heads beside the maps, see `with_table`. A page
-    without layers shows its steps alone.
+    docs/steps.md; None: the worked example. tables: numbers of all heads beside the maps, see `with_table`.
+    generated: tokens that a model generated, whose queries the rows can be stepped through. A page without layers shows
+    its steps alone.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Page:
     notes: tuple[str, ...] = ()
     steps: Mapping[str, Any] | None = None
     tables: tuple[NumberTable, ...] = ()
+    generated: tuple[GeneratedToken, ...] = ()
     lang: str = "en"
 
     def __post_init__(self) -> None:
@@ -234,6 +236,7 @@ class Page:
             "opening": dict(self.opening),
             "links": [dict(link) for link in self.links],
             "tables": [table.to_dict() for table in self.tables],
+            "generated": [token.to_dict() for token in self.generated],
             "notes": list(self.notes),
         }
 

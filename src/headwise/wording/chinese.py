@@ -76,8 +76,8 @@ CHINESE: dict[str, str] = {
     "refuse.unreachable": "读不到模型 {model}（{reason}）：请检查名字和网络，或给出文件夹。",
     "refuse.tokenizer": "{model} 必须有快速分词器（它知道每个 token 在文本里的位置），但读不到（{reason}）：请把 tokenizer.json 放进模型里。",
     "refuse.vocabulary": "{model} 认识编号小于 {known} 的 token，而它的分词器给出了 {got}：请给出与模型配套的分词器。",
-    "refuse.encoder_decoder": "目前只能显示单个栈的模型，而 {model}（{model_type}）是编码器加解码器："
-    "请选 BERT 一类的编码器，或 GPT-2 一类的解码器。",
+    "refuse.encoder_decoder": "读文本的须是单个栈的模型，而 {model}（{model_type}）是编码器加解码器："
+    "在命令行上，headwise look 用 --pair TEXT2 给解码器一段文本，或用 --generate N 让它生成。",
     "refuse.no_attention": "模型必须给出注意力权重才能看，但 {model}（{model_type}）没有给出（{reason}）："
     "请选用 softmax 自注意力的文本模型。",
     "refuse.model_fails": "模型必须能在它的 {got} 个 token 上运行，但 {model} 没有（{reason}）："

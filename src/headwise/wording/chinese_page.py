@@ -92,6 +92,10 @@ PAGE: dict[str, str] = {
     "page.statistics.head": "第 {layer} 层第 {head} 头",
     "page.entropy.each": "每个查询的熵",
     "page.received": "每个键从所有查询得到的权重",
+    # what a model generated
+    "page.generated": "下一个 token",
+    "page.generated.value": "{text}，概率 {probability}",
+    "page.generated.step": "第 {step} 步，共 {count} 步",
     # tables of all heads
     "page.compare.about": "每个头在两次运行之间的差别。选一个头，再看它的注意力图。",
     "page.compare.divergence": "各行的散度",

@@ -88,8 +88,9 @@ ENGLISH: dict[str, str] = {
     "has none that can be read ({reason}): add its tokenizer.json to the model.",
     "refuse.vocabulary": "{model} knows tokens below {known}, but its tokenizer gave {got}: give the tokenizer that "
     "belongs to the model.",
-    "refuse.encoder_decoder": "Only models of one stack can be shown so far, but {model} ({model_type}) is an encoder "
-    "and a decoder: choose an encoder such as BERT, or a decoder such as GPT-2.",
+    "refuse.encoder_decoder": "A model of one stack must read the text, but {model} ({model_type}) is an encoder and a "
+    "decoder: on the command line, headwise look gives the decoder a text with --pair TEXT2, or lets it go on with "
+    "--generate N.",
     "refuse.no_attention": "A model must return its attention weights, but {model} ({model_type}) did "
     "not ({reason}): choose a text model with softmax self-attention.",
     "refuse.model_fails": "A model must run on its {got} tokens, but {model} did not ({reason}): give a text model "

@@ -47,11 +47,28 @@ HEADS: dict[str, str] = {
     "look.help.against": "Compare with the model's run on this text: the view Compare.",
     "look.help.against_model": "Compare with the run of this model, by name or folder: the view Compare.",
     "look.help.ablate": "Compare with a run in which this head gives zeros, as L3H1 (may be repeated).",
+    "look.help.generate": "Let a causal model go on for so many tokens, and show each step: its token and its weights.",
+    "generate.title": "{model} goes on: {text}",
+    "generate.column.token": "token",
+    "generate.column.probability": "probability",
+    "generate.column.links": "the query before it attends most to",
+    "generate.key": "Each token is the most probable one. L3H1 = layer 3, head 1, both counted from 0; the weight is "
+    "the largest of all layers and heads.",
+    "target.title": "{model}: {text} → {target} (the decoder)",
+    "target.column.links": "the token before it attends most to, in the source",
+    "target.key": "L3H1 = layer 3, head 1, both counted from 0, over the layers of encoder and decoder; the weight is "
+    "the largest of all cross-attention.",
+    "refuse.no_generation": "The model {model} must be causal to generate, and is not: give a causal language model "
+    "with --model.",
+    "refuse.generate_alone": "--generate shows the steps of one text, but {given} came: leave it out.",
+    "refuse.target_alone": "An encoder with a decoder is shown by the tokens of its target, but {given} came: leave it "
+    "out.",
+    "refuse.one_target": "The decoder reads --pair TEXT2 or what --generate N makes, but both came: give one of them.",
     "refuse.ablate": "A head to ablate must be written like L3H1, layer and head from 0, but {got} came: write it so.",
     "refuse.one_metric": "effects needs one metric, --predict WORD or --similar TEXT2, and got {given}: give one of "
     "them.",
-    "refuse.no_predictions": "The model {model} ({architecture}) must predict tokens for --predict, but has no such "
-    "head: give a causal or masked language model with --model, or use --similar TEXT2.",
+    "refuse.no_predictions": "The model {model} ({architecture}) must predict tokens, but has no head for that: give a "
+    "causal or masked language model with --model; effects takes any model with --similar TEXT2.",
     "refuse.word_tokens": "The word to predict must be one token of {model}, but {word} is {count}: {tokens}.",
     "refuse.one_mask": "A masked language model predicts at its mask token, {mask}, which must stand once in TEXT, but "
     "it stands {count} times: write it where the word is missing.",

@@ -92,6 +92,10 @@ PAGE: dict[str, str] = {
     "page.statistics.head": "Layer {layer}, head {head}",
     "page.entropy.each": "Entropy of each query",
     "page.received": "Weight that each key gets from all queries",
+    # what a model generated
+    "page.generated": "Next token",
+    "page.generated.value": "{text} with probability {probability}",
+    "page.generated.step": "Step {step} of {count}",
     # tables of all heads
     "page.compare.about": "How each head differs between two runs. Choose a head, then look at its map.",
     "page.compare.divergence": "Divergence of rows",

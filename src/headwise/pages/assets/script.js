@@ -1542,6 +1542,20 @@ function rowView(app, root) {
   const name = el("span", { class: "current" });
   stepper.insertBefore(name, stepper.lastChild);
   let row = null;
+  const { generated } = app.data.header;
+  const slider = el("input", { type: "range", id: "generation", min: "0", max: String(generated.length - 1), step: "1", on: { input: () => app.set({ token: generated[Number(slider.value)].query }) } });
+  const reached = el("span", {});
+  if (generated.length) root.insertBefore(el("div", { class: "player" }, slider, reached), stepper);
+
+  // the step of a generation whose query the row is
+  function generation() {
+    const { queries } = app.data.header.layers[app.state.layer];
+    const at = generated.findIndex(({ query, side }) => query === app.state.token && side === queries);
+    if (at >= 0) slider.value = String(at);
+    reached.textContent = at < 0 ? "" : app.say("page.generated.step", { step: at + 1, count: generated.length });
+    slider.setAttribute("aria-label", reached.textContent || app.say("page.generated"));
+    return generated[at];
+  }
 
   function tokens(into, which, tint) {
     const { layer, token } = app.state;
@@ -1605,6 +1619,8 @@ function rowView(app, root) {
   function told() {
     const { layer, head, token } = app.state;
     const said = [];
+    const next = generation();
+    if (next) said.push([app.say("page.generated"), app.say("page.generated.value", { text: next.text, probability: next.probability.toFixed(3) })]);
     const isNan = row.weights.some((weight) => Number.isNaN(weight));
     const isEmpty = row.codes[0] === EMPTY;
     const [queries, keys] = app.data.layers[layer].block;
