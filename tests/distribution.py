@@ -30,7 +30,9 @@ import headwise as hw
 layer: torch.nn.Module = hw.MultiHeadAttention(12, 6)
 mask: hw.Mask = hw.causal() & hw.window(keys={keys})
 """
-MISTAKE = 'wrong.py:6: error: Argument "keys" to "window" has incompatible type "str"; expected "int"  [arg-type]'
+MISTAKE = (
+    'wrong.py:6: error: Argument "keys" to "window" has incompatible type "str"; expected "int | None"  [arg-type]'
+)
 
 
 def main() -> None:
