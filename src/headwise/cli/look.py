@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -27,6 +27,7 @@ __all__ = ["look"]
 @click.option(
     "--file", "file", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.file"
 )
+@click.option("--image", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.image")
 @click.option("--pair", metavar="TEXT2", cls=WordedOption, help="look.help.pair")
 @click.option("--maps", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.maps")
 @click.option("--model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.model")
@@ -62,6 +63,7 @@ def look(
     *,
     text: str | None,
     file: Path | None,
+    image: Path | None,
     pair: str | None,
     maps: Path | None,
     model: str | None,
@@ -84,11 +86,10 @@ def look(
     force: bool,
 ) -> None:
     """Look at one text, at code, or at maps."""
-    lang = language(ctx)
-    sources = given({"TEXT": text, "--file": file, "--maps": maps})
+    sources = given({"TEXT": text, "--file": file, "--image": image, "--maps": maps})
     if len(sources) != 1:
         raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
-    of_text = {
+    lang, of_text = language(ctx), {
         "--pair": pair, "--model": model, "--against": against, "--against-model": against_model,
         "--ablate": ablate or None, "--generate": generate, "--cut": cut or None,
     }  # fmt: skip
@@ -107,13 +108,12 @@ def look(
         raise refusal("refuse.no_code", given=", ".join(unread))
     place = OutputFile.named(output, max_mb, force)
     if maps is not None:
-        if unread := given(of_text):
-            raise refusal("refuse.maps_alone", given=", ".join(unread))
-        _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, place, lang)
+        _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, given(of_text), place, lang)
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
-        asked = _read_options(of_text) | {"text": text if text is not None else _text_of(file), "query": query}
+        words = _text_of(file) if file is not None else text
+        asked = _read_options(of_text) | {"text": words, "image": image, "query": query}
         asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
         show_text(asked, place)
     _open(place, is_asked=opened)
@@ -160,8 +160,16 @@ def _show_code(
 
 
 def _show_maps(
-    maps: Path, query: str | None, chosen: Mapping[str, tuple[int, ...]], place: OutputFile, lang: str
+    maps: Path,
+    query: str | None,
+    chosen: Mapping[str, tuple[int, ...]],
+    unread: Sequence[str],
+    place: OutputFile,
+    lang: str,
 ) -> None:
+    """Show the maps of a file. unread: options that are of texts only, and must not come."""
+    if unread:
+        raise refusal("refuse.maps_alone", given=", ".join(unread))
     check_output(place.file, force=place.force, of_maps=True)
     check_maps(maps, chosen["layer"], lang)
     with progress_bar(lang) as tell:
@@ -181,10 +189,10 @@ def _show_maps(
     click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
 
 
-def _text_of(file: Path | None) -> str:
+def _text_of(file: Path) -> str:
     """The text of a file; a Refusal where it cannot be read as UTF-8."""
     try:
-        return file.read_text(encoding="utf-8") if file is not None else ""
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise refusal("refuse.no_text_file", file=file, reason=reason) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,10 @@ __all__ = ["given", "show_text"]
 
 def show_text(asked: dict[str, Any], place: OutputFile) -> None:
     """Run a model on a text, print what its heads link, or what it generates, and write the page."""
-    count, lang = asked.pop("generate"), asked["lang"]
+    count, image, lang = asked.pop("generate"), asked.pop("image"), asked["lang"]
+    if image is not None:
+        _show_image(image, asked | {"generate": count}, place)
+        return
     if asked["model"] is not None and (count is not None or asked["pair"] is not None):
         from headwise.pages.models import has_decoder
 
@@ -50,6 +54,26 @@ STEPS_LEAVE = {
     "--query": "query", "--against": "against", "--against-model": "against_model", "--ablate": "ablate",
     "--layer": "layers", "--head": "heads",
 }  # fmt: skip
+
+
+def _show_image(image: Path, asked: Mapping[str, Any], place: OutputFile) -> None:
+    """Run a vision model on an image, say what it is and write the page."""
+    options = {"--pair": "pair", "--cut": "cut", "--generate": "generate", **STEPS_LEAVE}
+    if unread := given({option: asked[name] or None for option, name in options.items()}):
+        raise refusal("refuse.image_alone", given=", ".join(unread))
+    if asked["model"] is None:
+        raise refusal("refuse.image_model")
+    check_output(place.file, force=place.force)
+    lang = asked["lang"]
+    with progress_bar(lang) as tell:
+        from headwise.pages.files import write_code
+        from headwise.pages.image_look import ImageRequest, look_at_image
+
+        result = look_at_image(ImageRequest(image, asked["model"], lang), tell)
+        write_code(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+    _write_any_sign()
+    click.echo(visible(str(result)))
+    click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
 
 
 def _show_target(asked: Mapping[str, Any], count: int | None, place: OutputFile) -> None:

@@ -16,6 +16,7 @@ from headwise.wording import refusal, say
 if TYPE_CHECKING:
     from headwise.pages.encoder_decoder import EncoderDecoderLook
     from headwise.pages.generation import Generation
+    from headwise.pages.image_look import ImageLook
     from headwise.pages.page import Page
     from headwise.pages.text_look import Look
     from headwise.pages.user_code import CodeLook
@@ -55,12 +56,12 @@ def _picture(look: Look, file: Path, form: str) -> tuple[str, ...]:
     return (say("look.no_glyph", lang=look.lang, characters=listed),)
 
 
-def _json(look: Look | CodeLook | Generation | EncoderDecoderLook, file: Path, _: str) -> tuple[str, ...]:
+def _json(look: Look | CodeLook | Generation | EncoderDecoderLook | ImageLook, file: Path, _: str) -> tuple[str, ...]:
     file.write_text(json.dumps(look.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return ()
 
 
-def _text(look: Look | CodeLook | Generation | EncoderDecoderLook, file: Path, _: str) -> tuple[str, ...]:
+def _text(look: Look | CodeLook | Generation | EncoderDecoderLook | ImageLook, file: Path, _: str) -> tuple[str, ...]:
     file.write_text(f"{look}\n", encoding="utf-8")
     return ()
 
@@ -116,7 +117,7 @@ def write_page(
 
 
 def write_code(
-    look: CodeLook | Generation | EncoderDecoderLook,
+    look: CodeLook | Generation | EncoderDecoderLook | ImageLook,
     file: Path,
     *,
     force: bool,

@@ -15,7 +15,7 @@ from headwise.wording import refusal
 
 __all__ = [
     "MODEL", "LoadedModel", "Progress", "embedded_folder", "first_line", "folder_of", "has_decoder",
-    "is_installed", "load", "one_stack", "quiet", "silent",
+    "is_installed", "load", "one_stack", "quiet", "read_pretrained", "silent", "weights_of",
 ]  # fmt: skip
 
 # told the key and the values of each slow step before it begins, and again, with "done" and "total" among the values,
@@ -74,7 +74,7 @@ def has_decoder(model: str | os.PathLike[str] | None) -> bool:
 
     folder = folder_of(model)
     with quiet():
-        config = _read(AutoConfig, os.fspath(model if folder is None else folder), os.fspath(model))
+        config = read_pretrained(AutoConfig, os.fspath(model if folder is None else folder), os.fspath(model))
     return bool(config.is_encoder_decoder)
 
 
@@ -134,22 +134,34 @@ def _checked_folder(folder: Path) -> Path:
 
 
 def _load(place: str, name: str, progress: Progress, loader: Callable[[str, Any], str]) -> LoadedModel:
+    with quiet():
+        model, config = weights_of(place, name, progress, loader)
+        return LoadedModel(name, model, _tokenizer(place, name), config)
+
+
+def weights_of(place: str, name: str, progress: Progress, loader: Callable[[str, Any], str]) -> tuple[Any, Any]:
+    """A model in evaluation mode, and its configuration. place: its folder, or its name."""
     progress("step.loading", {"model": name})
     import transformers
 
-    with quiet():
-        config = _read(transformers.AutoConfig, place, name)
-        options = {"use_safetensors": True, "output_loading_info": True}
-        model, loading = _read(getattr(transformers, loader(name, config)), place, name, config=config, **options)
-        # the pooler comes after the last layer, so that its weights change nothing here
-        missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
-        if missing:
-            kind, count = config.model_type, len(missing)
-            raise refusal("refuse.missing_weights", model=name, model_type=kind, count=count, missing=missing[0])
-        return LoadedModel(name, model.eval(), _tokenizer(place, name), config)
+    config = read_pretrained(transformers.AutoConfig, place, name)
+    kind = getattr(transformers, loader(name, config))
+    options = {"use_safetensors": True, "output_loading_info": True}
+    # a class of one tower reads its own part of the configuration
+    own = getattr(kind, "config_class", None)
+    given = {} if own is not None and not isinstance(config, own) else {"config": config}
+    model, loading = read_pretrained(kind, place, name, **given, **options)
+    # the pooler comes after the last layer, so that its weights change nothing here
+    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise refusal(
+            "refuse.missing_weights", model=name, model_type=config.model_type, count=len(missing), missing=missing[0]
+        )
+    return model.eval(), config
 
 
-def _read(loader: Any, place: str, name: str, **options: object) -> Any:
+def read_pretrained(loader: Any, place: str, name: str, **options: object) -> Any:
+    """What a class of transformers reads from a folder or a name, running no code of it; a Refusal where it cannot."""
     from safetensors import SafetensorError
 
     try:

@@ -1,4 +1,4 @@
-"""Number tables: what a page shows beside maps: a number for each head, and the tokens that a model generated."""
+"""Number tables: what a page shows beside maps: a number for each head, and generated tokens, a picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from headwise.analysis import HeadTable
 
-__all__ = ["TABLE_VIEWS", "GeneratedToken", "NumberTable", "tables_of"]
+__all__ = ["TABLE_VIEWS", "GeneratedToken", "NumberTable", "PatchedImage", "tables_of"]
 
 # the views that show tables
 TABLE_VIEWS = ("compare", "effects")
@@ -52,6 +52,23 @@ class GeneratedToken:
     def to_dict(self) -> dict[str, Any]:
         """As the page's header holds it."""
         return {"query": self.query, "text": self.text, "probability": self.probability, "side": self.side}
+
+
+@dataclass(frozen=True)
+class PatchedImage:
+    """The picture whose patches are the tokens of a page. data: a PNG, as an address that holds it.
+
+    rows, columns: of patches. first: the number of the first patch, after special tokens.
+    """
+
+    data: str
+    rows: int
+    columns: int
+    first: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the page's header holds it."""
+        return {"data": self.data, "rows": self.rows, "columns": self.columns, "first": self.first}
 
 
 def tables_of(table: HeadTable) -> tuple[NumberTable, ...]:

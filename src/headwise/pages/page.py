@@ -20,7 +20,7 @@ from headwise.pages.colours import bright, deep
 from headwise.pages.document import document
 from headwise.pages.files import MAX_MB, write_text
 from headwise.pages.models import Progress, silent
-from headwise.pages.number_tables import GeneratedToken, NumberTable, tables_of
+from headwise.pages.number_tables import GeneratedToken, NumberTable, PatchedImage, tables_of
 from headwise.wording import LANGUAGES, refusal
 from headwise.wording.progress_bar import progress_bar
 
@@ -55,8 +55,8 @@ class Page:
     numbers; where there are few, all are. opening: the layer, head and token that the page opens at. links, notes:
     what it says of them, as `Look` found it. steps: a computation to show step by step, see
     docs/steps.md; None: the worked example. tables: numbers of all heads beside the maps, see `with_table`.
-    generated: tokens that a model generated, whose queries the rows can be stepped through. A page without layers shows
-    its steps alone.
+    generated: tokens that a model generated, whose queries the rows can be stepped through. picture: whose patches
+    are the tokens, None: they are none. A page without layers shows its steps alone.
     """
 
     title: str
@@ -72,6 +72,7 @@ class Page:
     steps: Mapping[str, Any] | None = None
     tables: tuple[NumberTable, ...] = ()
     generated: tuple[GeneratedToken, ...] = ()
+    picture: PatchedImage | None = None
     lang: str = "en"
 
     def __post_init__(self) -> None:
@@ -237,6 +238,7 @@ class Page:
             "links": [dict(link) for link in self.links],
             "tables": [table.to_dict() for table in self.tables],
             "generated": [token.to_dict() for token in self.generated],
+            "picture": None if self.picture is None else self.picture.to_dict(),
             "notes": list(self.notes),
         }
 

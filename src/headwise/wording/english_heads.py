@@ -58,6 +58,15 @@ HEADS: dict[str, str] = {
     "target.column.links": "the token before it attends most to, in the source",
     "target.key": "L3H1 = layer 3, head 1, both counted from 0, over the layers of encoder and decoder; the weight is "
     "the largest of all cross-attention.",
+    "look.help.image": "Show a vision model on this image, with the picture under its patches; needs --model.",
+    "image.title": "{model} sees {image}: {layers} layers, {heads} heads, {rows} x {columns} patches, special tokens: "
+    "{special}",
+    "refuse.no_image": "The image must be a file that can be read, but {file} is none ({reason}): give a PNG "
+    "or a JPEG.",
+    "refuse.image_model": "An image is seen by a vision model, and none came: name one with --model.",
+    "refuse.image_alone": "--image is seen by a vision model alone, but {given} came: leave it out.",
+    "refuse.no_vision": "The model {model} ({model_type}) must see images by patches, and does not: give a vision "
+    "model such as ViT.",
     "refuse.no_generation": "The model {model} must be causal to generate, and is not: give a causal language model "
     "with --model.",
     "refuse.generate_alone": "--generate shows the steps of one text, but {given} came: leave it out.",

@@ -1518,6 +1518,53 @@ function downsampled(values, most) {
   });
 }
 
+// picture.js
+// Picture: the image whose patches are the tokens, bright where the row attends; a patch is chosen by a click.
+
+const LARGEST = 360;
+const VEIL = 0.82;
+
+function pictureOf(app, root) {
+  const { picture } = app.data.header;
+  const canvas = el("canvas", { id: "picture", role: "img" });
+  const image = el("img", { alt: "" });
+  let drawn = null;
+  image.addEventListener("load", () => drawn?.());
+  image.src = picture.data;
+  clear(root).append(canvas);
+  canvas.addEventListener("click", (event) => {
+    const { x, y } = place(event, canvas);
+    const [column, row] = [Math.floor((x / canvas.clientWidth) * picture.columns), Math.floor((y / canvas.clientHeight) * picture.rows)];
+    app.set({ token: picture.first + row * picture.columns + column });
+  });
+
+  // row: its weights, each of `step` keys; said: what it is
+  return (row, said) => {
+    drawn = () => {
+      const width = Math.min(LARGEST, app.width(root));
+      const height = (width * picture.rows) / picture.columns;
+      const pen = new CanvasPen(canvas, sized(canvas, width, height));
+      paint(pen, width, height, row);
+      canvas.setAttribute("aria-label", said);
+    };
+    drawn();
+  };
+
+  function paint(pen, width, height, row) {
+    if (image.complete && image.naturalWidth) pen.image(image, 0, 0, width, height);
+    const { rows, columns, first } = picture;
+    const weights = Array.from({ length: rows * columns }, (_, n) => row.weights[Math.floor((first + n) / row.step)]);
+    const most = Math.max(1e-9, ...weights.filter((weight) => weight >= 0));
+    const [wide, high] = [width / columns, height / rows];
+    weights.forEach((weight, n) => {
+      const share = weight >= 0 ? Math.sqrt(weight / most) : 0;
+      pen.rect((n % columns) * wide, Math.floor(n / columns) * high, wide, high, "#000000", VEIL * (1 - share));
+    });
+    const chosen = app.state.token - first;
+    if (chosen >= 0) pen.frame((chosen % columns) * wide + 1, Math.floor(chosen / columns) * high + 1, wide - 2, high - 2, app.colours.page("accent"), 2);
+  }
+}
+
 // row.js
 // Row: what one token looks at: the text tinted by its weights, the strongest keys, entropy, and the row as bars.
 
@@ -1535,7 +1582,9 @@ function rowView(app, root) {
   const fromHeading = el("h2", {});
   const topHeading = el("h2", {});
   const stepper = el("div", { class: "stepper" });
-  root.append(stepper, facts, fromHeading, from, heading, text, key, topHeading, top, canvas);
+  const frame = el("div", { class: "picture" });
+  const showPicture = app.data.header.picture ? pictureOf(app, frame) : null;
+  root.append(stepper, facts, frame, fromHeading, from, heading, text, key, topHeading, top, canvas);
   for (const [id, sign, by] of [["token-back", "←", -1], ["token-next", "→", 1]]) {
     stepper.append(el("button", { type: "button", id, on: { click: () => app.step(by) } }, sign));
   }
@@ -1676,6 +1725,7 @@ function rowView(app, root) {
       if (!isOne) tokens(from, "queries", false);
       tokens(text, "keys", true);
       told();
+      showPicture?.(row, heading.textContent);
       strongest();
       bars();
       legend(app, clear(key));

@@ -5,6 +5,7 @@ import { CanvasPen, shifted } from "./pen.js";
 import { TALL, drawChart } from "./chart.js";
 import { shortened } from "./layout.js";
 import { legend } from "./legend.js";
+import { pictureOf } from "./picture.js";
 
 const MOST_TOKENS = 400;
 const MOST_KEYS = 12;
@@ -20,7 +21,9 @@ export function rowView(app, root) {
   const fromHeading = el("h2", {});
   const topHeading = el("h2", {});
   const stepper = el("div", { class: "stepper" });
-  root.append(stepper, facts, fromHeading, from, heading, text, key, topHeading, top, canvas);
+  const frame = el("div", { class: "picture" });
+  const showPicture = app.data.header.picture ? pictureOf(app, frame) : null;
+  root.append(stepper, facts, frame, fromHeading, from, heading, text, key, topHeading, top, canvas);
   for (const [id, sign, by] of [["token-back", "←", -1], ["token-next", "→", 1]]) {
     stepper.append(el("button", { type: "button", id, on: { click: () => app.step(by) } }, sign));
   }
@@ -161,6 +164,7 @@ export function rowView(app, root) {
       if (!isOne) tokens(from, "queries", false);
       tokens(text, "keys", true);
       told();
+      showPicture?.(row, heading.textContent);
       strongest();
       bars();
       legend(app, clear(key));

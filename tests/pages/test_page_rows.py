@@ -1,14 +1,21 @@
-"""The slider of a page whose maps are of a generation, in the browser."""
+"""What rows show beside weights, in the browser: the steps of a generation, and the picture under patches."""
+
+import base64
 
 import pytest
+import torch
 
+import headwise as hw
 from headwise.pages.encoder_decoder import SOURCE, TARGET, TargetRequest, look_at_target
 from headwise.pages.generation import GenerationRequest, generated
 from headwise.pages.models import silent
+from headwise.pages.number_tables import PatchedImage
+from headwise.pages.png import png
 from headwise.wording import ENGLISH
 from tests.cli.test_encoder_decoder import KINDS as TARGET_KINDS
 from tests.cli.test_generation import KINDS, LLAMA
 from tests.cli.test_heads import predicting
+from tests.pages.browsing import PHONE
 from tests.pages.small_models import SENTENCE
 
 pytestmark = pytest.mark.needs("transformers")
@@ -48,3 +55,36 @@ def test_the_slider_of_a_target_moves_through_its_own_tokens_only(tmp_path, open
     page.tab.select_option("#layer", "0")
     assert result.maps[0][2:] == (SOURCE, SOURCE)
     assert "with probability" not in page.text(".facts")
+
+
+@pytest.mark.parametrize("size", [PHONE, (1200, 900)])
+def test_a_patch_of_a_picture_is_chosen_by_a_click(open_page, size):
+    import dataclasses
+
+    torch.manual_seed(2)
+    attn = hw.MultiHeadAttention(12, 3)
+    with hw.watch(attn) as seen:
+        attn(torch.randn(1, 1 + 2 * 4, 12))
+    red = base64.b64encode(png([[0] * 8] * 4, [(200, 0, 0)])).decode("ascii")
+    picture = PatchedImage(f"data:image/png;base64,{red}", 2, 4, 1)
+    page = open_page(dataclasses.replace(hw.look(seen), picture=picture), size=size, place="#view=row&token=0&head=2")
+    box = page.tab.locator("#picture").bounding_box()
+    assert box["width"] == pytest.approx(2 * box["height"], abs=2)
+    assert box["width"] <= size[0]
+    page.tab.click("#picture", position={"x": box["width"] * 0.6, "y": box["height"] * 0.9})
+    # the second row's third patch, after one special token
+    assert page.asked("window.headwise.shown().token") == 1 + 4 + 2
+    assert page.asked("document.getElementById('picture').getAttribute('aria-label')") == page.text("h2:not([hidden])")
+    # the patch that the row attends to most is as bright as the picture, others are darker
+    weights = seen[""][0, 2, 7, 1:]
+    reds = page.asked("""(() => {
+        const { width, height } = document.getElementById('picture');
+        const { data } = document.getElementById('picture').getContext('2d').getImageData(0, 0, width, height);
+        const row = (n) => Math.floor((Math.floor(n / 4) + 0.5) / 2 * height);
+        const at = (n) => row(n) * width + Math.floor(((n % 4) + 0.5) / 4 * width);
+        return [0, 1, 2, 3, 4, 5, 6, 7].map((n) => data[4 * at(n)]);
+    })()""")
+    assert reds[int(weights.argmax())] == 200
+    order = sorted(range(8), key=lambda n: float(weights[n]))
+    assert [reds[n] for n in order] == sorted(reds)
+    assert page.errors == []
