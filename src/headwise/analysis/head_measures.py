@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.analysis.token_pairs import PATTERNS, TokenPairs
 from headwise.maps import AttentionMap
+from headwise.maps.map_mask import open_pairs
 from headwise.maps.score_tiles import pieces
 
 __all__ = ["MEASURES", "HeadMeasures", "measured"]
@@ -37,26 +38,25 @@ def measured(layer: AttentionMap, tokens: TokenPairs, relations: Mapping[str, Se
     """The measures of a map (B, H, L, L). relations: of a parse, (n, 2) of query and key for each sample."""
     B, H, L, _ = layer.shape
     names = (*PATTERNS, *MEASURES)
-    totals, evens = (torch.zeros(len(names), H, dtype=torch.float64) for _ in range(2))
-    counts = torch.zeros(len(names), H, dtype=torch.float64)
+    totals, evens, counts = (torch.zeros(len(names), H, dtype=torch.float64) for _ in range(3))
     best = {name: torch.zeros(H, dtype=torch.float64) for name in relations}
     for rows in pieces(L, max(1, STRIP // max(1, B * H * L))):
         weights = layer[:, :, rows].detach().cpu()
-        is_open = ~layer.logits[:, :, rows].detach().isneginf().cpu() & tokens.is_token[:, None, None]
+        # where heads share a mask, what equal weights give is computed once
+        is_open = open_pairs(layer, rows).cpu() & tokens.is_token[:, None, None]
         even = is_open.to(weights.dtype) / is_open.sum(-1, keepdim=True).clamp(min=1)
-        pairs = tokens.of(rows)
         is_query = tokens.is_token[:, None, rows] & is_open.any(-1)
-        for n in range(len(PATTERNS)):
-            pattern = pairs[:, n, None]
-            has_pair = (pattern & is_open).any(-1) & is_query
+        for n, pattern in enumerate(tokens.of(rows)):
+            has_pair = pattern.any(is_open) & is_query
             for total, share in ((totals, weights), (evens, even)):
-                total[n] += ((share * pattern).sum(-1) * has_pair).double().sum((0, 2))
-            counts[n] += has_pair.sum((0, 2))
+                total[n] += _sum(torch.where(has_pair, pattern.sum(share), 0.0))
+            counts[n] += _sum(has_pair)
         for total, share in ((totals, weights), (evens, even)):
             for n, values in enumerate(_of_rows(share, is_open, rows), start=len(PATTERNS)):
-                total[n] += torch.where(is_query, values, 0.0).double().sum((0, 2))
-        counts[len(PATTERNS) :] += is_query.sum((0, 2))
-        _count_best(best, relations, weights, tokens, rows)
+                total[n] += _sum(torch.where(is_query, values, 0.0))
+        counts[len(PATTERNS) :] += _sum(is_query)
+        if relations:
+            _count_best(best, relations, weights, tokens, rows)
     scores, chance = totals / counts, evens / counts
     result = HeadMeasures(
         dict(zip(names, scores, strict=True)), dict(zip(names, chance, strict=True)),
@@ -69,13 +69,18 @@ def measured(layer: AttentionMap, tokens: TokenPairs, relations: Mapping[str, Se
     return result
 
 
+def _sum(values: Tensor) -> Tensor:
+    """Numbers (B, H|1, rows) of every head, added up, (H,) or (1,)."""
+    return values.double().sum((0, 2))
+
+
 def _of_rows(share: Tensor, is_open: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Entropy as a part of the largest that there can be, the largest weight, and the distance, each (B, H, rows)."""
     most = is_open.sum(-1).to(share.dtype).log()
     entropy = -torch.xlogy(share, share).sum(-1) / torch.where(most > 0, most, 1.0)
     L = share.shape[-1]
     distance = (torch.arange(L)[rows, None] - torch.arange(L)).abs().to(share.dtype)
-    return entropy, share.amax(-1), (share * distance).sum(-1)
+    return entropy, share.amax(-1), torch.einsum("bhrk,rk->bhr", share, distance)
 
 
 def _count_best(

@@ -1,18 +1,34 @@
-"""Map mask: what the mask of a map makes of its tiles, and how a map says it."""
+"""Map mask: which pairs of a map are open, what its mask makes of tiles, and how a map says it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headwise.masks import Mask
 from headwise.masks.tiles import FULL
+from headwise.ops import reference
 
-__all__ = ["shown", "tiles_of"]
+if TYPE_CHECKING:
+    from headwise.maps.map import AttentionMap
+
+__all__ = ["open_pairs", "shown", "tiles_of"]
 
 LONGEST_MASK_SHOWN = 60
+
+
+def open_pairs(m: AttentionMap, rows: slice) -> Tensor:
+    """Which pairs of some queries may attend, by mask and bias, bool (B|1, H|1, rows, Lk)."""
+    if m.axes.shared:
+        return ~m.logits[:, :, rows].isneginf()
+    part = m._call.part(rows)
+    allowed = reference.open_pairs(part)
+    if allowed is None:
+        return torch.ones(1, 1, part.sizes.Lq, part.sizes.Lk, dtype=torch.bool, device=m.device)
+    return allowed.expand(*allowed.shape[:2], part.sizes.Lq, part.sizes.Lk)
 
 
 def tiles_of(mask: Mask | None, sizes: Sequence[int], block: tuple[int, int], device: torch.device) -> Tensor:
