@@ -135,6 +135,32 @@ def test_a_table_is_ranked_drawn_and_written():
         found.top(-1)
 
 
+def test_heads_of_nan_are_ranked_last_and_stay_nan():
+    q = torch.randn(1, 3, 4, 8, dtype=torch.float64)
+    q[0, 0, 1] = float("nan")
+    model = Attend(q, torch.randn(1, 3, 4, 8, dtype=torch.float64))
+    with hw.watch(model) as first:
+        model()
+    model.q = model.q * torch.tensor([1.0, 2.0, 1.0])[:, None, None]
+    with hw.watch(model) as second:
+        model()
+    found = hw.compare(first, second)
+    assert [row.head for row in found.top(3)] == [1, 2, 0]
+    assert math.isnan(found.top(3)[2].divergence)
+    assert found.to_dict()["heads"][0]["divergence"] is None
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 12), (2, 0, 12)])
+def test_runs_on_nothing_are_refused(shape):
+    attn = hw.MultiHeadAttention(12, 3)
+    with hw.watch(attn) as seen, torch.no_grad():
+        attn(torch.randn(shape))
+    tokens = [["a"] * shape[1]] * shape[0]
+    for reading in (lambda: hw.compare(seen, seen), lambda: hw.name_heads(seen, tokens)):
+        with pytest.raises(ArgumentError, match=rf"but \"\" gave \({shape[0]}, 3, {shape[1]}, {shape[1]}\)"):
+            reading()
+
+
 def test_runs_that_do_not_belong_together_are_refused():
     with pytest.raises(ArgumentError, match=r"runs of 7 and 6 tokens .*give tokens="):
         hw.compare(watched(sizes=(1, H, 7)), watched(sizes=(1, H, 6)))

@@ -25,10 +25,16 @@ def checked_run(reader: str, run: Any) -> Seen | LoadedMaps:
 
 
 def named_layers(reader: str, run: Any) -> NamedMaps:
-    """Name and map of every layer in running order, one at least."""
+    """Name and map of every layer in running order, one at least, of a sample and a token at least."""
     named = layers_of(checked_run(reader, run))
     if not named:
         raise ArgumentError(
             f"{reader} needs the map of one layer at least, but seen is empty: run the model in the block"
         )
+    for name, layer_map in named:
+        if 0 in layer_map.shape:
+            raise ArgumentError(
+                f'{reader} needs a sample, a head, a query and a key at least, but "{name}" gave '
+                f"{tuple(layer_map.shape)}: watch a run on something"
+            )
     return named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,7 +56,9 @@ class RunComparison(HeadTable):
     def top(self, k: int = 10) -> list[HeadDifference]:
         """The k heads whose rows differ most, the first of them first."""
         rows = [HeadDifference(name, head, *self._at(name, head)) for name, head in self.places()]
-        return sorted(rows, key=lambda row: -row.divergence)[: checked_count(k)]
+        return sorted(rows, key=lambda row: -math.inf if math.isnan(row.divergence) else row.divergence, reverse=True)[
+            : checked_count(k)
+        ]
 
     def plot(self, measure: str = "divergence", *, ax: Any = None) -> Any:
         """A heat map of "divergence", "entropy" or "received", on matplotlib's `ax`, None: on its own; those axes."""
