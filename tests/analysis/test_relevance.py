@@ -54,7 +54,7 @@ def test_what_no_gradient_has_reached_is_refused():
         hw.relevance(seen, token=0)
     with hw.watch(model, gradients=True) as seen:
         model(x)
-    with pytest.raises(ArgumentError, match="no gradient has come back"):
+    with pytest.raises(ArgumentError, match="no gradient has reached this call"):
         hw.relevance(seen, token=0)
     with pytest.raises(ArgumentError, match=r"token must lie in -7\.\.6, as there are L=7 tokens; got 7"):
         hw.relevance(seen, token=7)

@@ -6,6 +6,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError, StaleMapError
+from headwise.maps.weight_gradients import OutputGradient
 from tests.intervening.test_intervene import KINDS, inputs_of
 from tests.watching import families, styles
 from tests.watching.models import made, x
@@ -186,7 +187,7 @@ def test_gradients_of_two_passes_add_up_until_they_are_forgotten():
     out.sum().backward(retain_graph=True)
     torch.testing.assert_close(seen[""].gradient().dense(), 2 * once)
     seen.zero_grad()
-    with pytest.raises(ArgumentError, match="no gradient has come back"):
+    with pytest.raises(ArgumentError, match="no gradient has reached this call"):
         seen[""].gradient()
     out.sum().backward()
     torch.testing.assert_close(seen[""].gradient().dense(), once)
@@ -200,7 +201,7 @@ def test_what_has_no_gradient_says_why():
         seen[""].gradient()
     with hw.watch(attn, gradients=True) as seen, torch.no_grad():
         attn(x())
-    with pytest.raises(ArgumentError, match="ran where no gradient reaches"):
+    with pytest.raises(ArgumentError, match="ran without autograd: run it outside of torch"):
         seen[""].attribution()
     dropping = made(hw.MultiHeadAttention, embed_dim=12, num_heads=2, dropout=0.3).train()
     with hw.watch(dropping, gradients=True) as seen:
@@ -216,14 +217,32 @@ def test_what_has_no_gradient_says_why():
         pass
 
 
-def test_values_that_change_after_the_call_are_refused():
-    q, k, v = tensors()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_values_that_change_after_the_call_are_refused(dtype):
+    q, k, v = tensors(dtype)
     v = v.detach()
     model = Call(lambda q, k, v: hw.attention(q, k, v))
     with hw.watch(model, gradients=True) as seen:
         out = model(q, k, v)
     out.sum().backward()
     gradient = seen[""].gradient()
+    before = gradient[0, 0, 0, 0].clone()
     v.add_(1.0)
     with pytest.raises(StaleMapError, match="the values of a call must stay"):
-        gradient[0, 0, 0, 0]
+        seen[""].gradient()
+    if dtype is torch.float64:
+        with pytest.raises(StaleMapError, match="the values of a call must stay"):
+            gradient[0, 0, 0, 0]
+    else:
+        # made of a wider copy
+        assert torch.equal(gradient[0, 0, 0, 0], before)
+
+
+def test_a_gradient_that_cannot_be_read_says_so_until_it_is_forgotten():
+    output = OutputGradient()
+    output.add(None)
+    with pytest.raises(ArgumentError, match="is not available: it has an output whose order of axes could not be"):
+        output.gradient()
+    output.clear()
+    output.add(torch.ones(1, 1, 1, 1))
+    assert torch.equal(output.gradient(), torch.ones(1, 1, 1, 1))

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_ASKED", "Attribution", "Backward", "EntrySums", "OutputGradient", "WeightGradient", "gradient_call"]
 
+STALE = (
+    "the values of a call must stay as they were when it ran, but have been changed in place since: read the gradient "
+    "before"
+)
 NOT_ASKED = "no gradients were collected while the model ran: watch it with gradients=True, then call backward()"
-NOT_YET = "no gradient has come back to this call: call backward() of what the model said, after the model has run"
+NOT_YET = "no gradient has reached this call: call backward() on a scalar computed from the output of the model"
+UNKNOWN_AXES = "has an output whose order of axes could not be followed"
 
 
 @dataclass(eq=False)
@@ -31,38 +36,44 @@ class OutputGradient:
     """The gradient of the output of one call of attention, once a backward pass has brought it.
 
     reason: why there will be none, "" where there may be one. total: (B, Hq, Lq, Dv), those of several backward passes
-    added up, None: none has come.
+    added up, None: none has come. is_unread: whether one has come that could not be read.
     """
 
     reason: str = ""
     total: Tensor | None = None
+    is_unread: bool = False
 
     def add(self, gradient: Tensor | None) -> None:
-        """Take the gradient in that a backward pass brings, (B, Hq, Lq, Dv), None: it cannot be read."""
+        """Add the gradient of one backward pass, (B, Hq, Lq, Dv), None: it cannot be read."""
         if gradient is None:
-            self.reason = "its gradient lies in an order of axes that could not be followed"
+            self.is_unread = True
         else:
             gradient = gradient.detach()
             self.total = gradient.clone() if self.total is None else self.total + gradient
 
     def clear(self) -> None:
         """Forget what has come."""
-        self.total = None
+        self.total, self.is_unread = None, False
 
     def gradient(self) -> Tensor:
         """(B, Hq, Lq, Dv); ArgumentError where none has come."""
-        if self.reason:
-            raise ArgumentError(f"the gradient of this call's weights cannot be had: it {self.reason}")
+        if reason := self.reason or (UNKNOWN_AXES if self.is_unread else ""):
+            raise ArgumentError(f"the gradient of this call's weights is not available: it {reason}")
         if self.total is None:
             raise ArgumentError(NOT_YET)
         return self.total
 
 
 class Backward(NamedTuple):
-    """What the derivatives of a call's weights are made of: its values (B, Hk, Lk, Dv), and its output's gradient."""
+    """The two factors of the derivatives: the values of a call, (B, Hk, Lk, Dv), and the gradient of its output.
+
+    kept: the values where the call had them as a tensor, and the version that it had then; None: they are projected
+    when they are asked for.
+    """
 
     values: Callable[[], Tensor]
     output: OutputGradient
+    kept: tuple[Tensor, int] | None = None
 
 
 class EntrySums(NamedTuple):
@@ -73,7 +84,7 @@ class EntrySums(NamedTuple):
 
 
 class Derivative(LazyMatrix):
-    """What is lazy beside the weights of a map, (B, Hq, Lq, Lk), 0 where a pair may not attend."""
+    """A lazy matrix of derivatives, (B, Hq, Lq, Lk), 0 where a pair may not attend."""
 
     def __init__(self, source: AttentionMap, call: Call) -> None:
         """source: the map. call: its mask and bias, with the output's gradient for queries and the values for keys."""
@@ -114,10 +125,7 @@ class Derivative(LazyMatrix):
     def _ready(self) -> None:
         self._source._ready()
         if any(t._version != version for t, version in self._versions):
-            raise StaleMapError(
-                "the values of a call must stay as they were when it ran, but have been changed in place since: read "
-                "the gradient before"
-            )
+            raise StaleMapError(STALE)
 
 
 class WeightGradient(Derivative):
@@ -147,6 +155,8 @@ class Attribution(Derivative):
 def gradient_call(source: Call, backward: Backward) -> Call:
     """The call whose scores are dO·vᵀ, with the mask and the bias of a call; ArgumentError where there is no dO."""
     gradient = backward.output.gradient()
+    if backward.kept is not None and backward.kept[0]._version != backward.kept[1]:
+        raise StaleMapError(STALE)
     v = backward.values()
     wide = torch.promote_types(source.q.dtype, torch.float32)
     gradient, v = gradient.to(source.q.device, wide), v.detach().to(source.k.device, wide)
@@ -156,15 +166,15 @@ def gradient_call(source: Call, backward: Backward) -> Call:
 def _products(call: Call, taken: tuple[Taken, ...]) -> Tensor:
     """dO·vᵀ at what is taken from each axis, 0 where a pair may not attend."""
     part = blocks.block(call, taken)
-    return _closed(blocks.scores(replace(part, attn_bias=None, prepared={})), reference.open_pairs(part))
+    return _zero_where_masked(blocks.scores(replace(part, attn_bias=None, prepared={})), reference.open_pairs(part))
 
 
 def _pair_products(call: Call, at: tuple[Tensor, ...]) -> Tensor:
     """The same at single places."""
-    found, _ = blocks.pair_scores(replace(call, attn_bias=None, prepared={}), at)
-    return _closed(found, blocks.pair_scores(call, at)[1])
+    products, _ = blocks.pair_scores(replace(call, attn_bias=None, prepared={}), at)
+    return _zero_where_masked(products, blocks.pair_scores(call, at)[1])
 
 
-def _closed(values: Tensor, allowed: Tensor | None) -> Tensor:
+def _zero_where_masked(values: Tensor, allowed: Tensor | None) -> Tensor:
     """0 where a pair may not attend, whatever its value is."""
     return values if allowed is None else torch.where(allowed, values, 0.0)

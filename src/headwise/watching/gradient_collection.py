@@ -15,7 +15,9 @@ __all__ = ["collected"]
 EDITED = "is changed by hw.intervene, whose edits stand between its weights and its output: take them out"
 DROPPED = "drops some of its weights at random: call model.eval() first"
 UNKNOWN = "has values that could not be followed"
-UNREACHED = "ran where no gradient reaches: without torch.no_grad(), and with an input or a parameter that requires one"
+UNREACHED = (
+    "ran without autograd: run it outside of torch.no_grad(), with an input or a parameter that requires a gradient"
+)
 
 
 def collected(

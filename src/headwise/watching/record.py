@@ -127,7 +127,8 @@ class CallRecord:
                 sink=self.sink, lse=self.lse,
             )  # fmt: skip
         if self.backward is not None:
-            of_call._backward = Backward(self.values, self.backward)
+            kept = (self.v, self.v._version) if isinstance(self.v, Tensor) else None
+            of_call._backward = Backward(self.values, self.backward, kept)
         return of_call
 
     def detached(self, *, grad: bool) -> CallRecord:
