@@ -20,12 +20,18 @@ from headwise.ops.call import Call
 if TYPE_CHECKING:
     from headwise.maps.map import AttentionMap
 
-__all__ = ["NOT_ASKED", "Attribution", "Backward", "EntrySums", "OutputGradient", "WeightGradient", "gradient_call"]
+__all__ = [
+    "NOT_ASKED",
+    "STALE",
+    "Attribution",
+    "Backward",
+    "EntrySums",
+    "OutputGradient",
+    "WeightGradient",
+    "gradient_call",
+]
 
-STALE = (
-    "the values of a call must stay as they were when it ran, but have been changed in place since: read the gradient "
-    "before"
-)
+STALE = "the values of a call must stay as they were when it ran, but have been changed in place since: read it before"
 NOT_ASKED = "no gradients were collected while the model ran: watch it with gradients=True, then call backward()"
 NOT_YET = "no gradient has reached this call: call backward() on a scalar computed from the output of the model"
 UNKNOWN_AXES = "has an output whose order of axes could not be followed"
@@ -65,15 +71,10 @@ class OutputGradient:
 
 
 class Backward(NamedTuple):
-    """The two factors of the derivatives: the values of a call, (B, Hk, Lk, Dv), and the gradient of its output.
-
-    kept: the values where the call had them as a tensor, and the version that it had then; None: they are projected
-    when they are asked for.
-    """
+    """The two factors of the derivatives: the values of a call, (B, Hk, Lk, Dv), and the gradient of its output."""
 
     values: Callable[[], Tensor]
     output: OutputGradient
-    kept: tuple[Tensor, int] | None = None
 
 
 class EntrySums(NamedTuple):
@@ -155,8 +156,6 @@ class Attribution(Derivative):
 def gradient_call(source: Call, backward: Backward) -> Call:
     """The call whose scores are dO·vᵀ, with the mask and the bias of a call; ArgumentError where there is no dO."""
     gradient = backward.output.gradient()
-    if backward.kept is not None and backward.kept[0]._version != backward.kept[1]:
-        raise StaleMapError(STALE)
     v = backward.values()
     wide = torch.promote_types(source.q.dtype, torch.float32)
     gradient, v = gradient.to(source.q.device, wide), v.detach().to(source.k.device, wide)

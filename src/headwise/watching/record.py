@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.errors import ArgumentError
+from headwise.errors import ArgumentError, StaleMapError
 from headwise.maps import AttentionMap, attention_map
 from headwise.maps.constructors import additive_map, shared_map
-from headwise.maps.weight_gradients import Backward, OutputGradient
+from headwise.maps.weight_gradients import STALE, Backward, OutputGradient
 from headwise.masks import Mask
 from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.additive import additive_attention
@@ -73,7 +73,7 @@ class CallRecord:
     weight: (Hq, D) or (D,), of additive scores, None: scores are dot products. spread, heads: what of the map ranks
     share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows. v: the values
     (B, Hk, Lk, Dv), None: they are not known. dropout: the probability at which the call dropped weights. backward:
-    where the gradient of its output goes, None: nowhere.
+    where the gradient of its output goes, None: nowhere. v_version: of v when it was kept, None: it is not kept.
     """
 
     q: Tensor
@@ -90,12 +90,17 @@ class CallRecord:
     v: Tensor | Projected | None = None
     dropout: float = 0.0
     backward: OutputGradient | None = None
+    v_version: int | None = None
 
     def values(self) -> Tensor:
-        """The values (B, Hk, Lk, Dv); ArgumentError where they are not known."""
+        """The values (B, Hk, Lk, Dv); ArgumentError where they are not known, StaleMapError where they have changed."""
         if self.v is None:
             raise ArgumentError("the values of this call are not known")
-        return self.v.tensor() if isinstance(self.v, Projected) else self.v
+        if isinstance(self.v, Projected):
+            return self.v.tensor()
+        if self.v_version is not None and self.v._version != self.v_version:
+            raise StaleMapError(STALE)
+        return self.v
 
     def context(self) -> Tensor:
         """What each head gives before the output projection, (B, Hq, Lq, Dv), without dropout."""
@@ -127,8 +132,7 @@ class CallRecord:
                 sink=self.sink, lse=self.lse,
             )  # fmt: skip
         if self.backward is not None:
-            kept = (self.v, self.v._version) if isinstance(self.v, Tensor) else None
-            of_call._backward = Backward(self.values, self.backward, kept)
+            of_call._backward = Backward(self.values, self.backward)
         return of_call
 
     def detached(self, *, grad: bool) -> CallRecord:
@@ -144,7 +148,8 @@ class CallRecord:
         lse = None if self.lse is None else self.lse.detach()
         q, k = (_kept(t, grad=grad) for t in (self.q, self.k))
         v = _kept(self.v, grad=grad) if isinstance(self.v, Tensor) else self.v and self.v.detached(grad=grad)
-        return replace(self, q=q, k=k, v=v, attn_bias=bias, sink=sink, lse=lse, weight=weight)
+        version = v._version if isinstance(v, Tensor) else None
+        return replace(self, q=q, k=k, v=v, v_version=version, attn_bias=bias, sink=sink, lse=lse, weight=weight)
 
 
 def _kept(t: Tensor, *, grad: bool) -> Tensor:

@@ -144,6 +144,9 @@ class Seen(Mapping[str, Any]):
             raise ArgumentError(f'seen.outputs("{name}") needs q, k and v, which keep= has let go: watch without keep=')
         if any(record.v is None for record in records if record is not None):
             raise ArgumentError(f'the values of "{name}" could not be followed, so that its head outputs are not known')
+        for call in self._named[name]:
+            # also queries and keys must be those of the run
+            call.result._ready()
         return [record.context() for record in records if record is not None]
 
     def zero_grad(self) -> None:
