@@ -27,6 +27,8 @@ MODULES = sorted(
 
 # a guide and its translation
 GUIDES = [(name.replace(".zh.md", ".md"), name) for name in DOCS if name.endswith(".zh.md")]
+# what a reader copies from: all Python and all commands there run, but for what says why not
+SHOWN_WHOLE = [*READMES, *(name for name in DOCS if name.startswith("docs/guide/"))]
 
 PYTHON = ("python", "pycon")
 SHELLS = ("console", "sh", "bash", "shell")
@@ -42,17 +44,17 @@ def fences_to_run(name: str, languages: tuple[str, ...]) -> list[Fence]:
     return [fence for fence in blocks if not fence.note.startswith("not run: ")]
 
 
-def program(readme: str) -> str:
-    """The Python of a README and what it is to print, without the comments, which are in its language."""
+def program(page: str) -> str:
+    """The Python of a page and what it is to print, without the comments, which are in its language."""
     parse = doctest.DocTestParser().get_examples
-    blocks = [parse(fence.text) or [doctest.Example(fence.text, "")] for fence in fences_to_run(readme, PYTHON)]
+    blocks = [parse(fence.text) or [doctest.Example(fence.text, "")] for fence in fences_to_run(page, PYTHON)]
     return repr([(ast.dump(ast.parse(example.source)), example.want) for block in blocks for example in block])
 
 
-# what both READMEs show alike is run once
+# what several pages show alike is run once
 SHOWN = {
     (fence.text, status(fence)): (f"{readme}:{fence.line}", fence)
-    for readme in reversed(READMES)
+    for readme in sorted(SHOWN_WHOLE, reverse=True)
     for fence in fences_to_run(readme, SHELLS)
 }
 COMMANDS = dict(SHOWN.values())
@@ -83,19 +85,19 @@ def test_every_public_name_has_an_example_that_was_run(name):
 
 
 @pytest.mark.needs("matplotlib", "minilm", "onnx", "onnxscript", "safetensors", "transformers")
-@pytest.mark.parametrize("readme", {program(readme): readme for readme in reversed(READMES)}.values())
-def test_python_in_a_readme_runs_from_top_to_bottom(readme, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", {program(name): name for name in sorted(SHOWN_WHOLE, reverse=True)}.values())
+def test_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    names: dict[str, object] = {"__name__": "readme"}
-    runs = [run_python_fence(fence, readme, names) for fence in fences_to_run(readme, PYTHON)]
+    names: dict[str, object] = {"__name__": "page"}
+    runs = [run_python_fence(fence, page, names) for fence in fences_to_run(page, PYTHON)]
     assert "".join(run.report for run in runs) == ""
     assert sum(run.attempted for run in runs) > 0
 
 
 @pytest.mark.needs("matplotlib", "minilm", "safetensors", "transformers")
 @pytest.mark.parametrize("fence", COMMANDS.values(), ids=COMMANDS)
-def test_commands_in_a_readme_do_what_it_shows(fence, tmp_path):
+def test_commands_of_a_page_do_what_it_shows(fence, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     runs = [run_command(*pair, tmp_path, status=status(fence)) for pair in commands(fence)]
     assert "".join(run.report for run in runs) == ""
@@ -125,6 +127,11 @@ def test_the_arrow_in_the_readmes_is_the_one_that_is_enforced():
 
 def test_the_file_map_quotes_every_file():
     assert MAP.read_text(encoding="utf-8") == file_map(), "renew it: python -m tests.filemap --write"
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_a_readme_is_short_enough_to_be_read(readme):
+    assert len(read(readme).splitlines()) <= 220
 
 
 def test_both_readmes_show_the_same_blocks():

@@ -1,5 +1,7 @@
 """What is optional stays optional, and what is slow to import is imported when it is used."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.fresh import run_fresh
@@ -84,3 +86,19 @@ print("sympy" in sys.modules)
 
 def test_attention_and_the_readings_of_a_map_do_not_wait_for_sympy():
     assert run_fresh(READINGS) == "False\n"
+
+
+EXAMINED = """
+import sys
+from headwise.diagnosis.child import answer as diagnosis
+from headwise.tracing.child import answer as trace
+
+for answer in (diagnosis, trace):
+    answer({"target": "TARGET"})
+print("sympy" in sys.modules)
+"""
+
+
+def test_a_diagnosis_and_a_trace_do_not_wait_for_sympy():
+    target = Path(__file__).parent.parent / "examples" / "first_attention.py"
+    assert run_fresh(EXAMINED.replace("TARGET", f"{target}:FirstAttention")) == "False\n"

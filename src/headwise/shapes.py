@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral
 
 import torch
@@ -51,6 +51,24 @@ def check_shapes(**wanted: tuple[Tensor, str]) -> dict[str, int]:
 def _listed(wanted: dict[str, tuple[Tensor, str]]) -> str:
     rows = (f"  {name}: ({', '.join(p.split())}) = {tuple(t.shape)}" for name, (t, p) in wanted.items())
     return "\n".join(rows)
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape that these shapes broadcast to; None: to none.
+
+    What torch.broadcast_shapes gives, which imports sympy, and so takes a third of a second the first time.
+
+    >>> broadcast_shape((2, 1, 5), (3, 1)), broadcast_shape((2, 3), (4, 3))
+    ((2, 3, 5), None)
+    """
+    whole: list[int] = [1] * max((len(shape) for shape in shapes), default=0)
+    for shape in shapes:
+        for axis, size in enumerate(shape, start=len(whole) - len(shape)):
+            if size != 1:
+                if whole[axis] not in (1, size):
+                    return None
+                whole[axis] = size
+    return tuple(whole)
 
 
 def check_count(

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from headwise.recording.budget import Counting
+from headwise.shapes import broadcast_shape
 
 __all__ = ["Guarded", "check_lengths"]
 
@@ -58,7 +59,4 @@ def _met(name: str, args: Sequence[Any]) -> int:
     most = prod(each.numel() for each in met) if len(met) > 1 else 0
     if name == "meshgrid" or most <= LARGEST:
         return most if name == "meshgrid" else 0
-    try:
-        return prod(torch.broadcast_shapes(*(each.shape for each in met)))
-    except RuntimeError:
-        return 0
+    return prod(broadcast_shape(*(each.shape for each in met)) or (0,))

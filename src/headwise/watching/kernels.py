@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headwise.errors import ShapeError
 from headwise.masks import Mask, allowed, causal
 from headwise.ops.call import autocasts, cast_by_autocast
+from headwise.shapes import broadcast_shape
 from headwise.watching.record import CallRecord
 
 __all__ = ["FUSED", "Kernels", "of_fused", "of_sdpa", "sdpa_is_fused", "top_left", "with_lse"]
@@ -105,10 +107,14 @@ def of_sdpa(
     v: Tensor | None = value
     # four axes that need no change are the usual case, and this runs beside every call
     if rank != 4 or query.ndim != key.ndim or batch != key.shape[:-inner]:
-        batch = tuple(torch.broadcast_shapes(batch, key.shape[:-inner]))
+        whole = broadcast_shape(batch, key.shape[:-inner])
+        if whole is None:
+            came = f"query {tuple(query.shape)} and key {tuple(key.shape)}"
+            raise ShapeError(f"query and key must have samples that broadcast, but {came} came: give both the same")
+        batch = whole
         q, k = (_four(t, rank, batch) for t in (query, key))
         # values of more samples than queries and keys leave the map as it is, and the outputs unknown
-        fits = torch.broadcast_shapes(batch, value.shape[:-inner]) == batch
+        fits = broadcast_shape(batch, value.shape[:-inner]) == batch
         v = _four(value, rank, batch) if fits else None
     elif value.shape[:-inner] != batch:
         v = None
