@@ -1,4 +1,4 @@
-"""The file map, docs/files.md, and the READMEs' drawing of the arrow; python -m tests.filemap --write renews them."""
+"""The file map, docs/files.md, and the drawings of the arrow; python -m tests.filemap --write renews them."""
 
 import ast
 import sys
@@ -11,6 +11,8 @@ from tests.fences import replace_marked
 
 ROOT = SRC.parents[1]
 READMES = ("README.md", "README.zh.md")
+# where the arrow is drawn
+ARROWS = (*READMES, "docs/built.md", "docs/built.zh.md")
 MAP = ROOT / "docs" / "files.md"
 HEAD = """# The files of headwise
 
@@ -55,13 +57,13 @@ def _first_line(file: Path) -> str:
 
 
 def main() -> None:
-    """Print the map, or write it, and the arrow into the READMEs."""
+    """Print the map, or write it, and the arrow into the pages that draw it."""
     if sys.argv[1:] != ["--write"]:
         print(file_map(), end="")
         return
-    for name in READMES:
-        readme = ROOT / name
-        readme.write_text(replace_marked(readme.read_text(encoding="utf-8"), "arrow", drawn_arrow()), encoding="utf-8")
+    for name in ARROWS:
+        page = ROOT / name
+        page.write_text(replace_marked(page.read_text(encoding="utf-8"), "arrow", drawn_arrow()), encoding="utf-8")
     MAP.write_text(file_map(), encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ import headwise
 from tests.arrow import ORDER, SRC
 from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence, status
 from tests.fences import Fence, fences, marked
-from tests.filemap import MAP, READMES, file_map
+from tests.filemap import ARROWS, MAP, READMES, file_map
 
 DOCS = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/**/*.md"))
 MODULES = sorted(
@@ -28,7 +28,7 @@ MODULES = sorted(
 # a guide and its translation
 GUIDES = [(name.replace(".zh.md", ".md"), name) for name in DOCS if name.endswith(".zh.md")]
 # what a reader copies from: all Python and all commands there run, but for what says why not
-SHOWN_WHOLE = [*READMES, *(name for name in DOCS if name.startswith("docs/guide/"))]
+SHOWN_WHOLE = [*READMES, *(name for name in DOCS if name.startswith(("docs/guide/", "docs/index")))]
 
 PYTHON = ("python", "pycon")
 SHELLS = ("console", "sh", "bash", "shell")
@@ -119,9 +119,9 @@ def test_python_that_a_document_marks_runs(document, tmp_path, monkeypatch):
     assert "".join(run.report for run in runs) == ""
 
 
-def test_the_arrow_in_the_readmes_is_the_one_that_is_enforced():
-    for readme in READMES:
-        drawn = marked(read(readme), "arrow")
+def test_the_arrow_that_is_drawn_is_the_one_that_is_enforced():
+    for page in ARROWS:
+        drawn = marked(read(page), "arrow")
         assert tuple(part.strip() for part in drawn.split("→")) == ORDER, "renew it: python -m tests.filemap --write"
 
 
