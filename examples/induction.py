@@ -45,7 +45,7 @@ model = TwoLayers()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
 began = time.perf_counter()
 for _ in range(STEPS):
-    ids, is_known = repeated(64)
+    ids, is_known = repeated(32)
     loss = loss_of(model(ids), ids, is_known)
     optimizer.zero_grad()
     loss.backward()
@@ -53,7 +53,7 @@ for _ in range(STEPS):
 print(f"{STEPS} steps, {time.perf_counter() - began:.0f} s; tokens that repeat: loss {loss:.2f}, by chance", end=" ")
 print(f"{torch.tensor(WORDS - 1.0).log():.2f}")
 
-ids, is_known = repeated(64)
+ids, is_known = repeated(32)
 with torch.no_grad(), hw.watch(model) as seen:
     base = loss_of(model(ids), ids, is_known)
 heads = hw.name_heads(seen, ids)

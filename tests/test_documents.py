@@ -16,6 +16,7 @@ from tests.arrow import ORDER, SRC
 from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence, status
 from tests.fences import Fence, fences, marked
 from tests.filemap import ARROWS, MAP, READMES, file_map
+from tests.pages.pictures import GALLERY
 
 DOCS = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/**/*.md"))
 MODULES = sorted(
@@ -156,6 +157,14 @@ def test_a_guide_and_its_translation_have_the_same_headings_tables_and_figures(e
 def test_a_chinese_document_has_full_width_punctuation(document):
     halves = re.compile(r"[\u4e00-\u9fff][,;:?!()]|[,;:?!][\u4e00-\u9fff]")
     assert [line for line in read(document).splitlines() if halves.search(line)] == []
+
+
+@pytest.mark.parametrize("page", ["docs/gallery.md", "docs/gallery.zh.md"])
+def test_the_gallery_shows_each_picture_with_the_command_that_gives_it(page):
+    shown = [fence.text.removeprefix("$ ").strip() for fence in fences(read(page))]
+    assert shown == list(GALLERY.values())
+    assert re.findall(r"!\[.*?\]\((.*?)\)", read(page)) == list(GALLERY)
+    assert [name for name in GALLERY if not 10_000 < (ROOT / "docs" / name).stat().st_size < 120_000] == []
 
 
 def test_no_hint_installs_headwise_from_an_index_that_does_not_have_it():
