@@ -54,6 +54,8 @@ def test_a_search_from_disk_finds_a_page_in_the_language_that_is_read(site, brow
     opened.on("request", lambda request: asked.append(request.url))
     opened.goto((site / page).as_uri())
     opened.fill(".md-search__input", words)
+    # it looks at what is written when a key is let go
+    opened.press(".md-search__input", "End")
     opened.wait_for_selector(".md-search-result__link", timeout=20_000)
     links = opened.eval_on_selector_all(".md-search-result__link", "all => all.map(each => each.href)")
     opened.context.close()
