@@ -29,7 +29,7 @@ MODULES = sorted(
 # a guide and its translation
 GUIDES = [(name.replace(".zh.md", ".md"), name) for name in DOCS if name.endswith(".zh.md")]
 # what a reader copies from: all Python and all commands there run, but for what says why not
-SHOWN_WHOLE = [*READMES, *(name for name in DOCS if name.startswith(("docs/guide/", "docs/index")))]
+SHOWN_WHOLE = [*READMES, *(name for name in DOCS if name.startswith(("docs/guide/", "docs/index", "docs/terminal")))]
 
 PYTHON = ("python", "pycon")
 SHELLS = ("console", "sh", "bash", "shell")
@@ -54,11 +54,12 @@ def program(page: str) -> str:
 
 # what several pages show alike is run once
 SHOWN = {
-    (fence.text, status(fence)): (f"{readme}:{fence.line}", fence)
-    for readme in sorted(SHOWN_WHOLE, reverse=True)
-    for fence in fences_to_run(readme, SHELLS)
+    (fence.text, status(fence)): (f"{page}:{fence.line}", fence)
+    for page in sorted(SHOWN_WHOLE, reverse=True)
+    for fence in fences_to_run(page, SHELLS)
 }
 COMMANDS = dict(SHOWN.values())
+PROGRAMS = {program(page): page for page in sorted(SHOWN_WHOLE, reverse=True) if fences_to_run(page, PYTHON)}
 
 
 @functools.cache
@@ -86,7 +87,7 @@ def test_every_public_name_has_an_example_that_was_run(name):
 
 
 @pytest.mark.needs("matplotlib", "minilm", "onnx", "onnxscript", "safetensors", "transformers")
-@pytest.mark.parametrize("page", {program(name): name for name in sorted(SHOWN_WHOLE, reverse=True)}.values())
+@pytest.mark.parametrize("page", PROGRAMS.values())
 def test_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -53,10 +53,35 @@ def test_a_language_that_is_not_there_is_refused(headwise):
     assert "--lang cannot be used ('fr' is not one of 'en', 'zh')" in done.stderr
 
 
-def test_without_a_command_the_help_is_shown(headwise):
-    done = headwise()
-    assert done.exit_code == 2
-    assert "look" in done.stderr
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_headwise_alone_shows_each_command_with_a_line_to_copy(headwise, lang):
+    done = headwise("--lang", lang) if lang == "zh" else headwise()
+    assert (done.exit_code, done.stderr) == (0, "")
+    names, examples = (re.findall(rf"^{pad}(\w+) .*$", done.stdout, re.MULTILINE) for pad in ("  ", " {11}headwise "))
+    assert names == examples == list(COMMANDS)
+    assert max(map(len, done.stdout.splitlines())) <= 84
+    assert bool(re.search("[\u4e00-\u9fff]", done.stdout)) == (lang == "zh")
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("steps", "convert")])
+def test_a_command_that_is_given_nothing_shows_a_line_to_copy(headwise, command):
+    done = headwise(command)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert re.search(rf"must be given, as in `headwise {command} .+`: see `headwise {command} --help`", done.stderr)
+    assert f"`headwise {command} " in headwise(command, "--lang", "zh").stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_prints_json(headwise, command):
+    assert "--json" in headwise(command, "--help").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_the_commands(shell):
+    said = {"COMP_WORDS": "headwise ", "COMP_CWORD": "1", "_HEADWISE_COMPLETE": f"{shell}_complete"}
+    code = "from headwise.cli import main; main(prog_name='headwise')"
+    done = subprocess.run([sys.executable, "-c", code], env=said, capture_output=True, text=True, check=False)
+    assert {name for name in COMMANDS if name in done.stdout} == set(COMMANDS)
 
 
 def test_a_text_that_holds_an_option_is_no_option(headwise):

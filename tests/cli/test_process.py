@@ -72,7 +72,6 @@ REFUSED = [
     (("look", "{file}:Attentio"), "did you mean Attention?"),
     (("look", "{folder}/none.py:Attention"), "there is no {folder}/none.py"),
     (("look", "{file}:Attention", "-o", "{folder}/l.doc"), "must end in one of .html"),
-    (("doctor", "{file}"), "as in {file}:Attention"),
     (("trace", "{folder}/none.py:Attention"), "there is no {folder}/none.py"),
     (("steps", "{file}:Attention", "-o", "{file}"), "must end in .html"),
     (

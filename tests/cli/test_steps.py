@@ -91,7 +91,6 @@ def test_what_the_person_says_of_the_call_is_used(headwise, file, tmp_path):
     (("code.py:Attention", "--call", "[]"), "--call must be a JSON object"),
     (("code.py:Attention", "--seconds", 0), "--seconds cannot be used (0 < 1)"),
     (("code.py:Attentoin",), "Attention"),
-    (("code.py",), "add one of Attention, idle, split, Unbuilt"),
     (("code.py:Unbuilt",), "never <built>"),
     (("code.py:split", "--call", '{"x": ["B", "L"]}'), "but code.py:split failed at the first (RuntimeError: shape"),
     (("code.py:idle",), "No call could be thought of for idle"),

@@ -7,16 +7,16 @@ from headwise.cli.localization import WordedGroup, WordedOption, lang_option
 
 __all__ = ["main"]
 
-# each command, and where it is
+# each command, and where it is, in the order in which they are met
 COMMANDS = {
-    "convert": "headwise.cli.convert:convert",
-    "doctor": "headwise.cli.doctor:doctor",
-    "effects": "headwise.cli.effects:effects",
-    "heads": "headwise.cli.heads:heads",
     "look": "headwise.cli.look:look",
-    "plot": "headwise.cli.plot:plot",
-    "steps": "headwise.cli.steps:steps",
     "trace": "headwise.cli.trace:trace",
+    "doctor": "headwise.cli.doctor:doctor",
+    "steps": "headwise.cli.steps:steps",
+    "heads": "headwise.cli.heads:heads",
+    "effects": "headwise.cli.effects:effects",
+    "convert": "headwise.cli.convert:convert",
+    "plot": "headwise.cli.plot:plot",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -18,7 +19,11 @@ __all__ = ["convert"]
 OURS = "headwise"
 
 
-@click.command(cls=WordedCommand, about="convert.help")
+@click.command(
+    cls=WordedCommand,
+    about="convert.help",
+    example="headwise convert bert.safetensors --layer 3 -o out.safetensors",
+)
 @click.argument(
     "weights", required=False, type=click.Path(path_type=Path), cls=WordedArgument, help="convert.help.weights"
 )
@@ -30,6 +35,7 @@ OURS = "headwise"
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="convert.help.config")
 @click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="convert.help.out")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
+@click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="convert.help.json")
 @click.option("--list", "listed", is_flag=True, cls=WordedOption, help="convert.help.list")
 @lang_option
 @click.pass_context
@@ -45,12 +51,13 @@ def convert(
     config: Path | None,
     out: Path | None,
     force: bool,
+    as_json: bool,
     listed: bool,
 ) -> None:
     """Convert one attention layer."""
     lang = language(ctx)
     if listed:
-        _list(lang)
+        _list(lang, as_json=as_json)
         return
     if weights is None:
         raise refusal("refuse.no_weights_file")
@@ -80,6 +87,10 @@ def convert(
         if out is not None:
             tell("step.writing", {"file": out})
             write_weights(wanted, out, force=force)
+    if as_json:
+        data = {"schema": 1, "file": None if out is None else str(out), "to": target, **conversion.report.to_dict()}
+        click.echo(json.dumps(data, ensure_ascii=False, indent=1))
+        return
     report = conversion.report.said(lang, written=origins, target=target)
     click.echo("\n".join(map(visible, report.split("\n"))))
     click.echo()
@@ -89,9 +100,13 @@ def convert(
         click.echo(visible(say("look.wrote", lang=lang, file=out)))
 
 
-def _list(lang: str) -> None:
+def _list(lang: str, *, as_json: bool) -> None:
     from headwise.compat.conversion.registry import conventions
 
+    if as_json:
+        names = [{"name": c.name, "aliases": list(c.aliases), "about": c.about.said(lang)} for c in conventions()]
+        click.echo(json.dumps({"schema": 1, "conventions": names}, ensure_ascii=False, indent=1))
+        return
     click.echo(say("convert.list", lang=lang))
     width = max(len(convention.name) for convention in conventions())
     for convention in conventions():

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from headwise.atomic_write import check_place, write_whole
+from headwise.cli.definitions import list_attention
 from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
 from headwise.cli.trace import as_object as json_object
 from headwise.cli.trace import positive
-from headwise.errors import AttentionError
-from headwise.wording import Refusal, say
+from headwise.wording import say
 from headwise.wording.screen import visible
 
 __all__ = ["doctor"]
@@ -27,7 +27,12 @@ SECONDS = 300
 STATUS = {"sound": 0, "faulty": 1, "not examined": 3}
 
 
-@click.command(cls=WordedCommand, about="doctor.help", epilog="doctor.help.ends")
+@click.command(
+    cls=WordedCommand,
+    about="doctor.help",
+    example="headwise doctor attention.py:MyAttention",
+    epilog="doctor.help.ends",
+)
 @click.argument("target", cls=WordedArgument, help="doctor.help.target")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="doctor.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="doctor.help.call")
@@ -53,14 +58,10 @@ def doctor(
 ) -> None:
     """Examine user code."""
     lang = language(ctx)
-    try:
-        status = _doctor(target, init, call, lang, seconds=seconds, as_json=as_json, fix=fix, force=force)
-    except AttentionError as error:
-        if as_json:
-            text = error.said(lang) if isinstance(error, Refusal) else str(error)
-            click.echo(json.dumps({"schema": 1, "target": target, "error": text}, indent=1))
-        raise
-    ctx.exit(status)
+    if list_attention("doctor", target, lang, as_json=as_json):
+        # nothing was examined
+        ctx.exit(STATUS["not examined"])
+    ctx.exit(_doctor(target, init, call, lang, seconds=seconds, as_json=as_json, fix=fix, force=force))
 
 
 def _doctor(

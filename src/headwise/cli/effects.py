@@ -17,7 +17,9 @@ from headwise.wording.screen import visible
 __all__ = ["effects"]
 
 
-@click.command(cls=WordedCommand, about="effects.help", no_args_is_help=True)
+@click.command(
+    cls=WordedCommand, about="effects.help", example='headwise effects "The animal was tired." --similar "It slept."'
+)
 @click.argument("text", cls=WordedArgument, help="heads.help.text")
 @click.option("--predict", metavar="WORD", cls=WordedOption, help="effects.help.predict")
 @click.option("--similar", metavar="TEXT2", cls=WordedOption, help="effects.help.similar")

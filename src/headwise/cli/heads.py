@@ -12,7 +12,7 @@ from headwise.cli.progress import progress_bar
 __all__ = ["heads"]
 
 
-@click.command(cls=WordedCommand, about="heads.help", no_args_is_help=True)
+@click.command(cls=WordedCommand, about="heads.help", example='headwise heads "The animal was tired."')
 @click.argument("text", cls=WordedArgument, help="heads.help.text")
 @click.option("--pair", metavar="TEXT2", cls=WordedOption, help="look.help.pair")
 @click.option("--model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.model")

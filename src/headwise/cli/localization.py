@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,7 +15,16 @@ from headwise.errors import AttentionError, InputError
 from headwise.wording import LANGUAGES, Refusal, say
 from headwise.wording.screen import visible
 
-__all__ = ["ChildRefusal", "WordedArgument", "WordedCommand", "WordedGroup", "WordedOption", "lang_option", "language"]
+__all__ = [
+    "ChildRefusal",
+    "WordedArgument",
+    "WordedCommand",
+    "WordedGroup",
+    "WordedOption",
+    "lang_option",
+    "language",
+    "missing",
+]
 
 _LANG = "headwise.lang"
 
@@ -61,11 +71,11 @@ class WordedArgument(click.Argument):
 
 
 class _Worded(click.Command):
-    """A command whose help texts are keys of the wording. about: the key of what it does."""
+    """A command whose help texts are keys of the wording. about: the key of what it does; example: a line to copy."""
 
-    def __init__(self, *args: Any, about: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, about: str, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.about = about
+        self.about, self.example = about, example
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # read before all else: help and a wrong option, too, are to be in the language asked for
@@ -80,12 +90,13 @@ class _Worded(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except Refusal as error:
-            raise UsageMessage(error.said(language(ctx))) from error
-        except ChildRefusal as error:
-            raise UsageMessage(str(error)) from error
         except AttentionError as error:
-            raise UsageMessage(say("cli.other", lang=language(ctx), message=error)) from error
+            text = _said(error, language(ctx))
+            if ctx.params.get("as_json"):
+                # what reads the output finds an object there in any case
+                about = {"target": target} if (target := ctx.params.get("target")) else {}
+                click.echo(json.dumps({"schema": 1, **about, "error": text}, ensure_ascii=False, indent=1))
+            raise UsageMessage(text) from error
 
     def get_short_help_str(self, limit: int = 45) -> str:
         context = click.get_current_context(silent=True)
@@ -131,6 +142,19 @@ class WordedCommand(_Worded):
     """One command."""
 
 
+def missing(ctx: click.Context, what: str) -> UsageMessage:
+    """The refusal of a command that was given nothing, with a line to copy."""
+    example = getattr(ctx.command, "example", "")
+    context = {"lang": language(ctx), "command": ctx.command_path}
+    return UsageMessage(say("cli.missing", what=what, example=example, **context))
+
+
+def _said(error: AttentionError, lang: str) -> str:
+    if isinstance(error, Refusal):
+        return error.said(lang)
+    return str(error) if isinstance(error, ChildRefusal) else say("cli.other", lang=lang, message=error)
+
+
 class WordedGroup(_Worded, click.Group):
     """Commands that are imported when they are called. commands_at: name -> "module:attribute"."""
 
@@ -143,6 +167,24 @@ class WordedGroup(_Worded, click.Group):
             # the command line of this process, which is a command then, and no test or notebook that calls one
             prepare_process()
         return super().main(args, *rest, **options)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not _without_language(args):
+            ctx.meta[_LANG] = _asked(args, otherwise=language(ctx))
+            click.echo(self._overview(ctx))
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def _overview(self, ctx: click.Context) -> str:
+        """Each command with what it does, and a line to copy."""
+        lang = language(ctx)
+        lines = [say(self.about, lang=lang)]
+        for name in self.commands_at:
+            command = self.get_command(ctx, name)
+            if isinstance(command, WordedCommand):
+                about = click.formatting.wrap_text(say(command.about, lang=lang), 76, " " * 11, " " * 11).lstrip()
+                lines += ["", f"  {name:<9}{about}", f"           {command.example}"]
+        return "\n".join([*lines, "", say("cli.more", lang=lang)])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.commands_at)
@@ -202,11 +244,20 @@ def _asked(args: Sequence[str], *, otherwise: str) -> str:
     return asked
 
 
+def _without_language(args: Sequence[str]) -> list[str]:
+    """What a command line holds besides the language."""
+    if args[:1] == ["--lang"] and args[1:2] and args[1] in LANGUAGES:
+        return list(args[2:])
+    return [each for each in args if each not in {f"--lang={name}" for name in LANGUAGES}]
+
+
 def _usage(error: click.UsageError, ctx: click.Context) -> str:
     context = {"lang": language(ctx), "command": ctx.command_path}
     match error:
         case click.MissingParameter(param=click.Parameter() as parameter):
-            return say("cli.missing", what=parameter.human_readable_name.upper(), **context)
+            example = getattr(ctx.command, "example", "")
+            what = parameter.human_readable_name.upper() if isinstance(parameter, click.Argument) else parameter.opts[0]
+            return say("cli.missing", what=what, example=example, **context)
         case click.NoSuchOption(option_name=name):
             return say("cli.no_such_option", what=name, **context)
         case click.BadParameter(param=click.Parameter() as parameter, message=message):

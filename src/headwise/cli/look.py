@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.definitions import list_attention
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language, missing
 from headwise.cli.output_file import OutputFile
 from headwise.cli.progress import progress_bar
 from headwise.cli.text_runs import given, show_text
@@ -22,7 +23,7 @@ from headwise.wording.screen import visible
 __all__ = ["look"]
 
 
-@click.command(cls=WordedCommand, about="look.help")
+@click.command(cls=WordedCommand, about="look.help", example='headwise look "The animal was tired." --query animal')
 @click.argument("text", required=False, cls=WordedArgument, help="look.help.text")
 @click.option(
     "--file", "file", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.file"
@@ -88,7 +89,7 @@ def look(
     """Look at one text, at code, or at maps."""
     sources = given({"TEXT": text, "--file": file, "--image": image, "--maps": maps})
     if len(sources) != 1:
-        raise refusal("refuse.one_source", given=", ".join(sources) if sources else "-")
+        raise refusal("refuse.one_source", given=", ".join(sources)) if sources else missing(ctx, "TEXT")
     lang, of_text = language(ctx), {
         "--pair": pair, "--model": model, "--against": against, "--against-model": against_model,
         "--ablate": ablate or None, "--generate": generate, "--cut": cut or None,
@@ -104,18 +105,19 @@ def look(
         _show_code(target, request, page, lang, as_json=as_json)
         _open(page, is_asked=opened)
         return
-    if unread := given({"--init": init, "--call": call, "--json": as_json or None, "--seconds": seconds}):
+    if unread := given({"--init": init, "--call": call, "--seconds": seconds}):
         raise refusal("refuse.no_code", given=", ".join(unread))
-    place = OutputFile.named(output, max_mb, force)
+    place = OutputFile.named(output, max_mb, force) if output is not None or opened or not as_json else None
     if maps is not None:
-        _show_maps(maps, query, {"layer": layer, "head": head, "sample": sample}, given(of_text), place, lang)
+        where = {"layer": layer, "head": head, "sample": sample}
+        _show_maps(maps, query, where, given(of_text), place, lang, as_json=as_json)
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
         words = _text_of(file) if file is not None else text
         asked = _read_options(of_text) | {"text": words, "image": image, "query": query}
         asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
-        show_text(asked, place)
+        show_text(asked, place, as_json=as_json)
     _open(place, is_asked=opened)
 
 
@@ -136,6 +138,8 @@ def _show_code(
     """Run user code, print its heads, and write the page where one is asked for."""
     from headwise.targets import check_name, parse, read
 
+    if list_attention("look", target, lang, as_json=as_json):
+        raise click.exceptions.Exit(2)
     # what is known without torch is refused before it is imported
     named = parse(target)
     check_name(named, read(named))
@@ -164,13 +168,16 @@ def _show_maps(
     query: str | None,
     chosen: Mapping[str, tuple[int, ...]],
     unread: Sequence[str],
-    place: OutputFile,
+    place: OutputFile | None,
     lang: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Show the maps of a file. unread: options that are of texts only, and must not come."""
     if unread:
         raise refusal("refuse.maps_alone", given=", ".join(unread))
-    check_output(place.file, force=place.force, of_maps=True)
+    if place is not None:
+        check_output(place.file, force=place.force, of_maps=True)
     check_maps(maps, chosen["layer"], lang)
     with progress_bar(lang) as tell:
         from headwise.maps import load_maps
@@ -182,11 +189,16 @@ def _show_maps(
         page = page_of_maps(loaded, tokens=None, query=query, layer=chosen["layer"], head=chosen["head"], lang=lang)
         if chosen["sample"]:
             page = page.of_samples(chosen["sample"])
-        tell("step.writing", {"file": place.file})
-        write_page(page, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
-    for name, loaded_map in loaded.items():
+        if place is not None:
+            tell("step.writing", {"file": place.file})
+            write_page(page, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+    if as_json:
+        shapes = {name: list(loaded_map.shape) for name, loaded_map in loaded.items()}
+        click.echo(json.dumps({"schema": 1, "maps": shapes}, ensure_ascii=False, indent=1))
+    for name, loaded_map in loaded.items() if not as_json else ():
         click.echo(visible(f"{name}  {tuple(loaded_map.shape)}"))
-    click.echo(visible(say("look.wrote", lang=lang, file=place.file)))
+    if place is not None:
+        click.echo(visible(say("look.wrote", lang=lang, file=place.file)), err=as_json)
 
 
 def _text_of(file: Path) -> str:

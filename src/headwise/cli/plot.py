@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ SUFFIXES = (".svg", ".pdf", ".png")
 VIEWS = ("overview", "map", "heads", "row", "entropy", "received", "statistics")
 
 
-@click.command(cls=WordedCommand, about="plot.help")
+@click.command(cls=WordedCommand, about="plot.help", example="headwise plot maps.safetensors -o figure.svg")
 @click.argument("maps", type=click.Path(path_type=Path), cls=WordedArgument, help="plot.help.maps")
 @click.option(
     "-o", "--output", metavar="FIGURE", required=True, type=click.Path(path_type=Path), cls=WordedOption,
@@ -34,6 +35,7 @@ VIEWS = ("overview", "map", "heads", "row", "entropy", "received", "statistics")
 @click.option("--token", metavar="N", type=int, cls=WordedOption, help="plot.help.token")
 @click.option("--sample", metavar="N", type=int, default=0, cls=WordedOption, help="plot.help.sample")
 @click.option("--scale", type=click.Choice(["linear", "log"]), default=None, cls=WordedOption, help="plot.help.scale")
+@click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="plot.help.json")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
 @click.pass_context
@@ -48,6 +50,7 @@ def plot(
     token: int | None,
     sample: int,
     scale: str | None,
+    as_json: bool,
     force: bool,
 ) -> None:
     """Draw maps."""
@@ -79,4 +82,7 @@ def plot(
             figure = page.plot(view=view, layer=layer or 0, head=head, token=token, scale=chosen).figure
         tell("step.writing", {"file": output})
         save_figure(figure, output, force=force)
-    click.echo(visible(say("look.wrote", lang=lang, file=output)))
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "file": str(output), "view": view}, ensure_ascii=False, indent=1))
+    else:
+        click.echo(visible(say("look.wrote", lang=lang, file=output)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from headwise.atomic_write import check_place
+from headwise.cli.definitions import list_attention
 from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
 from headwise.cli.trace import SECONDS, as_object, positive
@@ -23,7 +25,7 @@ ENTRY = "headwise.tracing.worked_example_child:answer"
 NAME = "steps"
 
 
-@click.command(cls=WordedCommand, about="steps.help")
+@click.command(cls=WordedCommand, about="steps.help", example="headwise steps attention.py:MyAttention")
 @click.argument("target", required=False, cls=WordedArgument, help="steps.help.target")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="trace.help.call")
@@ -34,6 +36,7 @@ NAME = "steps"
     "--seconds", metavar="N", type=int, default=SECONDS, callback=positive, cls=WordedOption,
     help="trace.help.seconds", fills={"seconds": str(SECONDS)},
 )  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, cls=WordedOption, help="steps.help.json")
 @click.option("--open", "opened", is_flag=True, cls=WordedOption, help="look.help.open")
 @click.option("--force", is_flag=True, cls=WordedOption, help="look.help.force")
 @lang_option
@@ -46,6 +49,7 @@ def steps(
     call: str | None,
     output: Path | None,
     seconds: int,
+    as_json: bool,
     opened: bool,
     force: bool,
 ) -> None:
@@ -55,10 +59,14 @@ def steps(
     for option, value in (("--init", init), ("--call", call)):
         if target is None and value is not None:
             raise refusal("refuse.steps_target", option=option)
+    if target is not None and list_attention("steps", target, lang, as_json=as_json):
+        ctx.exit(2)
     file = output if output is not None else _free_name()
     if file.suffix.lower() != ".html":
         raise refusal("refuse.page_suffix", file=file)
-    check_place(file, force=force)
+    is_written = output is not None or opened or not as_json
+    if is_written:
+        check_place(file, force=force)
     if target is not None:
         from headwise.targets import check_name, parse, read
 
@@ -72,11 +80,15 @@ def steps(
         else:
             tell("step.tracing", {"target": target})
             title, shown = target, _steps_of(target, request, seconds)
-        tell("step.writing", {"file": file})
-        from headwise.pages.page import Page
+        if is_written:
+            tell("step.writing", {"file": file})
+            from headwise.pages.page import Page
 
-        Page(title=title, layers=(), sides=(), steps=shown, lang=lang).save(file, force=force, progress=tell)
-    click.echo(visible(say("look.wrote", lang=lang, file=file)))
+            Page(title=title, layers=(), sides=(), steps=shown, lang=lang).save(file, force=force, progress=tell)
+    if as_json:
+        click.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+    if is_written:
+        click.echo(visible(say("look.wrote", lang=lang, file=file)), err=as_json)
     if opened:
         click.launch(file.resolve().as_uri())
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from headwise.atomic_write import check_place, write_whole
+from headwise.cli.definitions import list_attention
 from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
 from headwise.targets import Definition, check_name, parse, read
@@ -38,7 +39,7 @@ def megabytes(_: click.Context, __: click.Parameter, value: float) -> float:
     return value
 
 
-@click.command(cls=WordedCommand, about="trace.help")
+@click.command(cls=WordedCommand, about="trace.help", example="headwise trace attention.py:MyAttention")
 @click.argument("target", cls=WordedArgument, help="trace.help.target")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="trace.help.call")
@@ -80,6 +81,9 @@ def trace(
         "target": target, "init": as_object("--init", init), "call": as_object("--call", call),
         "cross": cross or None, "aten": aten, "all": every, "lang": lang,
     }  # fmt: skip
+    if Path(target).is_dir():
+        list_attention("trace", target, lang, as_json=as_json)
+        return
     copy = _copy_of(target) if write else None
     for file in (copy, html):
         if file is not None:

@@ -17,11 +17,13 @@ def code_target(text: str) -> str | None:
     """The text where it names code; None: it is a text, such as any that merely holds a colon.
 
     Code is a file that is there, or one without spaces and with the suffix of code, or a dotted module that can be
-    found, and behind a colon a name. Nothing is imported to know that.
+    found, and behind a colon a name; or a file of code that is there, alone. Nothing is imported to know that.
 
     >>> code_target("Note: this is a sentence"), code_target("attention.py:MultiHeadAttention")
     (None, 'attention.py:MultiHeadAttention')
     """
+    if text.strip().lower().endswith(CODE) and _is_file(text.strip()):
+        return text.strip()
     path, colon, name = text.strip().rpartition(":")
     if not colon or not NAME.fullmatch(name):
         return None

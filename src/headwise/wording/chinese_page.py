@@ -145,7 +145,7 @@ PAGE: dict[str, str] = {
     "look.help": "显示预训练模型的每个头在 TEXT 里把哪些词连在一起，或显示您自己代码里的每个头。",
     "look.help.text": "要看的句子，放在引号里。FILE:CLASS、NOTE.md:CLASS 和 package.module:CLASS 是代码，"
     "会在限制之下用随机嵌入运行一次（不是沙箱：只看您愿意运行的代码）；其他带冒号的文字都是句子。",
-    "look.help.json": "用于代码：改为打印一个 JSON 对象。",
+    "look.help.json": "改为打印一个 JSON 对象；用 -o 指定文件时也写网页。",
     "look.code": "按代码理解：{target}，用随机权重和随机嵌入运行一次；在观察下，输出与不用 headwise 时逐位相同",
     "look.code.built": "按代码理解：{target}，它的副本在 eval 模式下用自己的权重和随机嵌入运行一次；在观察下，"
     "输出与不用 headwise 时逐位相同",

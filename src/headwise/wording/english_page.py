@@ -146,7 +146,7 @@ PAGE: dict[str, str] = {
     "look.help.text": "The sentence to look at, between quotes. FILE:CLASS, NOTE.md:CLASS and package.module:CLASS are "
     "code, which is run once on random embeddings, with limits (not a sandbox: only look at code that you would run); "
     "any other text with a colon is a sentence.",
-    "look.help.json": "Of code: print one JSON object instead.",
+    "look.help.json": "Print one JSON object instead; a page is written where -o names one.",
     "look.code": "Understood as code: {target}, run once with random weights on random embeddings; watched, its output "
     "is bit for bit that of a run without headwise",
     "look.code.built": "Understood as code: {target}, a copy of it, run once in eval mode with its own weights on "
