@@ -1,9 +1,14 @@
 """The import arrow: a part imports only from the parts before it."""
 
+import ast
+from graphlib import TopologicalSorter
+
 import pytest
 
 from tests.arrow import ORDER, SRC, wrong_imports, wrong_ways
 
+# rooms in which a file still imports, inside a function, one that imports it
+CIRCULAR = ("distributed", "masks", "ops", "tracing")
 AGAINST = {
     "at the top": "from headwise.layer import MultiHeadAttention",
     "lazy": "def late():\n    if True:\n        from headwise.layer import KVCache",
@@ -100,3 +105,29 @@ def test_a_tree_is_read_file_by_file(tmp_path):
 def test_no_import_of_headwise_goes_against_the_arrow():
     assert wrong_ways() == []
     assert (SRC / f"{ORDER[0]}.py").exists()
+
+
+def imported_inside(room):
+    """Of each file of a room, those of its files that it imports, in functions too, but not for types alone."""
+    files = {".".join(("headwise", *file.relative_to(SRC).with_suffix("").parts)): file for file in room.rglob("*.py")}
+    graph = {}
+    for name, file in files.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for_types = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in for_types]
+        named = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+        graph[name] = (named | {node.module for node in imports}) & files.keys() - {name}
+    return graph
+
+
+@pytest.mark.parametrize("room", [part for part in ORDER if (SRC / part).is_dir() and part not in CIRCULAR])
+def test_the_files_of_a_room_import_in_one_direction(room):
+    graph = imported_inside(SRC / room)
+    assert sum(map(len, graph.values())) > 0
+    # raises CycleError, with the files of the circle
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)

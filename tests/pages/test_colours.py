@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headwise.pages.colours import COUNT, OUTSIDE, bright, deep
-from tests.page_code import SOURCE
+from tests.pages.script_source import SOURCE
 
 # how linear red, green and blue reach eyes without one kind of cone: Machado, Oliveira and Fernandes 2009, table 1
 EYES = {

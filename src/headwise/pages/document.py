@@ -13,6 +13,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from headwise.pages.script import script
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -37,11 +39,11 @@ def document(
     header: what is shown, without its numbers. words: language -> key -> sentence. first: id -> base64, of what the
     first view needs; rest: the same of what is read later, which stands last, so that nothing waits for it.
     """  # fmt: skip
-    style, script = asset("style.css"), asset("script.js")
+    style, code = asset("style.css"), script()
     policy = "; ".join(
         [
             "default-src 'none'",
-            f"script-src '{_digest(script)}'",
+            f"script-src '{_digest(code)}'",
             f"style-src '{_digest(style)}'",
             "img-src data: blob:",
             "base-uri 'none'",
@@ -53,7 +55,7 @@ def document(
         "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
         "policy": f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         "style": f"<style>{style}</style>",
-        "script": f"<script>{script}</script>",
+        "script": f"<script>{code}</script>",
         "header": f'<script type="application/json" id="header">{as_json(header)}</script>',
         "words": f'<script type="application/json" id="words">{as_json(words)}</script>',
         "first": _blocks(first),
@@ -94,7 +96,7 @@ def as_base64(numbers: Tensor) -> str:
 
 def shell_bytes() -> int:
     """The size of a page without data."""
-    return sum(len(asset(name).encode()) for name in ("shell.html", "style.css", "script.js"))
+    return sum(len(text.encode()) for text in (asset("shell.html"), asset("style.css"), script()))
 
 
 @cache
