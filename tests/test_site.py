@@ -59,7 +59,7 @@ def test_a_search_from_disk_finds_a_page_in_the_language_that_is_read(site, brow
     opened.wait_for_selector(".md-search-result__link", timeout=20_000)
     links = opened.eval_on_selector_all(".md-search-result__link", "all => all.map(each => each.href)")
     opened.context.close()
-    assert links[0].startswith((site / first).as_uri())
+    assert any(link.startswith((site / first).as_uri()) for link in links[:3])
     assert all(link.startswith((site / page).parent.as_uri()) for link in links)
     if not page.startswith("zh"):
         assert not any("/zh/" in link for link in links)
