@@ -24,6 +24,7 @@ from headwise.targets.child import process
 from tests import quick
 from tests.fork_server import Server, is_supported
 from tests.optional import not_run_lines, require
+from tests.pages.browsing import chromium
 
 settings.register_profile("headwise", derandomize=True, deadline=None, database=None)
 settings.load_profile("headwise")
@@ -55,6 +56,14 @@ def forked_children(tmp_path_factory):
         yield
     for server in started:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, one for all tests of a process; a test that asks for it fails with a sentence, or is said to be not
+    run, where it is missing."""
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

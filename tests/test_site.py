@@ -9,7 +9,6 @@ import pytest
 
 import headwise
 from tests.examples import ROOT
-from tests.pages.browsing import chromium
 from tests.site import Page, mistakes
 
 pytestmark = pytest.mark.needs("mkdocs")
@@ -24,13 +23,6 @@ def site(tmp_path_factory):
     done = subprocess.run(command, cwd=ROOT, env=said, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A browser, for all searches."""
-    with chromium() as opened:
-        yield opened
 
 
 def test_every_link_leads_somewhere_and_nothing_is_asked_of_another_host(site):

@@ -8,7 +8,7 @@ import pytest
 
 from headwise.pages import look
 from tests.optional import require
-from tests.pages.browsing import chromium, opened
+from tests.pages.browsing import opened
 from tests.pages.small_models import BERT, GPT2, build, save
 
 ANIMAL = "The animal didn't cross the street because it was too tired."
@@ -49,13 +49,6 @@ def bert_folder(tmp_path_factory):
 def gpt2_folder(tmp_path_factory):
     require("transformers")
     return save(tmp_path_factory.mktemp("models") / "small-gpt2", build("GPT2", **GPT2))
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium; a test that asks for it fails with a sentence, or is said to be not run, where it is missing."""
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="session")
