@@ -13,7 +13,7 @@ from posixpath import join, normpath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from griffe import Extension, Object
+from griffe import Alias, Extension, Module, Object
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
@@ -103,7 +103,14 @@ def on_post_build(config: Any) -> None:
 
 
 class Examples(Extension):
-    """Examples in docstrings, as blocks of Python."""
+    """Examples in docstrings, as blocks of Python; a public name is what is imported, not the file of that name."""
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        """The package, once it is read: `from headwise.ops import attention` names a function of `ops/attention.py`."""
+        for name, alias in [*pkg.members.items()]:
+            is_own = alias.is_alias and alias.target_path.startswith(f"{pkg.path}.")
+            if is_own and alias.final_target.is_module and name in alias.final_target.members:
+                pkg[name] = Alias(name, f"{alias.final_target.path}.{name}")
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """One class, function or module."""

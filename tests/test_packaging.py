@@ -7,6 +7,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
+import headwise
 from tests.arrow import SRC
 from tests.distribution import complaints
 from tests.filemap import READMES
@@ -41,6 +42,11 @@ def test_every_line_of_the_constraints_is_a_pin():
 def test_the_version_is_written_once():
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "headwise.__version__"}
+
+
+def test_who_cites_names_the_version_of_the_sources():
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.*)$", cited, flags=re.MULTILINE) == [headwise.__version__]
 
 
 def test_every_file_of_the_package_is_installed():

@@ -1,15 +1,24 @@
 """The documentation site, as make docs builds it: strictly, every link checked, nothing asked of another host."""
 
+import inspect
 import os
+import pydoc
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 import headwise
 from tests.examples import ROOT
 from tests.site import Page, mistakes
+
+# the parts that are public as modules
+MODULES = (
+    *(f"compat.{name}" for name in ("annotated", "d2l", "huggingface", "keras", "onnx", "torch")),
+    *("compat", "distributed", "errors", "maps", "masks", "ops", "ops.reference", "positions", "testing"),
+)
 
 pytestmark = pytest.mark.needs("mkdocs")
 
@@ -29,11 +38,38 @@ def test_every_link_leads_somewhere_and_nothing_is_asked_of_another_host(site):
     assert mistakes(site) == []
 
 
-def test_every_public_name_has_its_place_in_the_reference(site):
-    places = set()
-    for file in (site / "reference").glob("*.html"):
-        places |= Page(file.read_text("utf-8")).places
-    assert {f"headwise.{name}" for name in headwise.__all__} <= places
+@pytest.fixture(scope="module")
+def places(site):
+    """What the reference can be linked to: the dotted names in it."""
+    pages = [Page(file.read_text("utf-8")) for file in (site / "reference").glob("*.html")]
+    return {place for page in pages for place in page.places if place.startswith("headwise.")}
+
+
+def test_every_public_name_has_its_place_in_the_reference(places):
+    documented = [pydoc.locate(place) for place in places]
+    names = {f"headwise.{name}" for name in headwise.__all__}
+    for module in (import_module(f"headwise.{name}") for name in MODULES):
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        names |= {f"{module.__name__}.{name}" for name in getattr(module, "__all__", own) if name[0] != "_"}
+    assert [name for name in sorted(names) if pydoc.locate(name) not in documented] == []
+    # and no function shows what else is in the file that it is in
+    assert [name for name in headwise.__all__ if f"headwise.{name}.{name}" in places] == []
+
+
+def test_what_a_public_function_returns_has_its_place_in_the_reference(places):
+    returned = {}
+    for name in headwise.__all__:
+        function = inspect.unwrap(getattr(headwise, name))
+        if inspect.isfunction(function):
+            said = re.findall(r"[A-Z]\w+", function.__annotations__["return"])
+            returned[name] = set(said) - {"Any", "Iterator", "Tensor"}
+    assert len(set.union(*returned.values())) > 10
+    classes = {place.rpartition(".")[2] for place in places}
+    assert {name: kinds for name, kinds in returned.items() if not kinds <= classes} == {}
+
+
+def test_members_that_a_class_inherits_are_in_the_reference(places):
+    assert {f"headwise.AttentionMap.{name}" for name in ("dense", "entropy", "plot", "topk")} <= places
 
 
 @pytest.mark.parametrize(

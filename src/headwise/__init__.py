@@ -3,7 +3,7 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
-__version__ = "0.4.0"
+__version__ = "1.0.0"
 
 # each public name, sorted, and the part it comes from
 _HOME = {

@@ -2,7 +2,7 @@
 
 from headwise.intervening.edits import AttentionEdits, Edits
 from headwise.intervening.effects_table import Effects, HeadEffect
+from headwise.intervening.entry_point import intervene
 from headwise.intervening.head_effects import head_effects
-from headwise.intervening.intervene import intervene
 
 __all__ = ["AttentionEdits", "Edits", "Effects", "HeadEffect", "head_effects", "intervene"]

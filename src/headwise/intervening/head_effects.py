@@ -16,8 +16,8 @@ from headwise.errors import ArgumentError
 from headwise.intervening.edit_types import HeadReplacement
 from headwise.intervening.edits import AttentionEdits
 from headwise.intervening.effects_table import Effects, load_effects, save_effects
+from headwise.intervening.entry_point import intervene
 from headwise.intervening.head_outputs import HeadsOfRun
-from headwise.intervening.intervene import intervene
 from headwise.intervening.positions import position_set
 from headwise.maps import AttentionMap
 from headwise.watching import Seen, watch
