@@ -17,7 +17,7 @@ __all__ = ["intervene"]
 
 @contextmanager
 def intervene(model: nn.Module) -> Iterator[Edits]:
-    """AttentionEdit the attention of `model` in a block: heads ablated, edges blocked, weights and outputs patched.
+    """Change the attention of `model` in a block: heads ablated, edges blocked, weights and outputs patched.
 
     It reaches what `hw.watch` reaches, and is left as it was: headwise layers, F.scaled_dot_product_attention wherever
     it is called, nn.MultiheadAttention and the encoder layers (which then run as written, not on their fast path),
@@ -28,6 +28,8 @@ def intervene(model: nn.Module) -> Iterator[Edits]:
     `output`), each kind in the order in which it was asked for; they hold for every call until the block ends.
     Positions are those of a whole sequence: with a cache, a step goes on where the call before it ended. A `watch` in
     or around the block gives the changed weights, as scores in O(L²) memory.
+
+    Runs that another thread begins are not changed; those that a run leaves to another thread are refused.
 
     Raises ArgumentError where an edit names no module or no head, where a call that it names cannot be changed, with
     the reason (compiled code, activation checkpoints, dropout of weights that change, ranks that share a call), and, at

@@ -43,6 +43,14 @@ class EditingSession(Session):
         """Whether calls under a name are changed."""
         return name is not None and bool(self._edits.of(name))
 
+    def miss_elsewhere(self, name: str) -> None:
+        """Refuse what a run of this block's thread leaves to another thread; a run that began there is not changed."""
+        if not self.running.is_any or self.running.is_called_here():
+            return
+        for inner in self.modules.names.values():
+            if inner == name or inner.startswith(f"{name}.") or not name:
+                super().miss_elsewhere(inner)
+
     def add(self, name: str, record: CallRecord, context: Tensor, layout: ProductLayout | None = None) -> Tensor:
         """What a call is to give, by the edits of its module."""
         self.collector.add(name, record)

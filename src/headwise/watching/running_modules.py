@@ -47,6 +47,21 @@ class RunningModules:
         """No module runs any more."""
         self._stack.clear()
 
+    @property
+    def is_any(self) -> bool:
+        """Whether one runs."""
+        return bool(self._stack)
+
+    def is_called_here(self) -> bool:
+        """Whether a call of the whole model led here, in whichever thread this is."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            module = _called_on(frame)
+            if module is not None and self._modules.names.get(module) == "":
+                return True
+            frame = frame.f_back
+        return False
+
     def call_name(self) -> str | None:
         """The name under which a call made now is recorded; None: it is not."""
         # an interrupt that the block has caught ends modules without a call of their hooks
@@ -59,9 +74,8 @@ class RunningModules:
         # a method called past the module's __call__ has no hook, but its frame shows whose it is
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            code = frame.f_code
-            first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-            if isinstance(first, nn.Module):
+            first = _called_on(frame)
+            if first is not None:
                 # torch.compile makes a module around another
                 is_known = first in self._modules.names
                 return self.name_of(first if is_known else first._modules.get("_orig_mod") or first)
@@ -76,6 +90,13 @@ class RunningModules:
 
     def _innermost(self) -> str | None:
         return self._modules.name(self._stack[-1].module)
+
+
+def _called_on(frame: FrameType) -> nn.Module | None:
+    """The module of which a frame runs a method; None: of none."""
+    code = frame.f_code
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return first if isinstance(first, nn.Module) else None
 
 
 def _is_running(frame: FrameType | None) -> bool:

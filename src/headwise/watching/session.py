@@ -90,6 +90,10 @@ class Session:
         """Compiled code is about to run, which a module calls: what is inside of it has no calls to be met."""
         self.collector.miss(name, reason)
 
+    def miss_elsewhere(self, name: str) -> None:
+        """A module starts to run in another thread, outside of those that run there."""
+        self.collector.miss(name, OTHER_THREAD)
+
     def followed(
         self, name: str, record: CallRecord, output: Tensor, rows: Callable[[Tensor], Tensor | None]
     ) -> CallRecord:
@@ -113,7 +117,7 @@ class Session:
             self.running.push(module, frame, is_intercepted=self.switch.is_on)
             self.switch.turn(is_taken)
         elif is_taken and self.threads.enter():
-            self.collector.miss(self.modules.names[module], OTHER_THREAD)
+            self.miss_elsewhere(self.modules.names[module])
 
     def leave(self, module: nn.Module) -> None:
         """A module has run, or has failed."""
