@@ -220,37 +220,3 @@ def test_how_far_a_step_has_come_is_told_by_layers_run_and_bytes_written(bert_fo
 def test_a_look_is_a_line_where_its_repr_is_shown(animal):
     said = "<Look at 'The animal didn't cross the street beca…': all-MiniLM-L6-v2, 6 layers, 72 heads, 16 tokens>"
     assert repr(animal).replace('"', "'") == said
-
-
-@MINILM
-def test_a_look_at_two_runs_compares_them_as_compare_does():
-    text = "A dog ran home."
-    plain = look(text)
-    assert plain.comparison is None
-    with_zeros = look(text, ablate=[(0, 2)])
-    table = with_zeros.comparison.heads
-    same = look(text, against=text)
-    before, after = plain.to_dict(), same.to_dict()
-    assert {key: after[key] for key in before} == before
-    assert float(same.comparison.heads.divergence.max()) == 0.0
-    # the ablated head attends as before, those of later layers do not
-    assert float(table.divergence[0].max()) == 0.0 < float(table.divergence[1:].min())
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"ablate": ["L0H2"]}, r"ablate must be \(layer, head\) pairs from 0, such as \[\(3, 1\)\]; got \['L0H2'\]"),
-        ({"ablate": [(0, 1.5)]}, r"got \[\(0, 1.5\)\]"),
-    ],
-)
-def test_heads_to_ablate_are_pairs_of_numbers(options, sentence):
-    with pytest.raises(hw.errors.ArgumentError, match=sentence):
-        look("A dog ran home.", **options)
-
-
-def test_a_second_run_is_that_of_a_text():
-    maps = {"0": hw.attention_map(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4))}
-    for name, value in {"against": "A cat.", "against_model": "other", "ablate": [(0, 1)]}.items():
-        with pytest.raises(hw.errors.ArgumentError, match=f"but {name} came with maps: leave {name} out"):
-            look(maps, **{name: value})

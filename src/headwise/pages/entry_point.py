@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, overload
 from headwise.errors import ArgumentError, InputError
 from headwise.pages.code_target import code_target
 from headwise.pages.files import check_output, write, write_page
-from headwise.pages.links import Place
 from headwise.pages.models import Progress, silent
 from headwise.pages.text_look import Look, Model, TextRequest, looked
 from headwise.wording import Refusal, say
@@ -27,9 +26,6 @@ __all__ = ["look"]
 # the options that say something of one kind of target only, and what is said where another came
 OPTIONS = {
     "model": (("text",), "a model reads a text"),
-    "against": (("text",), "against is a second text for a model"),
-    "against_model": (("text",), "a second model reads a text"),
-    "ablate": (("text",), "heads are ablated in a model that reads a text"),
     "query": (("text", "maps"), "a query is a word of a text, or a token of maps"),
     "tokens": (("maps",), "tokens are of maps, and those of a text come from the model's tokenizer"),
     "call": (("code",), "call says how code is called"),
@@ -43,9 +39,6 @@ def look(
     tokens: None = None,
     model: Model = None,
     query: str | None = None,
-    against: str | None = None,
-    against_model: str | None = None,
-    ablate: Sequence[Place] | None = None,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -86,13 +79,19 @@ def look(
 
 
 def look(
-    target: str | tuple[str, str] | Maps | Callable[..., Any], *, tokens: Tokens | None = None, model: Model = None,
-    query: str | None = None, against: str | None = None, against_model: str | None = None,
-    ablate: Sequence[Place] | None = None, call: Mapping[str, Any] | None = None,
-    layer: int | Sequence[int] | None = None, head: int | Sequence[int] | None = None,
-    output: str | os.PathLike[str] | None = None, force: bool = False, lang: str = "en",
+    target: str | tuple[str, str] | Maps | Callable[..., Any],
+    *,
+    tokens: Tokens | None = None,
+    model: Model = None,
+    query: str | None = None,
+    call: Mapping[str, Any] | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: int | Sequence[int] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    lang: str = "en",
     progress: Progress | None = None,
-) -> Look | Page | CodeLook:  # fmt: skip
+) -> Look | Page | CodeLook:
     """Which words every head of a pretrained model links in a text; the heads of code; or a Page of finished maps.
 
     target: a text, or a pair of them. The untouched model runs twice, the second time watched, and the result is given
@@ -103,10 +102,7 @@ def look(
 
     model, of a text: a Hugging Face name, a folder, or (module, tokenizer): any module that `watch` can see, which runs
     in eval mode, and what makes input_ids of a text. None: the embedded all-MiniLM-L6-v2. query: a word of the text, or
-    several side by side, whose links alone are shown; None: those of all words. against: another text of which the
-    model makes a second run, against_model: the name or folder of another model that makes it, ablate: the (layer,
-    head) pairs that give zeros in it; the two are compared head by head, as `compare` does, in `.comparison` and in a
-    view of the page; None, none of them: one run. call, of code: how it is called,
+    several side by side, whose links alone are shown; None: those of all words. call, of code: how it is called,
     sizes as numbers or symbols, as `trace` takes it; None: that is found out. layer, head: what is drawn,
     from 0; None: the head of the strongest link shown, of code the first. tokens, of maps: their texts, or their names
     in a vocabulary, a list of them for each sample, or {"queries": ..., "keys": ...}; None: numbers. output: a file to
@@ -129,20 +125,14 @@ def look(
     # a language that is not there is refused before anything slow begins
     say("step.starting", lang=lang)
     kind = "text" if isinstance(target, str | tuple) else "code" if callable(target) else "maps"
-    second = {"against": against, "against_model": against_model, "ablate": ablate}
-    _check_options(kind, {"model": model, "query": query, "tokens": tokens, "call": call, **second})
+    _check_options(kind, {"model": model, "query": query, "tokens": tokens, "call": call})
     file = None if output is None else check_output(Path(output), force=force, of_maps=kind == "maps")
     layers, heads = _numbers(layer), _numbers(head)
     if callable(target):
         return _look_at_code(target, call, (layers, heads), file, force, lang, progress)
     if not isinstance(target, str | tuple):
         return _page(target, tokens, query, (layers, heads), file, force, lang, progress)
-    first, pair = _texts(target)
-    request = TextRequest(
-        first, pair, _readable(model), query, tuple(layers), tuple(heads), against=against,
-        against_model=against_model, ablate=() if ablate is None else _places(ablate), lang=lang,
-    )  # fmt: skip
-    return _look_at_text(request, file, force, tell)
+    return _look_at_text(target, model, query, (layers, heads), file, force, lang, tell)
 
 
 def _check_options(kind: str, options: Mapping[str, object]) -> None:
@@ -153,39 +143,23 @@ def _check_options(kind: str, options: Mapping[str, object]) -> None:
             raise ArgumentError(f"{reason}, but {name} came with {kind}: leave {name} out")
 
 
-def _texts(target: str | tuple[str, str]) -> tuple[str, str | None]:
-    """A text, and that which makes a pair with it."""
-    if isinstance(target, str):
-        if code_target(target) is not None:
-            raise ArgumentError(
-                f"a text must be a sentence, but {target} names code: give the class itself, or run "
-                f"headwise look {target}"
-            )
-        return target, None
-    if len(target) != 2 or not all(isinstance(text, str) for text in target):
+def _look_at_text(
+    target: str | tuple[str, str], model: Model, query: str | None, where: tuple[list[int], list[int]],
+    file: Path | None, force: bool, lang: str, tell: Progress,
+) -> Look:  # fmt: skip
+    if isinstance(target, str) and code_target(target) is not None:
+        raise ArgumentError(
+            f"a text must be a sentence, but {target} names code: give the class itself, or run headwise look {target}"
+        )
+    if isinstance(target, tuple) and (len(target) != 2 or not all(isinstance(each, str) for each in target)):
         raise ArgumentError(f"a tuple must be two texts, the second a pair to the first; got {len(target)} things")
-    return target
-
-
-def _readable(model: Model) -> Model:
     if model is not None and not isinstance(model, str | os.PathLike | tuple):
         raise ArgumentError(
             f"a model reads a text through its tokenizer, but {type(model).__name__} came alone: give "
             "model=(module, tokenizer)"
         )
-    return model
-
-
-def _places(ablate: Sequence[Place]) -> tuple[Place, ...]:
-    """Heads to ablate, as plain pairs."""
-    pairs = [ablate] if isinstance(ablate, str) else list(ablate)
-    if not all(isinstance(pair, tuple) and list(map(type, pair)) == [int, int] for pair in pairs):
-        raise ArgumentError(f"ablate must be (layer, head) pairs from 0, such as [(3, 1)]; got {ablate!r}")
-    return tuple(pairs)
-
-
-def _look_at_text(request: TextRequest, file: Path | None, force: bool, tell: Progress) -> Look:
-    result = looked(request, tell)
+    first, pair = (target, None) if isinstance(target, str) else target
+    result = looked(TextRequest(first, pair, model, query, tuple(where[0]), tuple(where[1]), lang=lang), tell)
     if file is not None:
         tell("step.writing", {"file": file})
     return result if file is None else write(result, file, force=force, tell=tell)
