@@ -48,7 +48,7 @@ class EditingSession(Session):
         if not self.running.is_any or self.running.is_called_here():
             return
         for inner in self.modules.names.values():
-            if inner == name or inner.startswith(f"{name}.") or not name:
+            if self.edits(inner) and (inner == name or inner.startswith(f"{name}.") or not name):
                 super().miss_elsewhere(inner)
 
     def add(self, name: str, record: CallRecord, context: Tensor, layout: ProductLayout | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "Definition": "source_file", "Loaded": "loaded_target", "Source": "source_file", "Target": "target",
-    "at_hand": "objects", "attention_classes": "attention_reading",
+    "at_hand": "objects", "attention_classes": "attention_definitions",
     "bytes_like": "text_files", "check_name": "loader", "import_of": "stand_ins",
     "in_child": "child.process", "load": "loader", "meant": "stand_ins", "parse": "target", "python_of": "reader",
     "read": "reader",
@@ -19,7 +19,7 @@ _HOME = {
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
-    from headwise.targets.attention_reading import attention_classes as attention_classes
+    from headwise.targets.attention_definitions import attention_classes as attention_classes
     from headwise.targets.child.process import in_child as in_child
     from headwise.targets.loaded_target import Loaded as Loaded
     from headwise.targets.loader import check_name as check_name
