@@ -18,9 +18,9 @@ _HOME = {
     "followed": "tensor_origins", "hidden_in_layer": "attention_layer", "is_constant": "contractions",
     "is_laid_over": "attention", "is_layer": "attention_layer", "is_movement": "index_maps", "is_scores": "attention",
     "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
-    "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance", "product": "sizes",
-    "run": "runner", "sample_of": "provenance", "sight_of": "attention_pattern", "source_of": "provenance",
-    "value_of": "attention",
+    "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
+    "product": "sizes", "run": "runner", "sample_of": "provenance", "sight_of": "attention_pattern",
+    "source_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -84,5 +84,6 @@ if TYPE_CHECKING:
     from headwise.dataflow.tensor_origins import Follower as Follower
     from headwise.dataflow.tensor_origins import Source as Source
     from headwise.dataflow.tensor_origins import followed as followed
+    from headwise.dataflow.token_mixing import mixing_of as mixing_of
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

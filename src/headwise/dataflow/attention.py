@@ -15,9 +15,12 @@ from headwise.dataflow.provenance import Marks, source_of
 from headwise.dataflow.runner import Run
 
 __all__ = [
-    "Attention", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers", "operand_marks",
-    "value_of",
+    "SOFTMAXES", "Attention", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers",
+    "operand_marks", "value_of",
 ]  # fmt: skip
+
+# the operations that make shares of their input, by torch's names
+SOFTMAXES = ("softmax", "log_softmax", "softmin", "_softmax")
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,8 @@ class Attention:
 
     @property
     def softmax(self) -> Seen | None:
-        """The operation of the path that makes shares of its input, by torch's name."""
-        return next(
-            (each for each in self.path if each.last in ("softmax", "log_softmax", "softmin", "_softmax")), None
-        )
+        """The operation of the path that makes shares of its input."""
+        return next((each for each in self.path if each.last in SOFTMAXES), None)
 
 
 def attentions(run: Run) -> list[Attention]:

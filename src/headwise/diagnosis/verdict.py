@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headwise.dataflow import mixing_of
 from headwise.diagnosis.attention_owners import is_of_torch, steps_of_torch
 from headwise.diagnosis.comparison import uncompared
 from headwise.diagnosis.coverage import Missed
@@ -15,6 +16,13 @@ from headwise.diagnosis.result import Finding
 from headwise.wording import say
 
 __all__ = ["verdict_of"]
+
+# what is said of each way in which tokens meet without attending to each other
+MIXES = {
+    "features": "doctor.mixes.features",
+    "pooling": "doctor.mixes.pooling",
+    "state": "doctor.mixes.state",
+}
 
 
 def verdict_of(
@@ -48,7 +56,13 @@ def _unfollowed(target: Any, exams: Sequence[Examination], lang: str) -> str:
     if is_of_torch(target):
         return say("doctor.of_torch", lang=lang)
     names = dict.fromkeys(name for exam in exams for name in steps_of_torch(exam.run(plan=exam.free)))
-    return say("doctor.in_torch", lang=lang, names=", ".join(names)) if names else say("doctor.no_attention", lang=lang)
+    if names:
+        return say("doctor.in_torch", lang=lang, names=", ".join(names))
+    runs = (exam.run(plan=exam.free) for exam in exams)
+    mixing = next(filter(None, map(mixing_of, runs)), None)
+    if mixing is None or mixing[1].operation.span is None:
+        return say("doctor.no_attention", lang=lang)
+    return say(MIXES[mixing[0]], lang=lang, line=mixing[1].operation.span.line)
 
 
 def _unplaced(exam: Examination, call: Mapping[str, Any] | None, lang: str) -> str:

@@ -1,0 +1,51 @@
+"""Token mixing: how tokens meet in code that computes no softmax attention of tokens to tokens."""
+
+from __future__ import annotations
+
+from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_marks
+from headwise.dataflow.contractions import is_constant
+from headwise.dataflow.propagation import Seen
+from headwise.dataflow.runner import Run
+
+__all__ = ["mixing_of"]
+
+
+def mixing_of(run: Run) -> tuple[str, Seen] | None:
+    """How tokens meet, and the operation where they do; None: in no way that is known.
+
+    "features": a softmax of products of features, which are summed over tokens; "state": such products without a
+    softmax of them, as linear attention has them; "pooling": a softmax over tokens, of one score for each.
+    """
+    states = [entry for entry in run.seen if _is_state(entry)]
+    softmaxes = [entry for entry in run.seen if entry.last in SOFTMAXES]
+    for softmax in softmaxes:
+        led = {each.at for each in chain_of(run, softmax, softmax.operation.inputs[0].number)}
+        for state in states:
+            if state.at in led:
+                return "features", softmax
+    if states:
+        return "state", states[0]
+    return next((("pooling", each) for each in softmaxes if _is_over_tokens(each)), None)
+
+
+def _is_state(entry: Seen) -> bool:
+    """Whether a product of tokens with tokens is summed over tokens, and not over features."""
+    if entry.joint is None or not is_scores(entry):
+        return False
+    sides = zip(operand_marks(entry), (entry.joint.left, entry.joint.right), strict=True)
+    return any(
+        marks is not None
+        and not is_constant(marks.arrays["t"], letters.index(each))
+        and is_constant(marks.arrays["f"], letters.index(each))
+        for marks, letters in sides
+        for each in entry.joint.summed
+    )
+
+
+def _is_over_tokens(softmax: Seen) -> bool:
+    """Whether a softmax of tokens goes over an axis along which they lie."""
+    marks = softmax.given[0]
+    dim = softmax.options.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
+    if marks is None or marks.kind != "token" or not isinstance(dim, int):
+        return False
+    return not is_constant(marks.arrays["t"], dim)
