@@ -51,7 +51,8 @@ def notebook(page: Path) -> dict:
         new = nbformat.v4.new_markdown_cell if kind == "markdown" else nbformat.v4.new_code_cell
         made.cells.append(new(text, id=f"cell-{number}"))
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, VARIABLES):
-        options = {"timeout": 120, "kernel_name": "python3", "record_timing": False}
+        # how often a kernel hands over what a cell prints depends on how busy the machine is
+        options = {"timeout": 120, "kernel_name": "python3", "record_timing": False, "coalesce_streams": True}
         NotebookClient(made, resources={"metadata": {"path": folder}}, **options).execute()
     # as the client found the kernel: what differs from machine to machine
     made.metadata = nbformat.from_dict(METADATA)

@@ -69,6 +69,13 @@ class Broken(nn.Module):
         raise KeyError("nothing")
 
 
+class Untransposed(Attention):
+    def forward(self, x):
+        B, L, D = x.shape
+        q, k, v = (t.view(B, L, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        return ((q @ k).softmax(-1) @ v).transpose(1, 2).reshape(B, L, D)
+
+
 def attention(q, k, v):
     return (q @ k.transpose(-2, -1)).softmax(-1) @ v
 """
@@ -131,6 +138,16 @@ def test_a_mask_is_applied_only_where_it_is_declared_or_needed_and_is_named_then
     spoken = headwise("look", "attn.py:MustMask", "--lang", "zh")
     assert spoken.exit_code == 0
     assert "使用了自动生成的掩码：mask [B, L]" in spoken.stdout
+
+
+def test_what_a_child_refuses_is_said_in_chinese_alone_with_one_full_stop_after_torchs_words(headwise, code):
+    refused = headwise("look", "attn.py:Untransposed", "--lang", "zh")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("attn.py:Untransposed 必须能运行一次才能显示它的头，但失败了：RuntimeError: ")
+    assert "]。请用 --init 和 --call" in refused.stderr
+    english = headwise("look", "attn.py:Untransposed").stderr
+    assert "]. Say how it is built and called" in english
+    assert ".." not in english
 
 
 def test_the_page_is_written_where_it_is_asked_for(headwise, code):

@@ -270,13 +270,6 @@ def test_torchs_own_layer_is_not_examined_and_it_is_said_why_and_what_to_name_in
     assert not any("was found in it" in str(each) for each in found.examined.values())
 
 
-def test_a_block_around_torchs_encoder_is_told_where_its_attention_is():
-    source = BLOCK.replace("nn.MultiheadAttention(dim, heads)", "nn.TransformerEncoderLayer(dim, heads)")
-    found = found_in(source.replace("self.look(y, y, y, need_weights=False)[0]", "self.look(y)"), "Block")
-    assert found.verdict == "not examined"
-    assert found.reason.startswith("Its attention is in torch's own TransformerEncoderLayer, which runs as one step")
-
-
 def test_a_function_of_torch_that_says_nothing_of_its_call_is_not_known_how_to_call():
     found = doctor(nn.functional.scaled_dot_product_attention)
     assert (found.verdict, found.reason[:44]) == ("not examined", "It is not known how to build or call it (Typ")

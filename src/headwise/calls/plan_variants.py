@@ -11,7 +11,10 @@ from headwise.calls.symbols import LEGEND, alike, spoken
 from headwise.calls.trial import Attempt
 from headwise.calls.user_values import pinned
 
-__all__ = ["crossed", "divisible", "evened", "has_queries", "keeps_tokens", "lasting", "pinned_to", "unbuilt_drafts"]
+__all__ = [
+    "crossed", "divisible", "evened", "has_queries", "keeps_samples", "keeps_tokens", "lasting",
+    "pinned_to", "unbuilt_drafts",
+]  # fmt: skip
 
 # every usual number of groups of channels divides it
 GROUPED = 32
@@ -39,6 +42,12 @@ def keeps_tokens(plan: Plan, query: str, ran: Callable[[Plan], Attempt]) -> bool
     have = [evaluated(str(each), sizes) for each in shape[:2]]
     out = ran(plan).shapes[0]
     return len(out) < len(have) or list(out[: len(have)]) == have
+
+
+def keeps_samples(plan: Plan, ran: Callable[[Plan], Attempt]) -> bool:
+    """Whether what comes out, if it has axes, has one as long as the batch. ran: makes the smallest run."""
+    out = ran(plan).shapes[0]
+    return len(out) == 0 or plan.sizes(-1).get("B") in out
 
 
 def lasting(plan: Plan, runs: Callable[[Plan], bool]) -> Plan | None:

@@ -74,7 +74,9 @@ class Search:
         return Found(tuple(plans), failures, bench.ran.has_nan, masked or next(iter(masks), None))
 
     def _placed(self, base: Plan | None, missed: Plan | None) -> tuple[Plan | None, Plan | None]:
-        """The plan and the missed one; with the batch first, where torch's layers get their tokens from that alone."""
+        """The plan and the missed one; with the batch first, where torch's layers get their tokens from that alone, or
+        where the output has an axis of samples with that alone.
+        """
         layouts, what = self._layouts(), self.what
         is_guess = "_layout" not in self.wish.call and TURNED in layouts and PACKED in layouts
         names = (what.query, what.key, what.value)
@@ -83,10 +85,14 @@ class Search:
         layout = base.call.get("_layout")
         # a decoder's one query runs in an order that many queries do not
         is_one = layout == ONE_QUERY.layout and layouts.index(TURNED) < layouts.index(PACKED)
-        if not is_one and (layout != TURNED.layout or not are_swapped(base)):
+        is_lost = layout == TURNED.layout and not plan_variants.keeps_samples(base, self.bench.ran)
+        if not is_one and not is_lost and (layout != TURNED.layout or not are_swapped(base)):
             return base, missed
         other, beside = self._base([PACKED])
-        return (base, missed) if other is None or are_swapped(other) else (other, beside)
+        if other is None:
+            return base, missed
+        is_right = plan_variants.keeps_samples(other, self.bench.ran) if is_lost else not are_swapped(other)
+        return (other, beside) if is_right else (base, missed)
 
     def _base(self, layouts: list[Family]) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""

@@ -12,11 +12,11 @@ import click
 
 from headwise.atomic_write import check_place, write_whole
 from headwise.cli.definitions import list_attention
-from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
 from headwise.cli.trace import as_object as json_object
 from headwise.cli.trace import positive
-from headwise.wording import say
+from headwise.wording import ChildRefusal, say
 from headwise.wording.screen import visible
 
 __all__ = ["doctor"]

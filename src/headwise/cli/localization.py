@@ -11,12 +11,11 @@ from typing import IO, Any, TypeVar
 import click
 
 from headwise.cli.process import prepare_process
-from headwise.errors import AttentionError, InputError
-from headwise.wording import LANGUAGES, Refusal, say
+from headwise.errors import AttentionError
+from headwise.wording import LANGUAGES, ChildRefusal, Refusal, say
 from headwise.wording.screen import visible
 
 __all__ = [
-    "ChildRefusal",
     "WordedArgument",
     "WordedCommand",
     "WordedGroup",
@@ -39,10 +38,6 @@ class UsageMessage(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence with nothing around it, and with nothing in it that a terminal would obey."""
         click.echo("\n".join(map(visible, self.message.split("\n"))), file=file, err=True)
-
-
-class ChildRefusal(InputError):
-    """What a child process refused, in the language that was asked for."""
 
 
 class WordedOption(click.Option):

@@ -12,10 +12,10 @@ import click
 
 from headwise.atomic_write import check_place
 from headwise.cli.definitions import list_attention
-from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
 from headwise.cli.trace import SECONDS, as_object, positive
-from headwise.wording import refusal, say
+from headwise.wording import ChildRefusal, refusal, say
 from headwise.wording.screen import visible
 
 __all__ = ["steps"]

@@ -12,11 +12,11 @@ import click
 
 from headwise.atomic_write import check_place, write_whole
 from headwise.cli.definitions import list_attention
-from headwise.cli.localization import ChildRefusal, WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
 from headwise.targets import Definition, check_name, parse, read
 from headwise.tracing import SCHEMA, Trace, asked
-from headwise.wording import refusal, say
+from headwise.wording import ChildRefusal, refusal, say
 from headwise.wording.screen import visible
 
 __all__ = ["as_object", "megabytes", "positive", "trace"]

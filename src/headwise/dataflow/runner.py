@@ -161,7 +161,10 @@ def run(
         ):
             _called_before(plan, target, sizes, manner)
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
-            done = record(lambda: target(*args, **options), model=model, own=own, values=True, observe=shadow.observe)
+            done = record(
+                lambda: target(*args, **options),
+                model=model, own=own, values=True, encoders=True, observe=shadow.observe,
+            )  # fmt: skip
     shadow.follow(done.operations)
     output = next(iter(tensors(first_of(done.result))), None)
     return Run(

@@ -14,12 +14,10 @@ from torch import nn
 from headwise.dataflow import LAYERS, Attention, Run, attentions
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.members import module_at
-from headwise.recording import LAYERS as COMPOSITES
 from headwise.source import is_library
 
-__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners", "steps_of_torch"]
+__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners"]
 
-STEPS = frozenset(each.__name__ for each in COMPOSITES)
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -134,8 +132,3 @@ def own_files(target: Any, files: Iterable[str]) -> tuple[str, ...]:
 def holds_layers(run: Run) -> bool:
     """Whether a layer of torch's own makes the attention of a run in one step."""
     return any(each.last in LAYERS for each in run.seen)
-
-
-def steps_of_torch(run: Run) -> list[str]:
-    """The classes of torch's own that hold attention and ran as one step."""
-    return list(dict.fromkeys(each.last for each in run.seen if each.last in STEPS))

@@ -28,7 +28,12 @@ def _plain(suspects: list[Suspect]) -> list[Suspect]:
     # scores of another shape fit no mask
     is_misshapen = any(each.fault.breaks_layout or each.fault.follows_layout for each in faults)
 
+    # samples that took the place of tokens leak in every operation after it
+    is_turned = any(each.fault.breaks_layout and each.fault.needs_proof == "samples" for each in proved)
+
     def is_sign(each: Suspect) -> bool:
+        if is_turned and each.fault.needs_proof == "samples" and not each.fault.breaks_layout:
+            return True
         if each.kind == "differs-from-every-formula":
             return any(other.severity == "fault" for other in suspects)
         if each.severity != "fault" or each.proved:

@@ -127,18 +127,21 @@ class Examination:
         *,
         plan: Plan | None = None,
         change: Change | None = None,
+        sizes: Mapping[str, int] | None = None,
         **manner: Any,
     ) -> Run:
-        """A run with what has been put right, and more. manner: of the run, by the names of Manner."""
+        """A run with what has been put right, and more. sizes: None: those of the examination; manner: of the run, by
+        the names of Manner.
+        """
         plan, change = plan or self.plan, change or self.change
         asked = Manner(**{"dtype": self.dtype, **manner})
         stand_ins = {**self.stand_ins, **(more or {})}
         # a run that is asked for again is not made again, where nothing is drawn from it
         key = (id(plan), frozenset(stand_ins.items()), change, asked)
-        is_kept = not (more or asked.gradients or asked.training) and isinstance(plan.target, type)
+        is_kept = not (more or sizes or asked.gradients or asked.training) and isinstance(plan.target, type)
         done = self.kept.pop(key, None) if is_kept else None
         if done is None:
-            done = run(plan, asked, sizes=self.sizes, stand_ins=stand_ins, own=self.own, change=change)
+            done = run(plan, asked, sizes=sizes or self.sizes, stand_ins=stand_ins, own=self.own, change=change)
         if is_kept:
             # the one that was asked for last stays longest
             self.kept[key] = done

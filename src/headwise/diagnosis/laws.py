@@ -70,7 +70,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         out += held.all("dropout", dropping_suspects, exam.plan, rerun)
     exam.examined["samples"] = Missed("doctor.missed.faults_first")
     if not out:
-        exam.examined["samples"] = tells_samples(done) or Missed("doctor.missed.samples_unknown")
+        exam.examined["samples"] = tells_samples(done, free) or Missed("doctor.missed.samples_unknown")
         out += held.all("samples", sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
         out += held.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))

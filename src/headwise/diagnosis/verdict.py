@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwise.dataflow import mixing_of
-from headwise.diagnosis.attention_owners import is_of_torch, steps_of_torch
+from headwise.diagnosis.attention_owners import is_of_torch
 from headwise.diagnosis.comparison import uncompared
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.evidence import is_call_guessed
@@ -55,9 +55,6 @@ def _unfollowed(target: Any, exams: Sequence[Examination], lang: str) -> str:
     """Why no attention was followed: torch's own code makes it in one step, or there is none that is known."""
     if is_of_torch(target):
         return say("doctor.of_torch", lang=lang)
-    names = dict.fromkeys(name for exam in exams for name in steps_of_torch(exam.run(plan=exam.free)))
-    if names:
-        return say("doctor.in_torch", lang=lang, names=", ".join(names))
     runs = (exam.run(plan=exam.free) for exam in exams)
     mixing = next(filter(None, map(mixing_of, runs)), None)
     if mixing is None or mixing[1].operation.span is None:

@@ -164,4 +164,4 @@ class _Function(nn.Module):
 def _in_words(error: object) -> str:
     text = str(error).strip().splitlines()
     name = type(error).__name__ if isinstance(error, Exception) else ""
-    return f"{name}: {text[0]}" if name and text else name or (text[0] if text else "-")
+    return f"{name}: {text[0].rstrip('.')}" if name and text else name or (text[0] if text else "-")

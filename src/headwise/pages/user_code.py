@@ -18,13 +18,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headwise.errors import InputError
 from headwise.pages.files import MAX_MB, check_output, write_code
 from headwise.pages.heat_map import Heat
 from headwise.pages.models import Progress
 from headwise.pages.terminal import html_of, text_of
 from headwise.targets import in_child
-from headwise.wording import refusal, say
+from headwise.wording import ChildRefusal, refusal, say
 from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _of_name(
     request = {"target": target, "init": init, "call": call, "lang": lang}
     answer = in_child(ENTRY, request, seconds=seconds)
     if "refused" in answer:
-        raise InputError(str(answer["refused"]))
+        raise ChildRefusal(str(answer["refused"]))
     # what no part of it is called is called as it is
     whole = target.rpartition(":")[2]
     unseen = {str(name or whole): str(why) for name, why in answer["unseen"].items()}

@@ -6,10 +6,10 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
-    "LAYERS": "composite_layers", "TRIAL": "budget", "Budget": "budget", "Failure": "operations",
-    "Guarded": "torch_limits", "Operation": "operations", "Rebound": "replay", "Recalled": "replay",
-    "Record": "operations", "Replacing": "replay", "Site": "replay", "TensorSeen": "operations", "record": "recorder",
-    "site_of": "replay", "spend": "budget", "spent": "budget", "tensors": "identity",
+    "TRIAL": "budget", "Budget": "budget", "Failure": "operations", "Guarded": "torch_limits",
+    "Operation": "operations", "Rebound": "replay", "Recalled": "replay", "Record": "operations",
+    "Replacing": "replay", "Site": "replay", "TensorSeen": "operations", "record": "recorder", "site_of": "replay",
+    "spend": "budget", "spent": "budget", "tensors": "identity",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from headwise.recording.budget import Budget as Budget
     from headwise.recording.budget import spend as spend
     from headwise.recording.budget import spent as spent
-    from headwise.recording.composite_layers import LAYERS as LAYERS
     from headwise.recording.identity import tensors as tensors
     from headwise.recording.operations import Failure as Failure
     from headwise.recording.operations import Operation as Operation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,18 +13,19 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.watching import mode_stack as stack
 
-__all__ = ["composites"]
+__all__ = ["ATTENTION", "LAYERS", "composites"]
 
+ATTENTION = (nn.MultiheadAttention,)
 # a function mode on the stack turns their fast path off, and with it the last bits of their output
-LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+LAYERS = (*ATTENTION, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
 Step = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 @contextmanager
-def composites(mode: TorchFunctionMode, step: Step) -> Iterator[None]:
-    """A block in which each call of such a layer goes through `step`, with `mode` off the stack."""
-    originals = [(layer, layer.forward) for layer in LAYERS]
+def composites(mode: TorchFunctionMode, step: Step, layers: Sequence[type[nn.Module]]) -> Iterator[None]:
+    """A block in which each call of one of `layers` goes through `step`, with `mode` off the stack."""
+    originals = [(layer, layer.forward) for layer in layers]
     for layer, original in originals:
         setattr(layer, "forward", _one_step(layer.__name__, original, mode, step))  # noqa: B010  mypy refuses the other
     try:

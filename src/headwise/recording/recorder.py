@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwise.recording.budget import RECORDED, RECORDING, spend
-from headwise.recording.composite_layers import composites
+from headwise.recording.composite_layers import ATTENTION, LAYERS, composites
 from headwise.recording.function_names import is_question, name_of
 from headwise.recording.identity import Identities, tensors
 from headwise.recording.operations import Failure, Kernel, Operation, Record, TensorSeen
@@ -33,14 +33,17 @@ def record(
     own: Collection[str] = (),
     values: bool = False,
     kernels: bool = False,
+    encoders: bool = False,
     observe: Observer | None = None,
 ) -> Record:
     """What `call` does, operation by operation; random numbers are afterwards what they were before.
 
     model: whose modules are named, None: none. own: files that count as the person's own although they lie in a
-    library. values: keep a copy of every tensor. kernels: keep what torch really ran for each operation. observe: is
-    called after each operation, unrecorded, with its place, itself, and torch's function and arguments. An error of
-    the call is in `failure`, not raised. Threads that the call starts, and what it compiles or scripts, are not seen.
+    library. values: keep a copy of every tensor. kernels: keep what torch really ran for each operation. encoders: the
+    steps inside torch's encoder layers are recorded, without their fast path, so that the last bits may differ; else
+    each is one step. observe: is called after each operation, unrecorded, with its place, itself, and torch's function
+    and arguments. An error of the call is in `failure`, not raised. Threads that the call starts, and what it compiles
+    or scripts, are not seen.
 
     >>> import torch
     >>> done = record(lambda: torch.ones(2, 3).sum(dim=1) / 3)
@@ -49,12 +52,13 @@ def record(
     """
     names = {} if model is None else {module: name for name, module in model.named_modules()}
     recorder = Recorder(Own(own), names, Identities(values=values), wants_kernels=kernels, observe=observe)
+    layers = ATTENTION if encoders else LAYERS
     spend(RECORDING)
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     result, failure = None, None
     with torch.random.fork_rng(devices=devices):
         try:
-            with recorder.listening():
+            with recorder.listening(layers):
                 result = call()
         except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and is handed over
             failure = recorder.failure(error)
@@ -84,12 +88,12 @@ class Recorder(TorchFunctionMode):
         self._made: dict[int, tuple[list[TensorSeen], list[Kernel]]] = {}
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """A block that is recorded."""
+    def listening(self, layers: Sequence[type[nn.Module]]) -> Iterator[None]:
+        """A block that is recorded. layers: those of torch's that are one step."""
         # what led here is not part of the run
         self._outside = sys._getframe(2)
         with ExitStack() as around:
-            around.enter_context(composites(self, self.composite))
+            around.enter_context(composites(self, self.composite, layers))
             around.enter_context(self)
             yield
         self._outside = self._supplied = None

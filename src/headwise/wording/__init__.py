@@ -12,7 +12,7 @@ from headwise.errors import InputError
 from headwise.wording.chinese import CHINESE
 from headwise.wording.english import ENGLISH
 
-__all__ = ["LANGUAGES", "Refusal", "Sentence", "percent", "refusal", "say", "said_in"]
+__all__ = ["LANGUAGES", "ChildRefusal", "Refusal", "Sentence", "percent", "refusal", "say", "said_in"]
 
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
 
@@ -41,6 +41,10 @@ class Refusal(_Entry, InputError):
 
     def __reduce__(self) -> tuple[type[Refusal], tuple[str, dict[str, object]]]:
         return type(self), (self.key, self.values)
+
+
+class ChildRefusal(InputError):
+    """What a child process refused, in the language that was asked for."""
 
 
 class Sentence(_Entry, str):

@@ -44,8 +44,6 @@ DOCTOR: dict[str, str] = {
     "而不是互相关注，受检查的只有后者；headwise trace 会显示它的各维。",
     "doctor.of_torch": "这是 torch 自己的代码，作为一步运行，不在检查之列。请给出调用它的类或函数："
     "受检查的是它怎样被调用（传入什么、各维的顺序、掩码）。",
-    "doctor.in_torch": "它的注意力在 torch 自己的 {names} 里，作为一步运行，不在检查之列；传给它的内容（例如各维的"
-    "顺序，即 batch_first=）也不在检查之列。自己调用 nn.MultiheadAttention 的代码块会受检查。",
     "doctor.not_whole": "下结论所必需的一项检查自身失败了：是哪一项、在何处，见未检查的部分。",
     "doctor.no_order": "按试过的轴顺序和大小，查询、键和值合不到一处。试过的是 --call '{call}'（Python 里是 "
     "call=），请照此改成本来的用法；未检查的部分说明了是哪一行。",

@@ -36,12 +36,12 @@ def is_leaking(done: Run, rerun: Callable[..., Run]) -> bool:
     return _leak(done, rerun) is not None
 
 
-def tells_samples(done: Run) -> bool:
+def tells_samples(done: Run, rerun: Callable[..., Run]) -> bool:
     """Whether it is known which sample the entries of a run's inputs and of its output belong to."""
-    return bool(_samples(done)[0])
+    return bool(_samples(done, rerun)[0])
 
 
-def _samples(done: Run) -> tuple[dict[str, Tensor], Tensor]:
+def _samples(done: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], Tensor]:
     """The number of the sample of each entry of the inputs, by their names, and of the output; none where not known."""
     known = _known(done)
     samples = {name: own for name, marks in known.items() if (own := _numbers(marks, sample_of)) is not None}
@@ -49,6 +49,9 @@ def _samples(done: Run) -> tuple[dict[str, Tensor], Tensor]:
         return {}, torch.empty(0)
     own = _result(done, done.output_marks, sample_of)
     if own is None:
+        own = _along_batch(done, rerun)
+    # an output that leaves samples out is of no batch, such as the last of what was taken for tokens
+    if own is None or own.unique().numel() <= int(own.max()):
         return {}, torch.empty(0)
     # what has no axis of samples, or not as many of them, is every sample's, as places said for all of them
     last = int(own.max())
@@ -57,7 +60,7 @@ def _samples(done: Run) -> tuple[dict[str, Tensor], Tensor]:
 
 def _leak(done: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
     """The first or the last sample, where its output changes with the others, and the run in which it does."""
-    samples, own = _samples(done)
+    samples, own = _samples(done, rerun)
     if done.output is None or not samples:
         return None
     last = int(own.max())
@@ -106,6 +109,24 @@ def _result(done: Run, marks: Marks | None, number: Callable[[Tensor], Tensor]) 
     if found is None:
         return None
     return (found[..., :1] if has_features else found[..., None]).expand(done.output.shape)
+
+
+def _along_batch(done: Run, rerun: Callable[..., Run]) -> Tensor | None:
+    """The number of the sample of each entry of the output, as of pooled tokens: by the one axis that grows with the
+    batch; None: there is no such axis, or there are several.
+    """
+    count = done.sizes.get("B")
+    if count is None or done.output is None:
+        return None
+    larger = rerun(sizes={**done.sizes, "B": count + 1})
+    if larger.record.failure is not None or larger.output is None or larger.output.ndim != done.output.ndim:
+        return None
+    shapes = zip(done.output.shape, larger.output.shape, strict=True)
+    grown = [axis for axis, sizes in enumerate(shapes) if sizes == (count, count + 1)]
+    if len(grown) != 1:
+        return None
+    shape = [count if axis == grown[0] else 1 for axis in range(done.output.ndim)]
+    return torch.arange(count).view(shape).expand(done.output.shape)
 
 
 def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import Run, Seen, attentions, chain_of
+from headwise.dataflow import LAYERS, Run, Seen, attentions, chain_of
 from headwise.diagnosis.checks.gradients import gradient_cut
 from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.inputs import Held
@@ -62,10 +62,8 @@ def used_parameters(done: Run) -> set[str]:
 def unused_parameters(done: Run, lacking: list[str]) -> list[str]:
     """Those without gradient that no operation took at all."""
     used = used_parameters(done)
-    opaque = any(
-        entry.last in ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder") for entry in done.seen
-    )
-    return [] if opaque else [name for name in lacking if name not in used]
+    is_opaque = any(entry.last in LAYERS for entry in done.seen)
+    return [] if is_opaque else [name for name in lacking if name not in used]
 
 
 def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:

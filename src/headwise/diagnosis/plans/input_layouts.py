@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.calls import Reading, call_role, callee, parameters, read
 from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 
 __all__ = ["TURNED", "is_better", "tells_no_layout", "turned_calls"]
@@ -14,6 +15,8 @@ __all__ = ["TURNED", "is_better", "tells_no_layout", "turned_calls"]
 TURNED = "LBD"
 HEADS_LAST = "BLHd"
 LENGTHS = ("L", "S")
+# in such a layout no axis of the output is that of the samples
+SAMPLES_UNKNOWN = Missed("doctor.missed.samples_unknown")
 
 
 def tells_no_layout(call: Mapping[str, Any] | None) -> bool:
@@ -74,7 +77,8 @@ def _batch_second(shapes: Mapping[str, Any], reading: Reading) -> Iterator[dict[
 def is_better(other: Sequence[Examination], exams: Sequence[Examination]) -> bool:
     """Whether in another layout samples stay apart, or tokens meet, and nothing is wrong that was not."""
     faults, before = (set().union(*(_faults(each) for each in some)) for some in (other, exams))
-    return any(each.is_understood for each in other) and faults < before
+    is_told = all(each.examined.get("samples") != SAMPLES_UNKNOWN for each in other)
+    return any(each.is_understood for each in other) and is_told and faults < before
 
 
 def _is_unplaced(exam: Examination) -> bool:
