@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError, ShapeError
 from headwise.ops import repeated_calls
-from headwise.ops.second_derivative import second_derivative, twice_differentiable
+from headwise.ops.second_derivative import SecondDerivative
 from tests.cases import MASKS, SHAPES, Shape, tensors
 
 EVEN = Shape(D=8, Dv=8)
@@ -199,12 +199,31 @@ def test_a_mask_that_changes_after_a_known_call_does_not_change_its_second_deriv
         torch.testing.assert_close(sdpa, reference)
 
 
-def test_a_hook_is_put_on_the_kernels_own_node() -> None:
+def test_a_graph_is_differentiated_twice_as_often_as_it_is_asked_for() -> None:
+    given, mask = [t.requires_grad_() for t in tensors(EVEN, torch.float64)], hw.causal() & hw.window(before=2)
+    for _ in range(2):
+        out = hw.attention(*given, mask=mask, backend="sdpa").square().sum()
+    assert known(*given, mask, backend="sdpa")
+    plain = torch.autograd.grad(out, given, retain_graph=True)
+    seconds = []
+    for _ in range(3):
+        gradients = torch.autograd.grad(out, given, create_graph=True)
+        loss = sum(g.square().sum() for g in gradients)
+        seconds.append(torch.autograd.grad(loss, given, retain_graph=True))
+        # and in between once without
+        assert all(map(torch.equal, torch.autograd.grad(out, given, retain_graph=True), plain))
+        for gradient, expected in zip(gradients, plain, strict=True):
+            torch.testing.assert_close(gradient, expected)
+    for second in seconds[1:]:
+        assert all(map(torch.equal, second, seconds[0]))
+
+
+def test_it_is_attached_to_the_kernels_own_node() -> None:
     given = [t.requires_grad_() for t in tensors(EVEN)]
     for _ in range(2):
         out = hw.attention(*given)
         assert hasattr(out.grad_fn, "_saved_query")
-    assert not twice_differentiable(out * 2, second_derivative({"mask": None}))
+    assert not SecondDerivative({"mask": None}).attach(out * 2)
 
 
 @pytest.mark.parametrize("case", ["left padding", "a feature of zeros", "NaN in padding"])

@@ -16,7 +16,7 @@ from headwise.masks.leaves import Allowed, Causal
 from headwise.ops import sdpa
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
-from headwise.ops.second_derivative import Hook, second_derivative, twice_differentiable
+from headwise.ops.second_derivative import SecondDerivative
 
 # calls without a mask that are remembered; a mask keeps its own
 MOST_CALLS = 256
@@ -34,8 +34,8 @@ class RepeatedCall:
 
     attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. has_masked: whether a key
     is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not spread.
-    has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. hook: of the node, for second
-    derivatives.
+    has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. second: what the node is
+    given for second derivatives.
     """
 
     attn_mask: Tensor | None
@@ -44,7 +44,7 @@ class RepeatedCall:
     is_grouped: bool
     has_masked: bool
     has_tail: bool
-    hook: Hook
+    second: SecondDerivative
 
     def run(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, bool]:
         """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
@@ -59,7 +59,7 @@ class RepeatedCall:
         if self.has_tail and not sdpa.has_no_zero(out):
             return out, False
         if out.requires_grad:
-            return out, twice_differentiable(out, self.hook)
+            return out, self.second.attach(out)
         return out, True
 
 
@@ -143,8 +143,8 @@ def _repeated(call: Call) -> RepeatedCall | None:
             scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
     rules = {"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0}
     has_tail = call.k.shape[2] % sdpa.VECTOR > 0
-    hook = second_derivative(rules)
-    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_masked, has_tail, hook)
+    second = SecondDerivative(rules)
+    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_masked, has_tail, second)
 
 
 def _calls_of(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall | Backend] | None:

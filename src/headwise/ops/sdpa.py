@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend
 from headwise.masks.leaves import Causal
 from headwise.ops import reference
 from headwise.ops.call import Call, transformed
-from headwise.ops.second_derivative import TwiceDifferentiable, second_derivative, twice_differentiable
+from headwise.ops.second_derivative import SecondDerivative, TwiceDifferentiable
 
 # the CPU kernel reads keys by vectors of at most 16, and the last Lk % 16 one by one
 VECTOR = 16
@@ -84,7 +84,7 @@ def run(call: Call, made: Tensor | None = None) -> Tensor:
         return out
     # the node may have saved wider tensors, so that their width no longer tells the scale
     rules = {"mask": call.mask, "attn_bias": call.attn_bias, "scale": call.multiplier, "dropout": call.dropout}
-    if out is raw and twice_differentiable(out, second_derivative(rules)):
+    if out is raw and SecondDerivative(rules).attach(out):
         return out
     again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, rules)  # type: ignore[no-untyped-call]
     return again
@@ -107,7 +107,8 @@ def is_unharmed(out: Tensor, k: Tensor) -> bool:
 
 
 def _sum(x: Tensor) -> float:
-    dtype = torch.float32 if x.dtype is torch.float16 else None
+    # a sum with a graph costs half as much again
+    x, dtype = x.detach(), torch.float32 if x.dtype is torch.float16 else None
     if GRAIN <= x.numel() < 2 * GRAIN:
         # of so many torch adds up the last ones in one thread, which would wait for what the others have written
         return x.sum((2, 3), dtype=dtype).sum().item()

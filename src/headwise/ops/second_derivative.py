@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,36 +13,44 @@ from headwise.ops import reference
 from headwise.ops.call import Call
 
 Gradients = tuple[Tensor | None, ...]
-# of a node: from the gradients of its inputs and those of its outputs, others for its inputs; None: as they are
-Hook = Callable[[Gradients, Gradients], Gradients | None]
 
 
-def twice_differentiable(out: Tensor, hook: Hook) -> bool:
-    """Whether the node of torch's fused kernel now has the hook, which costs a third of a Function around it."""
-    node = out.grad_fn
-    if node is None or not hasattr(type(node), "_saved_query"):
-        return False
-    node.register_hook(hook)
-    return True
+class SecondDerivative:
+    """What is attached to the node of a call of torch's kernel, so that its gradients can be differentiated again.
 
-
-def second_derivative(rules: dict[str, Any]) -> Hook:
-    """A hook that recomputes the gradients by the definition where they are differentiated again.
-
-    rules: of the call, beside its q, k and v, which the node has saved.
+    They are then computed anew by the definition. rules: of the call, beside its q, k and v, which the node has saved.
     """
-    before = versions(rules["mask"])
 
-    def recompute(inputs: Gradients, outputs: Gradients) -> Gradients | None:
+    def __init__(self, rules: dict[str, Any]) -> None:
+        self.rules, self.versions = rules, versions(rules["mask"])
+        with torch.inference_mode(False):
+            # as the hooks of a tensor are attached to the node that made it, by one call into torch: a handle for each
+            # call of attention would cost a tenth of a call of 16 tokens
+            self.anchor = torch.empty(0, requires_grad=True)
+        self.anchor._backward_hooks = {0: self._before}
+
+    def attach(self, out: Tensor) -> bool:
+        """Attach it to the node that made `out`; False: that is none of torch's fused kernel."""
+        node = out.grad_fn
+        if node is None or not hasattr(type(node), "_saved_query"):
+            return False
+        node._register_hook_dict(self.anchor)
+        return True
+
+    def _before(self, gradient: Tensor) -> None:
+        """Has the gradients recomputed once, where the one that comes in is differentiated."""
         if not torch.is_grad_enabled():
-            return None
-        check_unchanged(before)
-        at: Any = torch._C._current_autograd_node()
-        needed = [gradient is not None for gradient in inputs[:3]]
-        saved = at._saved_query, at._saved_key, at._saved_value
-        return *_by_definition(saved, needed, rules, outputs[0]), *inputs[3:]
+            return
+        node: Any = torch._C._current_autograd_node()
 
-    return recompute
+        def recompute(inputs: Gradients, outputs: Gradients) -> Gradients:
+            handle.remove()
+            check_unchanged(self.versions)
+            needed = [gradient is not None for gradient in inputs[:3]]
+            saved = node._saved_query, node._saved_key, node._saved_value
+            return *_by_definition(saved, needed, self.rules, outputs[0]), *inputs[3:]
+
+        handle = node.register_hook(recompute)
 
 
 def _by_definition(
