@@ -8,7 +8,7 @@ DOCTOR: dict[str, str] = {
     "doctor.help.init": '怎样构造这个类，例如 \'{{"d_model": "H*d", "h": "H"}}\'；不给则自动找出。',
     "doctor.help.call": '怎样调用，例如 \'{{"x": ["B", "L", "D"]}}\'；不给则自动找出。',
     "doctor.help.json": "只打印一个 JSON 对象。",
-    "doctor.help.fix": "把能改的写入 NAME.fixed.py（笔记和笔记本也一样），并显示差别。",
+    "doctor.help.fix": "把能改的写入 NAME.fixed.py（笔记和 notebook 也一样），并显示差别。",
     "doctor.verdict.sound": "{target}：正确",
     "doctor.verdict.faulty": "{target}：有错",
     "doctor.verdict.not_examined": "{target}：未检查",

@@ -32,7 +32,10 @@ class Replaced:
         """A line for each module."""
         count = len(self.swapped) + len(self.left)
         if not count:
-            return "the model holds no nn.MultiheadAttention"
+            return (
+                "the model holds no nn.MultiheadAttention, and nothing was swapped: convert other attention with "
+                "headwise.compat.convert, models of Hugging Face with headwise.compat.huggingface.register()"
+            )
         how = ", strict_torch=True" if self.strict_torch else ""
         lines = [f"swapped {len(self.swapped)} of {count}{how}"]
         lines += [f"  {name}" for name in self.swapped]
