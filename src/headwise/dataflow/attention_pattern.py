@@ -108,7 +108,7 @@ def _of_layer(entry: Seen) -> Sight | None:
     module: nn.MultiheadAttention = entry.args[0]
     if len(given) != 2:
         return None
-    changed = entry.change.given if isinstance(entry.change, Rebound) else {}
+    changed = entry.change.overrides if isinstance(entry.change, Rebound) else {}
     asked = Rebound(entry.function, {**changed, "need_weights": True, "average_attn_weights": False})
     with torch.no_grad():
         weights = asked(*entry.args, **entry.options)[1]

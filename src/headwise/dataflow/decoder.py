@@ -128,7 +128,7 @@ class Decoder:
                     loop.count = at + 1
                     shadow.observe(at, *rest)
 
-                done = record(loop.run, model=model, own=self.own, values=True, observe=observe)
+                done = record(loop.run, model=model, user_files=self.own, values=True, observe=observe)
         shadow.follow(done.operations)
         return self._kept(loop, done, shadow, way)
 

@@ -130,7 +130,7 @@ def run(
             with Unset():
                 target = plan.build(sizes, seed=manner.instance)
         except Exception:  # noqa: BLE001  whatever it is, it is the person's, and is diagnosed
-            failed = record(lambda: plan.build(sizes), own=own)
+            failed = record(lambda: plan.build(sizes), user_files=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
             target = copy.deepcopy(target) if target is plan.target else target
@@ -163,7 +163,7 @@ def run(
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
             done = record(
                 lambda: target(*args, **options),
-                model=model, own=own, values=True, encoders=True, observe=shadow.observe,
+                model=model, user_files=own, values=True, encoders=True, observe=shadow.observe,
             )  # fmt: skip
     shadow.follow(done.operations)
     output = next(iter(tensors(first_of(done.result))), None)

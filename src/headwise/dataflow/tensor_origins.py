@@ -63,5 +63,5 @@ def followed(
         known |= {id(each): Source("parameter", name) for name, each in model.named_parameters(remove_duplicate=False)}
         known |= {id(each): Source("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
     follower = Follower(known)
-    done = record(call, model=model, own=own, kernels=kernels, observe=follower.observe)
+    done = record(call, model=model, user_files=own, kernels=kernels, observe=follower.observe)
     return done, follower

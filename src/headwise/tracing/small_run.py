@@ -91,7 +91,7 @@ def _run(plan: Plan, sizes: dict[str, int], own: Sequence[str]) -> Small:
     follower = Follower(known)
     with torch.no_grad():
         call = calling(target, args, options)
-        done = record(call, model=model, own=own, values=True, observe=follower.observe)
+        done = record(call, model=model, user_files=own, values=True, observe=follower.observe)
     return Small(done, follower, sizes)
 
 

@@ -118,7 +118,7 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
     with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.own), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(NEXT)
         args, options = arguments(done.plan, done.sizes, NEXT, exam.dtype)
-        second = record(lambda: target(*args, **options), own=exam.own, values=True, observe=shadow.observe)
+        second = record(lambda: target(*args, **options), user_files=exam.own, values=True, observe=shadow.observe)
     if second.failure is not None:
         error = f"{type(second.failure.error).__name__}: {second.failure.error}"
         said = {"error": error.splitlines()[0]}
