@@ -10,7 +10,7 @@ from typing import Any
 from headwise.calls import Plan, whole
 from headwise.calls import find as find_call
 from headwise.errors import InputError
-from headwise.targets import at_hand, in_child
+from headwise.targets import describe_object, in_child
 from headwise.tracing.comment_check import compared
 from headwise.tracing.probe_runs import Found, probed, unbuilt
 from headwise.tracing.steps import Problem, Trace
@@ -204,7 +204,7 @@ def trace(
         if "refused" in answer:
             raise InputError(str(answer["refused"]))
         return Trace.from_dict(answer["traces"][0])
-    found = at_hand(target)
+    found = describe_object(target)
     return traced(
         target,
         title=found.title,
