@@ -13,7 +13,7 @@ FILLERS = frozenset(
     }
 )  # fmt: skip
 # attributes of public classes, which stay
-PUBLIC = frozenset({".Used.theirs", ".Check.found", ".Report.said", ".KVCache.seen"})
+PUBLIC = frozenset({".Used.theirs", ".Check.found", ".Report.said", ".KVCache.seen", ".Symbol.said", ".Comment.said"})
 
 
 class Binding(NamedTuple):

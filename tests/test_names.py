@@ -9,7 +9,7 @@ from tests.names import bindings, fillers, homes, share
 MOST = 3.0
 # parts that are being written anew, and how many fillers 100 of their names may have; each number may only fall
 REBUILT = {
-    "calls": 11.1, "dataflow": 9.5, "tracing": 9.7, "diagnosis": 12.0,
+    "calls": 11.1, "dataflow": 9.5, "diagnosis": 12.0,
 }  # fmt: skip
 # names of classes with several homes, one of them at least in those parts; the list may only get shorter
 SEVERAL = {
