@@ -1,4 +1,4 @@
-"""Dataflow: where each entry of each tensor of a run comes from, what its axes are, and which steps are attention."""
+"""Dataflow: the origin of each tensor entry of a run, the names of its axes, and the operations of its attention."""
 
 from typing import TYPE_CHECKING
 
@@ -8,11 +8,11 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
-    "UNKNOWN": "expressions", "Attention": "attention", "Axis": "axes", "Contraction": "contractions",
-    "Decoded": "decoder", "Decoder": "decoder", "Expressions": "expressions", "Follower": "tensor_origins",
-    "Manner": "runner", "Marks": "provenance", "Names": "axis_names", "Owners": "entry_heads", "Place": "decoder",
-    "Row": "alignment", "Run": "runner", "Seen": "propagation", "Shadow": "propagation", "Shape": "axes",
-    "Sight": "attention_pattern", "Sizes": "sizes", "Source": "tensor_origins", "aligned": "alignment",
+    "UNKNOWN": "expressions", "Attention": "attention", "Decoded": "decoder", "Decoder": "decoder",
+    "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "tensor_origins",
+    "Manner": "runner", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "tensor_origins",
+    "Owners": "entry_heads", "Row": "alignment", "Run": "runner", "Seen": "propagation", "Shadow": "propagation",
+    "Shape": "axes", "Sight": "attention_pattern", "Sizes": "sizes", "aligned": "alignment",
     "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention", "by_site": "alignment",
     "call_of": "runner", "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
     "followed": "tensor_origins", "hidden_in_layer": "attention_layer", "is_constant": "contractions",
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from headwise.dataflow.attention_pattern import allowed_by as allowed_by
     from headwise.dataflow.attention_pattern import sight_of as sight_of
     from headwise.dataflow.attention_steps import kinds as kinds
-    from headwise.dataflow.axes import Axis as Axis
+    from headwise.dataflow.axes import NamedAxis as NamedAxis
     from headwise.dataflow.axes import Shape as Shape
     from headwise.dataflow.axis_names import Names as Names
-    from headwise.dataflow.contractions import Contraction as Contraction
+    from headwise.dataflow.contractions import Einsum as Einsum
     from headwise.dataflow.contractions import contraction as contraction
     from headwise.dataflow.contractions import is_constant as is_constant
     from headwise.dataflow.decoder import Decoded as Decoded
     from headwise.dataflow.decoder import Decoder as Decoder
-    from headwise.dataflow.decoder import Place as Place
+    from headwise.dataflow.decoder import DecodingStep as DecodingStep
     from headwise.dataflow.entry_heads import Owners as Owners
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.sizes import Sizes as Sizes
     from headwise.dataflow.sizes import product as product
     from headwise.dataflow.tensor_origins import Follower as Follower
-    from headwise.dataflow.tensor_origins import Source as Source
+    from headwise.dataflow.tensor_origins import Origin as Origin
     from headwise.dataflow.tensor_origins import followed as followed
     from headwise.dataflow.token_mixing import mixing_of as mixing_of
 else:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import Named as SymbolNamed
-from headwise.calls import Plan, Tried, declared_sizes
+from headwise.calls import Named, Plan, Tried, declared_sizes
 from headwise.dataflow import Expressions, Follower, Names, Row, Shape, Sizes, aligned, by_site, followed
 from headwise.recording import Failure, Operation, Record, tensors
 from headwise.source import Span
@@ -150,7 +149,7 @@ def _declared(plan: Plan) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def _symbols(named: Sequence[SymbolNamed], sizes: Mapping[str, int]) -> tuple[Symbol, ...]:
+def _symbols(named: Sequence[Named], sizes: Mapping[str, int]) -> tuple[Symbol, ...]:
     return tuple(
         Symbol(symbol.name, symbol.meaning, sizes[symbol.name], symbol.said, symbol.equals)
         for symbol in named

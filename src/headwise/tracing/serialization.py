@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwise.dataflow import Axis, Shape
+from headwise.dataflow import NamedAxis, Shape
 from headwise.tracing.steps import Comment, Place, Problem, Step, Symbol, Trace
 
 __all__ = ["SCHEMA", "from_plain", "to_plain"]
@@ -120,7 +120,7 @@ def _axes(shapes: Sequence[Shape]) -> list[list[list[Any]]]:
 
 
 def _read_axes(data: Sequence[Sequence[Sequence[Any]]]) -> tuple[Shape, ...]:
-    return tuple(Shape(tuple(Axis(*axis) for axis in shape)) for shape in data)
+    return tuple(Shape(tuple(NamedAxis(*axis) for axis in shape)) for shape in data)
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, evaluated
-from headwise.dataflow import Follower, Source
+from headwise.dataflow import Follower, Origin
 from headwise.recording import Record, record
 from headwise.tracing.probe_runs import PROBES, calling, named_arguments
 
@@ -84,12 +84,12 @@ def _run(plan: Plan, sizes: dict[str, int], user_files: Sequence[str]) -> Small:
     args, options = plan.arguments(sizes)
     _open_mask(plan, options)
     model = target if isinstance(target, nn.Module) else None
-    origins = {id(each): Source("argument", name) for name, each in named_arguments(plan, args, options).items()}
+    origins = {id(each): Origin("argument", name) for name, each in named_arguments(plan, args, options).items()}
     if model is not None:
         origins |= {
-            id(param): Source("parameter", name) for name, param in model.named_parameters(remove_duplicate=False)
+            id(param): Origin("parameter", name) for name, param in model.named_parameters(remove_duplicate=False)
         }
-        origins |= {id(each): Source("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
+        origins |= {id(each): Origin("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
     follower = Follower(origins)
     with torch.no_grad():
         call = calling(target, args, options)

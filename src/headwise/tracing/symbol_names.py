@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwise.dataflow import Axis, Shape
+from headwise.dataflow import NamedAxis, Shape
 from headwise.tracing.steps import Problem, Step, Symbol, Trace
 from headwise.wording import refusal
 
@@ -106,4 +106,4 @@ class _Renamer:
         return INSIDE.sub(lambda match: self(match[0]), kernel)
 
     def _shapes(self, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-        return tuple(Shape(tuple(Axis(self(a.text), a.size, a.scrambled) for a in each.axes)) for each in shapes)
+        return tuple(Shape(tuple(NamedAxis(self(a.text), a.size, a.scrambled) for a in each.axes)) for each in shapes)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan, evaluated
-from headwise.dataflow import UNKNOWN, Axis, Owners, Shape, Source, by_site, kinds
+from headwise.dataflow import UNKNOWN, NamedAxis, Origin, Owners, Shape, by_site, kinds
 from headwise.recording import Operation, TensorSeen
 from headwise.source import Span
 from headwise.tracing.result_names import ResultNames
@@ -89,13 +89,15 @@ class _ExampleWriter:
                 self.turns = max(self.turns, turns)
         return out
 
-    def _step(self, at: int, kind: str, axes: tuple[list[Sequence[Axis]], list[Sequence[Axis]]]) -> dict[str, Any]:
+    def _step(
+        self, at: int, kind: str, axes: tuple[list[Sequence[NamedAxis]], list[Sequence[NamedAxis]]]
+    ) -> dict[str, Any]:
         operation = self._operations[at]
         place, chain = self._place(operation.span), tuple(self._place(each) for each in operation.chain)
         inputs = [
             self._taken(tensor, tensor_axes) for tensor, tensor_axes in zip(operation.inputs, axes[0], strict=False)
         ]
-        results: list[tuple[TensorSeen, Sequence[Axis]]] = list(zip(operation.outputs, axes[1], strict=False))
+        results: list[tuple[TensorSeen, Sequence[NamedAxis]]] = list(zip(operation.outputs, axes[1], strict=False))
         changed = [self._after(at, each) for each in operation.inputs if each.number in operation.writes]
         results = results or [(each, axes[0][0] if axes[0] else ()) for each in changed]
         first = self._current.get(operation.inputs[0].number) if operation.inputs else None
@@ -116,17 +118,17 @@ class _ExampleWriter:
             "outputs": outputs,
         }
 
-    def _taken(self, tensor: TensorSeen, axes: Sequence[Axis]) -> str:
+    def _taken(self, tensor: TensorSeen, axes: Sequence[NamedAxis]) -> str:
         """The name of an input; one that was changed through another tensor is written again."""
         name = self._current.get(tensor.number)
         if name is not None and _is_same(self._values[name], tensor.value):
             return name
-        source = self._sources.get(tensor.number, Source("made"))
+        source = self._sources.get(tensor.number, Origin("made"))
         name = self._free(name or source.name or "number")
         self._put(tensor, name, axes, self._owners.named(axes, tensor))
         return name
 
-    def _put(self, tensor: TensorSeen, name: str, axes: Sequence[Axis], heads: dict[str, Any] | None) -> None:
+    def _put(self, tensor: TensorSeen, name: str, axes: Sequence[NamedAxis], heads: dict[str, Any] | None) -> None:
         self._current[tensor.number] = name
         self._values[name] = tensor.value
         self._owners.keep(name, tensor.shape, heads)
@@ -161,7 +163,7 @@ class _ExampleWriter:
             tensor.requires_grad,
         )
 
-    def _axes(self, at: int) -> tuple[list[Sequence[Axis]], list[Sequence[Axis]]]:
+    def _axes(self, at: int) -> tuple[list[Sequence[NamedAxis]], list[Sequence[NamedAxis]]]:
         """The axes of the inputs that the source shows, and of the results."""
         operation, step = self._operations[at], self._named.get(at)
         inputs = operation.inputs[: len(step.inputs)] if step is not None else operation.inputs
@@ -175,12 +177,12 @@ class _ExampleWriter:
         return Place(file, span.line, span.column, span.end_line, span.end_column, span.source)
 
 
-def _named(tensor: TensorSeen, shapes: Sequence[Shape], at: int) -> Sequence[Axis]:
+def _named(tensor: TensorSeen, shapes: Sequence[Shape], at: int) -> Sequence[NamedAxis]:
     """The axes of a tensor, with the names of the trace and the sizes of this run."""
     named = shapes[at].axes if at < len(shapes) else ()
     if len(named) != len(tensor.shape):
-        return tuple(Axis("1" if size == 1 else UNKNOWN, size) for size in tensor.shape)
-    return tuple(Axis(axis.text, size, axis.scrambled) for axis, size in zip(named, tensor.shape, strict=True))
+        return tuple(NamedAxis("1" if size == 1 else UNKNOWN, size) for size in tensor.shape)
+    return tuple(NamedAxis(axis.text, size, axis.scrambled) for axis, size in zip(named, tensor.shape, strict=True))
 
 
 def _aligned(small: Small, trace: Trace, place: Any) -> dict[int, Step]:

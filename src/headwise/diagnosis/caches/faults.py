@@ -15,8 +15,8 @@ from headwise.dataflow import (
     Attention,
     Decoded,
     Decoder,
+    DecodingStep,
     Marks,
-    Place,
     Run,
     Seen,
     chain_of,
@@ -77,7 +77,7 @@ def remember(exams: Sequence[Examination]) -> None:
             exam.examined["cache"] = True
             return
         asked = frozenset(each.call.keys() - plan.call.keys())
-        if suspects and asked and _is_right(replace(decoder, place=Place(), wholes={}, opening=asked), exam):
+        if suspects and asked and _is_right(replace(decoder, place=DecodingStep(), wholes={}, opening=asked), exam):
             # who decodes need not ask each step for it
             suspects = [replace(one, severity="note") for one in suspects]
         exam.suspects += suspects
@@ -118,7 +118,7 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     sizes = {**decoder.sizes, **dict.fromkeys(windows, WINDOW)}
     if not windows or exam.is_published:
         return []
-    narrow = replace(decoder, sizes=sizes, place=Place(), wholes={})
+    narrow = replace(decoder, sizes=sizes, place=DecodingStep(), wholes={})
     before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
     if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
         return []

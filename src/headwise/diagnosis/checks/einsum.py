@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headwise.dataflow import Attention, Contraction, Seen, contraction, looking, operand_marks
+from headwise.dataflow import Attention, Einsum, Seen, contraction, looking, operand_marks
 from headwise.diagnosis.checks.head_layout import breaches
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, weights_of
 from headwise.diagnosis.suspects import Suspect
@@ -71,6 +71,6 @@ def _is_weighted(attention: Attention, equation: str, *, left: bool) -> bool:
     return attention.softmax is None or bool(((known.sum(dim=-1) - 1).abs() < TOLERANCE).all())
 
 
-def _shape(joint: Contraction) -> tuple[int, ...]:
+def _shape(joint: Einsum) -> tuple[int, ...]:
     sizes = dict(zip(joint.left + joint.right, (*joint.a.shape, *joint.b.shape), strict=True))
     return tuple(sizes[each] for each in joint.out)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import FAILURES, Attention, Contraction, Run, Seen, attentions, chain_of, is_movement, makers
+from headwise.dataflow import FAILURES, Attention, Einsum, Run, Seen, attentions, chain_of, is_movement, makers
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, key_axis, weights_of
 from headwise.diagnosis.suspects import Suspect
@@ -50,7 +50,7 @@ def _lone_axis(attention: Attention) -> list[Suspect]:
     return []
 
 
-def _has_lone(joint: Contraction) -> bool:
+def _has_lone(joint: Einsum) -> bool:
     for own, other, operand in ((joint.left, joint.right, joint.a), (joint.right, joint.left, joint.b)):
         if any(each not in other and each not in joint.out and operand.shape[own.index(each)] > 1 for each in own):
             return True

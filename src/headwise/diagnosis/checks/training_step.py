@@ -130,7 +130,7 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
     try:
         output.sum().backward()
     except RuntimeError as problem:
-        old = _left(shadow.seen)
+        old = _left(shadow.ops)
         span = old.operation.span if old is not None else None
         said = {"error": str(problem).splitlines()[0][:200]}
         return [Suspect("second-step-raises", span, said=said)]
