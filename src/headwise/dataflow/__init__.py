@@ -8,10 +8,10 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
-    "UNKNOWN": "expressions", "Attention": "attention", "Decoded": "decoder", "Decoder": "decoder",
+    "UNKNOWN": "expressions", "AttentionOps": "attention", "Decoded": "decoder", "Decoder": "decoder",
     "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "tensor_origins",
-    "Manner": "runner", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "tensor_origins",
-    "Owners": "entry_heads", "Row": "alignment", "Run": "runner", "Seen": "propagation", "Shadow": "propagation",
+    "Manner": "runner", "MarkedOp": "propagation", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names",
+    "Origin": "tensor_origins", "Owners": "entry_heads", "Row": "alignment", "Run": "runner", "Shadow": "propagation",
     "Shape": "axes", "Sight": "attention_pattern", "Sizes": "sizes", "aligned": "alignment",
     "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention", "by_site": "alignment",
     "call_of": "runner", "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.alignment import Row as Row
     from headwise.dataflow.alignment import aligned as aligned
     from headwise.dataflow.alignment import by_site as by_site
-    from headwise.dataflow.attention import Attention as Attention
+    from headwise.dataflow.attention import AttentionOps as AttentionOps
     from headwise.dataflow.attention import attentions as attentions
     from headwise.dataflow.attention import chain_of as chain_of
     from headwise.dataflow.attention import is_laid_over as is_laid_over
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.propagation import LAYERS as LAYERS
     from headwise.dataflow.propagation import SUMS as SUMS
     from headwise.dataflow.propagation import TRIANGLES as TRIANGLES
-    from headwise.dataflow.propagation import Seen as Seen
+    from headwise.dataflow.propagation import MarkedOp as MarkedOp
     from headwise.dataflow.propagation import Shadow as Shadow
     from headwise.dataflow.provenance import Marks as Marks
     from headwise.dataflow.provenance import own_of as own_of

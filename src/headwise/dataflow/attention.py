@@ -10,12 +10,12 @@ from torch import Tensor
 
 from headwise.dataflow.index_maps import is_movement
 from headwise.dataflow.product_provenance import looking
-from headwise.dataflow.propagation import ATTENTIONS, LAYERS, Seen
+from headwise.dataflow.propagation import ATTENTIONS, LAYERS, MarkedOp
 from headwise.dataflow.provenance import Marks, source_of
 from headwise.dataflow.runner import Run
 
 __all__ = [
-    "SOFTMAXES", "Attention", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers",
+    "SOFTMAXES", "AttentionOps", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers",
     "operand_marks", "value_of",
 ]  # fmt: skip
 
@@ -24,16 +24,16 @@ SOFTMAXES = ("softmax", "log_softmax", "softmin", "_softmax")
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionOps:
     """One attention of a run. scores: the product of queries and keys, None: scores are additive, or the call is fused.
 
     path: the operations from the scores to the weights, in order. context: the weighted sum of values, or the fused
     call. looks: the array of a pair that is the query token ("x" or "y").
     """
 
-    scores: Seen | None
-    path: tuple[Seen, ...]
-    context: Seen
+    scores: MarkedOp | None
+    path: tuple[MarkedOp, ...]
+    context: MarkedOp
     looks: str
     fused: bool = False
 
@@ -43,17 +43,17 @@ class Attention:
         return "y" if self.looks == "x" else "x"
 
     @property
-    def softmax(self) -> Seen | None:
+    def softmax(self) -> MarkedOp | None:
         """The operation of the path that normalises the scores."""
         return next((each for each in self.path if each.last in SOFTMAXES), None)
 
 
-def attentions(run: Run) -> list[Attention]:
+def attentions(run: Run) -> list[AttentionOps]:
     """The attentions of a run, in order."""
     out = []
     for entry in run.seen:
         if entry.last in ATTENTIONS or entry.last in LAYERS:
-            out.append(Attention(None, (), entry, "x", fused=True))
+            out.append(AttentionOps(None, (), entry, "x", fused=True))
             continue
         if entry.joint is None:
             continue
@@ -70,11 +70,11 @@ def attentions(run: Run) -> list[Attention]:
             continue
         letters = entry.joint.left if left else entry.joint.right
         looks = looking(marks, [letters.index(each) for each in entry.joint.summed])
-        out.append(Attention(scores, tuple(path), entry, looks))
+        out.append(AttentionOps(scores, tuple(path), entry, looks))
     return out
 
 
-def operand_marks(entry: Seen) -> tuple[Marks | None, Marks | None]:
+def operand_marks(entry: MarkedOp) -> tuple[Marks | None, Marks | None]:
     """The marks of the two operands of a contraction."""
     if entry.joint is None:
         return None, None
@@ -85,33 +85,33 @@ def operand_marks(entry: Seen) -> tuple[Marks | None, Marks | None]:
     return marks[0], marks[1]
 
 
-def _scores(path: Sequence[Seen], values: Marks | None) -> Seen | None:
+def _scores(path: Sequence[MarkedOp], values: Marks | None) -> MarkedOp | None:
     """The product of tokens on a path; of several that are added, the one of the tokens of the values."""
     products = [each for each in path if is_scores(each)]
     if len(products) < 2 or values is None or values.kind != "token":
         return next(iter(products), None)
     value_sources = set(torch.unique(source_of(values.arrays["t"])).tolist()) - {-1}
 
-    def shared(entry: Seen) -> int:
+    def shared(entry: MarkedOp) -> int:
         sides = [torch.unique(source_of(m.arrays["t"])) for m in operand_marks(entry) if m is not None]
         return sum(not value_sources.isdisjoint(side.tolist()) for side in sides)
 
     return max(products, key=shared)
 
 
-def _number(entry: Seen, tensor: Tensor) -> int:
+def _number(entry: MarkedOp, tensor: Tensor) -> int:
     place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
     return entry.operation.inputs[place].number
 
 
-def is_scores(entry: Seen) -> bool:
+def is_scores(entry: MarkedOp) -> bool:
     """Whether an operation multiplies tokens with tokens and sums an axis."""
     if entry.joint is None:
         return False
     return all(each is not None and each.kind == "token" for each in operand_marks(entry))
 
 
-def is_laid_over(entry: Seen) -> bool:
+def is_laid_over(entry: MarkedOp) -> bool:
     """Whether an operation broadcasts tokens or scores to more axes, by an operand without marks."""
     if entry.joint is not None or is_movement(entry.operation.function) or len(entry.operation.outputs) != 1:
         return False
@@ -123,12 +123,12 @@ def is_laid_over(entry: Seen) -> bool:
     return bool(marked and others) and max(marked) < max(others) == len(entry.operation.outputs[0].shape)
 
 
-def makers(run: Run, before: int, number: int) -> list[Seen]:
+def makers(run: Run, before: int, number: int) -> list[MarkedOp]:
     """The operations that returned or changed a tensor before an operation, the last first."""
     return [each for each in reversed(run.makers.get(number, ())) if each.at < before]
 
 
-def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:
+def made_from(run: Run, entries: Sequence[MarkedOp]) -> Iterator[MarkedOp]:
     """The operations that computed the operands without tokens, back to the beginning of the run, each once."""
     ahead = [
         (entry.at, tensor.number)
@@ -146,9 +146,9 @@ def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:
                 ahead += [(maker.at, tensor.number) for tensor in maker.operation.inputs]
 
 
-def _pair_path(run: Run, entry: Seen, number: int) -> list[Seen]:
+def _pair_path(run: Run, entry: MarkedOp, number: int) -> list[MarkedOp]:
     """The operations on scores that lead to a tensor, in order."""
-    by_index: dict[int, Seen] = {}
+    by_index: dict[int, MarkedOp] = {}
     ahead = [(entry.at, number)]
     while ahead:
         before, current = ahead.pop()
@@ -165,11 +165,11 @@ def _pair_path(run: Run, entry: Seen, number: int) -> list[Seen]:
     return [by_index[at] for at in sorted(by_index)]
 
 
-def chain_of(run: Run, entry: Seen | int, tensor: Tensor | int) -> list[Seen]:
+def chain_of(run: Run, entry: MarkedOp | int, tensor: Tensor | int) -> list[MarkedOp]:
     """All operations that lead from the arguments to an operand, in order."""
     at = entry if isinstance(entry, int) else entry.at
     number = tensor if isinstance(tensor, int) or isinstance(entry, int) else _number(entry, tensor)
-    by_index: dict[int, Seen] = {}
+    by_index: dict[int, MarkedOp] = {}
     ahead = [(at, int(number))]
     while ahead:
         before, current = ahead.pop()
@@ -180,7 +180,7 @@ def chain_of(run: Run, entry: Seen | int, tensor: Tensor | int) -> list[Seen]:
     return [by_index[at] for at in sorted(by_index)]
 
 
-def value_of(entry: Seen, tensor: Tensor) -> Tensor:
+def value_of(entry: MarkedOp, tensor: Tensor) -> Tensor:
     """The value of an operand at the time of the operation."""
     place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
     value = entry.operation.inputs[place].value

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow.propagation import Seen
+from headwise.dataflow.propagation import MarkedOp
 from headwise.recording import Rebound, Site, site_of
 
 __all__ = ["hidden_in_layer", "is_layer"]
@@ -17,12 +17,12 @@ __all__ = ["hidden_in_layer", "is_layer"]
 MASKS = ("attn_mask", "key_padding_mask")
 
 
-def is_layer(entry: Seen) -> bool:
+def is_layer(entry: MarkedOp) -> bool:
     """Whether an operation is a call of nn.MultiheadAttention."""
     return bool(entry.args) and isinstance(entry.args[0], nn.MultiheadAttention)
 
 
-def hidden_in_layer(entry: Seen, shown: Tensor, dropped: Sequence[Tensor]) -> dict[Site, Callable[..., Any]]:
+def hidden_in_layer(entry: MarkedOp, shown: Tensor, dropped: Sequence[Tensor]) -> dict[Site, Callable[..., Any]]:
     """The replacement that masks keys of a layer. shown: (batch * heads, queries, keys), True: allowed.
 
     dropped: masks of the original call to leave out; others are combined with `shown`.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow.attention import Attention, operand_marks, value_of
+from headwise.dataflow.attention import AttentionOps, operand_marks, value_of
 from headwise.dataflow.attention_layer import is_layer
-from headwise.dataflow.propagation import Seen
+from headwise.dataflow.propagation import MarkedOp
 from headwise.dataflow.provenance import place_of, sample_of, source_of
 from headwise.dataflow.runner import Run
 from headwise.recording import Rebound
@@ -49,7 +49,7 @@ class Sight:
         return (weights.abs().sum(dim=-1, keepdim=True) > 0) & ~(uniform & (weights.shape[-1] > 1))
 
 
-def sight_of(attention: Attention) -> Sight | None:
+def sight_of(attention: AttentionOps) -> Sight | None:
     """The pattern of an attention; None: unknown."""
     if attention.fused:
         return _fused(attention)
@@ -70,7 +70,7 @@ def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> Sight | None:
     return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
-def _fused(attention: Attention) -> Sight | None:
+def _fused(attention: AttentionOps) -> Sight | None:
     entry = attention.context
     if is_layer(entry):
         return _of_layer(entry)
@@ -102,7 +102,7 @@ def _fused(attention: Attention) -> Sight | None:
     return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
-def _of_layer(entry: Seen) -> Sight | None:
+def _of_layer(entry: MarkedOp) -> Sight | None:
     """The pattern of nn.MultiheadAttention, from the weights that it returns."""
     token_marks = [
         marks for marks in entry.given[:2] if marks is not None and marks.kind == "token" and len(marks.shape) == AXES

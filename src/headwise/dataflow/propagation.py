@@ -17,7 +17,7 @@ from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, Recalled, TensorSeen, tensors
 
-__all__ = ["TRIANGLES", "Seen", "Shadow"]
+__all__ = ["TRIANGLES", "MarkedOp", "Shadow"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
@@ -40,7 +40,7 @@ FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError
 
 
 @dataclass
-class Seen:
+class MarkedOp:
     """One operation. given, made: the marks of its inputs and outputs; joint: its contraction; change: its replacement;
     None: it has none.
     """
@@ -86,7 +86,7 @@ class Shadow:
 
     argument_marks: dict[int, Marks]
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
-    ops: list[Seen] = field(default_factory=list)
+    ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
     noted: dict[int, tuple[Operation, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(
@@ -130,7 +130,7 @@ class Shadow:
         input_marks = tuple(self.marks.get(each.number) for each in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
-        entry = Seen(
+        entry = MarkedOp(
             at, operation, function, args, options, input_marks, (None,) * len(operation.outputs), change=change
         )
         if any(each is not None for each in input_marks):
@@ -155,7 +155,7 @@ class Shadow:
             self.views.note(operation.outputs[0].number, operation.inputs[0].number, function, args, dict(options))
         self.ops.append(entry)
 
-    def _output_marks(self, entry: Seen, inputs: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:
+    def _output_marks(self, entry: MarkedOp, inputs: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:
         operation, input_marks = entry.operation, entry.given
         count = len(operation.outputs)
         last = entry.last
@@ -217,7 +217,7 @@ def _unknown(*_: Any, **__: Any) -> Any:
     raise NotImplementedError("a headwise function does not propagate marks")
 
 
-def _moved(function: Replaced, entry: Seen, input_tensors: list[Tensor]) -> tuple[Marks | None, ...]:
+def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> tuple[Marks | None, ...]:
     """The marks after a movement: their arrays moved the same way."""
     kinds = {each.kind for each in entry.given if each is not None}
     if len(kinds) != 1 or kinds == {"lost"}:
@@ -236,14 +236,14 @@ def _moved(function: Replaced, entry: Seen, input_tensors: list[Tensor]) -> tupl
     return tuple(Marks(kind, arrays) for arrays in out)
 
 
-def _values(entry: Seen, input_tensors: list[Tensor]) -> list[Marks]:
+def _values(entry: MarkedOp, input_tensors: list[Tensor]) -> list[Marks]:
     """The marks of the values that an operation writes into its first tensor, without index tensors."""
     written = {id(each) for each in tensors((entry.args[2 if entry.last == "__setitem__" else 1 :], entry.options))}
     pairs = list(zip(input_tensors, entry.given, strict=True))[1:]
     return [marks for tensor, marks in pairs if marks is not None and id(tensor) in written]
 
 
-def _written(entry: Seen, input_tensors: list[Tensor]) -> Marks:
+def _written(entry: MarkedOp, input_tensors: list[Tensor]) -> Marks:
     """The marks of a tensor after a write."""
     marks = _values(entry, input_tensors)[0]
     if entry.given[0] is not None and entry.given[0].kind != marks.kind:
@@ -256,7 +256,7 @@ def _written(entry: Seen, input_tensors: list[Tensor]) -> Marks:
     return Marks(marks.kind, arrays) if marks.kind != "lost" else LOST
 
 
-def _stood_in(entry: Seen, input_tensors: list[Tensor], name: str) -> tuple[list[Any], dict[str, Any]]:
+def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a call, with an array of marks in place of each tensor."""
     by_id = {id(t): marks for t, marks in zip(input_tensors, entry.given, strict=True)}
 
@@ -273,7 +273,7 @@ def _stood_in(entry: Seen, input_tensors: list[Tensor], name: str) -> tuple[list
     return [instead(each) for each in entry.args], {key: instead(each) for key, each in entry.options.items()}
 
 
-def summed(entry: Seen) -> Marks | None:
+def summed(entry: MarkedOp) -> Marks | None:
     """The marks of a sum over axes: those that are constant along them."""
     marks, before, after = entry.given[0], entry.tensors[0].shape, entry.operation.outputs[0].shape
     if marks is None or marks.kind == "lost":

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headwise.calls import FEATURES, Plan
 from headwise.dataflow.float64 import Unset, as_it_is, readied
-from headwise.dataflow.propagation import Seen, Shadow
+from headwise.dataflow.propagation import MarkedOp, Shadow
 from headwise.dataflow.provenance import Marks, tokens
 from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
@@ -33,7 +33,7 @@ class Run:
     plan: Plan
     sizes: Mapping[str, int]
     record: Record
-    seen: tuple[Seen, ...]
+    seen: tuple[MarkedOp, ...]
     marks: Mapping[int, Marks]
     target: Any
     named: Mapping[str, Tensor]
@@ -57,9 +57,9 @@ class Run:
         return marks
 
     @cached_property
-    def makers(self) -> Mapping[int, list[Seen]]:
+    def makers(self) -> Mapping[int, list[MarkedOp]]:
         """The operations that returned or changed each tensor, by its number, in order."""
-        by_number: dict[int, list[Seen]] = {}
+        by_number: dict[int, list[MarkedOp]] = {}
         for entry in self.seen:
             for number in {*(output.number for output in entry.operation.outputs), *entry.operation.writes}:
                 by_number.setdefault(number, []).append(entry)
@@ -264,7 +264,7 @@ def _words(text: str) -> set[str]:
     return set(text.split())
 
 
-def call_of(run: Run, entry: Seen) -> Span:
+def call_of(run: Run, entry: MarkedOp) -> Span:
     """The place of an operation; inside a helper with several callers, the place of the call."""
     operation = entry.operation
     others = [each.operation.chain for each in run.seen if each.operation.span == operation.span]

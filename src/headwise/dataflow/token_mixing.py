@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_marks
 from headwise.dataflow.contractions import is_constant
-from headwise.dataflow.propagation import Seen
+from headwise.dataflow.propagation import MarkedOp
 from headwise.dataflow.runner import Run
 
 __all__ = ["mixing_of"]
 
 
-def mixing_of(run: Run) -> tuple[str, Seen] | None:
+def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
     """The way in which tokens are combined, and the operation; None: no known way.
 
     "features": a softmax of products of features that are summed over tokens; "state": such products without a softmax,
@@ -28,7 +28,7 @@ def mixing_of(run: Run) -> tuple[str, Seen] | None:
     return next((("pooling", each) for each in softmaxes if _is_over_tokens(each)), None)
 
 
-def _is_state(entry: Seen) -> bool:
+def _is_state(entry: MarkedOp) -> bool:
     """Whether a product of tokens with tokens is summed over tokens, and not over features."""
     if entry.joint is None or not is_scores(entry):
         return False
@@ -42,7 +42,7 @@ def _is_state(entry: Seen) -> bool:
     )
 
 
-def _is_over_tokens(softmax: Seen) -> bool:
+def _is_over_tokens(softmax: MarkedOp) -> bool:
     """Whether a softmax normalises over a token axis."""
     marks = softmax.given[0]
     dim = softmax.options.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)

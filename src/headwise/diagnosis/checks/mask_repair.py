@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headwise.dataflow import (
-    Attention,
+    AttentionOps,
+    MarkedOp,
     Run,
-    Seen,
     allowed_by,
     hidden_in_layer,
     is_layer,
@@ -25,7 +25,7 @@ __all__ = ["hiding"]
 
 
 def hiding(
-    run: Run, attention: Attention, on_path: list[Seen], source: int | None = None
+    run: Run, attention: AttentionOps, on_path: list[MarkedOp], source: int | None = None
 ) -> dict[Site, Callable[..., Any]]:
     """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself.
 
@@ -60,7 +60,7 @@ def hiding(
     return out
 
 
-def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+def _fused_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
     """torch's own attention, called with the mask as it is meant."""
     entry = attention.context
     a, b = entry.given[:2]
@@ -78,7 +78,7 @@ def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[...,
     return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
 
 
-def _layer_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+def _layer_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
     """torch's own layer, called with the mask as it is meant, and with what else hides keys from it as it was."""
     sight = sight_of(attention)
     size = [] if sight is None else [int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)]

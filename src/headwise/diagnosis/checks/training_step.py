@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow import Run, Seen, Shadow, arguments, default_dtype
+from headwise.dataflow import MarkedOp, Run, Shadow, arguments, default_dtype
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import dropping, with_dropout
 from headwise.diagnosis.checks.parameters import (
@@ -137,7 +137,7 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
     return []
 
 
-def _left(seen: list[Seen]) -> Seen | None:
+def _left(seen: list[MarkedOp]) -> MarkedOp | None:
     """The first operation that takes what was computed before this run."""
     made = {each.number for entry in seen for each in entry.operation.outputs}
     for entry in seen:
