@@ -17,7 +17,7 @@ SOURCE, SAMPLE = 10**12, 10**6
 @dataclass(frozen=True)
 class Marks:
     """The provenance of a tensor. kind "token": arrays t (token) and f (feature); "pair": x and y (two tokens) and h
-    (head); "lost": it depends on the inputs in an unknown way. Arrays have the shape of the tensor, -1: unknown.
+    (head); "lost": it depends on the inputs in an unknown way. Arrays have the shape of the tensor; -1: no one token.
     """
 
     kind: str

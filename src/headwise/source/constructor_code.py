@@ -19,7 +19,7 @@ __all__ = ["Constructor", "assigned", "constructors"]
 
 @dataclass(frozen=True)
 class Constructor:
-    """A constructor of user code. tree: its lines count from one line below those of the file."""
+    """A constructor of user code. tree: of its text below an added first line `if True:`."""
 
     code: CodeType
     tree: ast.Module

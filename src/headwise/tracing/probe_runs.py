@@ -35,7 +35,7 @@ class ProbeResult:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The probe runs of one plan. sizes: of each symbol in each run; shown: in the shown run, shown_record."""
+    """The probe runs of one plan. sizes: of each symbol in each run; shown: sizes in the run that is shown."""
 
     records: list[Record]
     followers: list[Follower]
