@@ -13,7 +13,18 @@ FILLERS = frozenset(
     }
 )  # fmt: skip
 # attributes of public classes, which stay
-PUBLIC = frozenset({".Used.theirs", ".Check.found", ".Report.said", ".KVCache.seen"})
+PUBLIC = frozenset(
+    {
+        ".Used.theirs",
+        ".Check.found",
+        ".Report.said",
+        ".KVCache.seen",
+        ".Symbol.said",
+        ".Comment.said",
+        ".NamedAxis.said",
+        ".Shape.said",
+    }
+)
 
 
 class Binding(NamedTuple):

@@ -20,7 +20,7 @@ from headwise.diagnosis.attention_owners import own_files
 from headwise.diagnosis.check_runner import Held
 from headwise.diagnosis.target_diagnosis import _seen, diagnosed
 from headwise.errors import InputError
-from headwise.targets import at_hand
+from headwise.targets import describe_object
 from headwise.tracing.entry_point import traced
 from tests.diagnosis.mutants import HERE, loaded
 from tests.diagnosis.operators import HOSTS
@@ -70,7 +70,7 @@ def subjects():
         target, namespace, name = loaded(host, source, "declared")
         yield Subject(host.file, target, namespace, {name: host.file})
     for each in VARIANTS:
-        found = at_hand(each)
+        found = describe_object(each)
         yield Subject(f"{each.__module__.rpartition('.')[2]}.{each.__name__}", each, found.namespace, found.files)
 
 

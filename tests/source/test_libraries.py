@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headwise.source.libraries import is_installed, is_library
-from headwise.targets.locations import own_modules
+from headwise.targets.locations import user_modules
 
 
 @pytest.mark.parametrize("folder", [".venv/lib/python3.11/site-packages", "lib/python3/dist-packages"])
@@ -20,7 +20,7 @@ def test_packages_of_an_environment_in_the_persons_folder_are_not_their_own(fold
         module = types.ModuleType(name)
         module.__file__ = str(file)
         monkeypatch.setitem(sys.modules, name, module)
-    assert list(own_modules((tmp_path,))) == [str(files["neighbour"])]
+    assert list(user_modules((tmp_path,))) == [str(files["neighbour"])]
 
 
 def test_pythons_own_files_are_of_a_library_and_are_no_package():

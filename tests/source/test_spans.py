@@ -78,5 +78,5 @@ def test_a_library_is_its_callers_line_unless_its_file_is_the_persons_own():
     layer, x = torch.nn.Linear(4, 3), torch.randn(2, 4)
     outside = record(lambda: layer(x)).operations
     assert [each.span.source for each in outside] == ["layer(x)"]
-    inside = record(lambda: layer(x), own=[sys.modules["torch.nn.modules.linear"].__file__]).operations
+    inside = record(lambda: layer(x), user_files=[sys.modules["torch.nn.modules.linear"].__file__]).operations
     assert [each.span.source for each in inside] == ["F.linear(input, self.weight, self.bias)"]

@@ -1,6 +1,6 @@
 """Traces made by hand, in a short notation: a source, and what each piece of it does."""
 
-from headwise.dataflow import Axis, Shape
+from headwise.dataflow import NamedAxis, Shape
 from headwise.tracing.steps import Place, Problem, Step, Symbol, Trace
 
 B, L, S = Symbol("B", "batch", 5), Symbol("L", "queries", 7), Symbol("S", "keys", 11)
@@ -21,7 +21,7 @@ def axis(text):
     size = 1
     for each in factors:
         size *= SIZES.get(each) or (int(each) if each.isdigit() else 0)
-    return Axis(said, size, text.startswith("("))
+    return NamedAxis(said, size, text.startswith("("))
 
 
 def place(source, code, *, file="code.py", after=0):

@@ -7,7 +7,7 @@ from tests.tracing.made import shape, step
 
 
 def said(source, *steps):
-    return [f"{each.said()} {each.times}".strip() for each in chains([step(source, *one) for one in steps])]
+    return [f"{each.text()} {each.times}".strip() for each in chains([step(source, *one) for one in steps])]
 
 
 def test_steps_of_one_expression_are_one_chain():
@@ -116,7 +116,7 @@ def test_where_columns_are_not_known_steps_of_one_line_are_joined_by_their_shape
     ):
         where = type(one.place)(one.place.file, one.place.line, source=source)
         unknown.append(type(one)(one.op, where, one.inputs, one.outputs))
-    assert [each.said() for each in chains(unknown)] == ["[B, L, D] → view → [B, L, H, d] → mT → [B, L, d, H]"]
+    assert [each.text() for each in chains(unknown)] == ["[B, L, D] → view → [B, L, H, d] → mT → [B, L, d, H]"]
 
 
 def test_only_the_step_that_mixes_axes_up_is_told_as_such():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.tracing.result_names import Calling
+from headwise.tracing.result_names import ResultNames
 from headwise.tracing.steps import Place
 
 SOURCE = """\
@@ -21,7 +21,7 @@ words before, as in a note
             print(w)
         return done(w)
 """
-CALLING = Calling({"code.md": SOURCE})
+NAMES = ResultNames({"code.md": SOURCE})
 
 
 def place(code):
@@ -35,18 +35,18 @@ def place(code):
     ("both(q).chunk(2)", 1, "d"), ("q += 1", 0, "q"), ("q @ q", 0, "w"), ("print(w)", 0, ""), ("done(w)", 0, "output"),
 ])  # fmt: skip
 def test_an_expression_is_called_what_it_is_assigned_to(code, part, name):
-    assert CALLING.name("op", place(code), (), part=part) == name
+    assert NAMES.name("op", place(code), (), part=part) == name
 
 
 def test_what_a_helper_gives_back_is_called_as_by_its_caller():
     returned = place("x.view(2).transpose(0, 1)")
-    assert CALLING.name("transpose", returned, [place("self.split(输入)")]) == "q"
-    assert CALLING.name("view", place("x.view(2)"), [place("self.split(输入)")]) == "q · view"
-    assert CALLING.name("transpose", returned, [place("print(w)")]) == ""
+    assert NAMES.name("transpose", returned, [place("self.split(输入)")]) == "q"
+    assert NAMES.name("view", place("x.view(2)"), [place("self.split(输入)")]) == "q · view"
+    assert NAMES.name("transpose", returned, [place("print(w)")]) == ""
 
 
 def test_each_turn_has_its_own_name_where_there_are_as_many():
     inner = place("self.split(x)")
     returned = place("x.view(2).transpose(0, 1)")
-    assert [CALLING.name("transpose", returned, [inner], turn=n, turns=2) for n in range(2)] == ["e", "f"]
-    assert CALLING.name("transpose", returned, [inner], turn=2, turns=3) == "e, f"
+    assert [NAMES.name("transpose", returned, [inner], turn=n, turns=2) for n in range(2)] == ["e", "f"]
+    assert NAMES.name("transpose", returned, [inner], turn=2, turns=3) == "e, f"

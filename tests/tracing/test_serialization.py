@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.dataflow import Axis, Shape
+from headwise.dataflow import NamedAxis, Shape
 from headwise.tracing.html import block
 from headwise.tracing.steps import Comment, Place, Problem, Step, Symbol, Trace
 from headwise.tracing.terminal import as_text
@@ -18,7 +18,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.integers(0, 10**6)
 maybe = st.none() | numbers
 places = st.builds(Place, texts, numbers, maybe, maybe, maybe, texts)
-shapes = st.builds(Shape, st.lists(st.builds(Axis, texts, numbers, st.booleans()), max_size=4).map(tuple))
+shapes = st.builds(Shape, st.lists(st.builds(NamedAxis, texts, numbers, st.booleans()), max_size=4).map(tuple))
 shape_lists = st.lists(shapes, max_size=3).map(tuple)
 steps = st.builds(
     Step, texts, places, shape_lists, shape_lists, st.lists(places, max_size=2).map(tuple), texts, texts,

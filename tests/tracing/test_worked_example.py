@@ -174,7 +174,7 @@ def test_code_that_fails_is_told_up_to_where_it_does():
 
 def test_a_run_leaves_the_random_numbers_as_they_were(masked):
     before = torch.random.get_rng_state()
-    run_small(masked[0], own=tuple(FILES), equal={})
+    run_small(masked[0], user_files=tuple(FILES), equal={})
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

@@ -82,7 +82,7 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
         except Exception as error:  # noqa: BLE001  a constructor may raise anything
             return Tried(plan, error, _place(plan, own)), -1
         model = target if isinstance(target, nn.Module) else None
-        done: Record = record(lambda: target(*args, **options), model=model, own=own)
+        done: Record = record(lambda: target(*args, **options), model=model, user_files=own)
     if done.failure is None and done.result is None and done.operations:
         return Tried(plan, Silent(), None), len(done.operations)
     if done.failure is None or not isinstance(done.failure.error, Exception):
@@ -124,7 +124,7 @@ def _place(plan: Plan, own: Collection[str]) -> Span | None:
     def again() -> Any:
         plan.build(plan.sizes(0))
 
-    done = record(again, own=own)
+    done = record(again, user_files=own)
     return done.failure.span if done.failure is not None else None
 
 

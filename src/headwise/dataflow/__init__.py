@@ -1,4 +1,4 @@
-"""Dataflow: where each entry of each tensor of a run comes from, what its axes are, and which steps are attention."""
+"""Dataflow: the origin of each tensor entry of a run, the names of its axes, and the operations of its attention."""
 
 from typing import TYPE_CHECKING
 
@@ -8,19 +8,19 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
-    "UNKNOWN": "expressions", "Attention": "attention", "Axis": "axes", "Contraction": "contractions",
-    "Decoded": "decoder", "Decoder": "decoder", "Expressions": "expressions", "Follower": "tensor_origins",
-    "Manner": "runner", "Marks": "provenance", "Names": "axis_names", "Owners": "entry_heads", "Place": "decoder",
-    "Row": "alignment", "Run": "runner", "Seen": "propagation", "Shadow": "propagation", "Shape": "axes",
-    "Sight": "attention_pattern", "Sizes": "sizes", "Source": "tensor_origins", "aligned": "alignment",
-    "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention", "by_site": "alignment",
-    "call_of": "runner", "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
+    "UNKNOWN": "expressions", "AttentionOps": "attention", "AttentionPattern": "attention_pattern",
+    "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder", "Einsum": "contractions",
+    "Expressions": "expressions", "Follower": "tensor_origins", "Manner": "runner", "MarkedOp": "propagation",
+    "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "tensor_origins",
+    "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "alignment", "Run": "runner", "Shape": "axes",
+    "Sizes": "sizes", "aligned": "alignment", "allowed_by": "attention_pattern", "arguments": "runner",
+    "attentions": "attention", "by_site": "alignment", "call_of": "runner", "chain_of": "attention",
+    "contraction": "contractions", "default_dtype": "runner", "find_pattern": "attention_pattern",
     "followed": "tensor_origins", "hidden_in_layer": "attention_layer", "is_constant": "contractions",
     "is_laid_over": "attention", "is_layer": "attention_layer", "is_movement": "index_maps", "is_scores": "attention",
     "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
     "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
-    "product": "sizes", "run": "runner", "sample_of": "provenance", "sight_of": "attention_pattern",
-    "source_of": "provenance", "value_of": "attention",
+    "product": "sizes", "run": "runner", "sample_of": "provenance", "source_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.alignment import Row as Row
     from headwise.dataflow.alignment import aligned as aligned
     from headwise.dataflow.alignment import by_site as by_site
-    from headwise.dataflow.attention import Attention as Attention
+    from headwise.dataflow.attention import AttentionOps as AttentionOps
     from headwise.dataflow.attention import attentions as attentions
     from headwise.dataflow.attention import chain_of as chain_of
     from headwise.dataflow.attention import is_laid_over as is_laid_over
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from headwise.dataflow.attention_layer import hidden_in_layer as hidden_in_layer
     from headwise.dataflow.attention_layer import is_layer as is_layer
     from headwise.dataflow.attention_pattern import NOTHING as NOTHING
-    from headwise.dataflow.attention_pattern import Sight as Sight
+    from headwise.dataflow.attention_pattern import AttentionPattern as AttentionPattern
     from headwise.dataflow.attention_pattern import allowed_by as allowed_by
-    from headwise.dataflow.attention_pattern import sight_of as sight_of
+    from headwise.dataflow.attention_pattern import find_pattern as find_pattern
     from headwise.dataflow.attention_steps import kinds as kinds
-    from headwise.dataflow.axes import Axis as Axis
+    from headwise.dataflow.axes import NamedAxis as NamedAxis
     from headwise.dataflow.axes import Shape as Shape
     from headwise.dataflow.axis_names import Names as Names
-    from headwise.dataflow.contractions import Contraction as Contraction
+    from headwise.dataflow.contractions import Einsum as Einsum
     from headwise.dataflow.contractions import contraction as contraction
     from headwise.dataflow.contractions import is_constant as is_constant
     from headwise.dataflow.decoder import Decoded as Decoded
     from headwise.dataflow.decoder import Decoder as Decoder
-    from headwise.dataflow.decoder import Place as Place
+    from headwise.dataflow.decoder import DecodingStep as DecodingStep
     from headwise.dataflow.entry_heads import Owners as Owners
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from headwise.dataflow.propagation import LAYERS as LAYERS
     from headwise.dataflow.propagation import SUMS as SUMS
     from headwise.dataflow.propagation import TRIANGLES as TRIANGLES
-    from headwise.dataflow.propagation import Seen as Seen
-    from headwise.dataflow.propagation import Shadow as Shadow
+    from headwise.dataflow.propagation import MarkedOp as MarkedOp
+    from headwise.dataflow.propagation import ProvenanceTracker as ProvenanceTracker
     from headwise.dataflow.provenance import Marks as Marks
     from headwise.dataflow.provenance import own_of as own_of
     from headwise.dataflow.provenance import place_of as place_of
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.sizes import Sizes as Sizes
     from headwise.dataflow.sizes import product as product
     from headwise.dataflow.tensor_origins import Follower as Follower
-    from headwise.dataflow.tensor_origins import Source as Source
+    from headwise.dataflow.tensor_origins import Origin as Origin
     from headwise.dataflow.tensor_origins import followed as followed
     from headwise.dataflow.token_mixing import mixing_of as mixing_of
 else:

@@ -1,4 +1,4 @@
-"""Alignment: the operations that every probe run made, in the order of the first, side by side."""
+"""Alignment: the operations that all probe runs have in common, in the order of the first run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Site = tuple[tuple[Span, ...], Span, str]
 
 @dataclass(frozen=True)
 class Row:
-    """One operation in all runs. places: where it stands in each record; turns: how often its site ran in each.
+    """One operation in all runs. places: its index in each record; turns: the runs of its site in each record.
 
-    turn: of these, which one this is, from 0.
+    turn: the index among these, from 0.
     """
 
     operations: tuple[Operation, ...]
@@ -34,25 +34,25 @@ class Row:
 
 
 def aligned(records: Sequence[Record]) -> list[Row]:
-    """The operations that all runs made; of a loop that some ran more often, the turns that all made."""
-    sites = [by_site(done) for done in records]
+    """The operations that all runs have in common; of a loop, the turns that all of them ran."""
+    sites = [by_site(record) for record in records]
     rows: list[tuple[int, Row]] = []
     for site, places in sites[0].items():
-        everywhere = [own.get(site, []) for own in sites]
+        everywhere = [run_sites.get(site, []) for run_sites in sites]
         turns = tuple(len(each) for each in everywhere)
         for turn in range(min(turns)):
             at = tuple(each[turn] for each in everywhere)
-            operations = tuple(done.operations[place] for done, place in zip(records, at, strict=True))
+            operations = tuple(record.operations[place] for record, place in zip(records, at, strict=True))
             rows.append((places[turn], Row(operations, at, site, turns, turn)))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
-def by_site(done: Record) -> dict[Site, list[int]]:
-    """Where the operations of each site stand in a record, turn by turn."""
-    own: dict[Site, list[int]] = {}
-    for place, operation in enumerate(done.operations):
-        own.setdefault(_site(operation), []).append(place)
-    return own
+def by_site(record: Record) -> dict[Site, list[int]]:
+    """The indices of the operations of each site in a record, turn by turn."""
+    indices: dict[Site, list[int]] = {}
+    for place, operation in enumerate(record.operations):
+        indices.setdefault(_site(operation), []).append(place)
+    return indices
 
 
 def _site(operation: Operation) -> Site:

@@ -1,4 +1,4 @@
-"""Attention: which operations of a run are scores, softmax and weighted sum, by what they compute."""
+"""Attention: the operations of a run that compute scores, softmax and weighted sum, by their dataflow."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from torch import Tensor
 
 from headwise.dataflow.index_maps import is_movement
 from headwise.dataflow.product_provenance import looking
-from headwise.dataflow.propagation import ATTENTIONS, LAYERS, Seen
+from headwise.dataflow.propagation import ATTENTIONS, LAYERS, MarkedOp
 from headwise.dataflow.provenance import Marks, source_of
 from headwise.dataflow.runner import Run
 
 __all__ = [
-    "SOFTMAXES", "Attention", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers",
+    "SOFTMAXES", "AttentionOps", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers",
     "operand_marks", "value_of",
 ]  # fmt: skip
 
-# the operations that make shares of their input, by torch's names
+# the operations that normalise scores, by torch's names
 SOFTMAXES = ("softmax", "log_softmax", "softmin", "_softmax")
 
 
 @dataclass(frozen=True)
-class Attention:
-    """One attention of a run. scores: the contraction of queries and keys, None: they are added, or torch does all.
+class AttentionOps:
+    """One attention of a run. scores: the product of queries and keys, None: scores are additive, or the call is fused.
 
-    path: the operations from the scores to the weights, in order. context: the weighted sum of values, or torch's
-    whole attention. looks: which array of a pair is the token that looks ("x" or "y").
+    path: the operations from the scores to the weights, in order. context: the weighted sum of values, or the fused
+    call. looks: the array of a pair that is the query token ("x" or "y").
     """
 
-    scores: Seen | None
-    path: tuple[Seen, ...]
-    context: Seen
+    scores: MarkedOp | None
+    path: tuple[MarkedOp, ...]
+    context: MarkedOp
     looks: str
     fused: bool = False
 
     @property
     def keys(self) -> str:
-        """Which array of a pair is the token that is looked at."""
+        """The array of a pair that is the key token."""
         return "y" if self.looks == "x" else "x"
 
     @property
-    def softmax(self) -> Seen | None:
-        """The operation of the path that makes shares of its input."""
+    def softmax(self) -> MarkedOp | None:
+        """The operation of the path that normalises the scores."""
         return next((each for each in self.path if each.last in SOFTMAXES), None)
 
 
-def attentions(run: Run) -> list[Attention]:
+def attentions(run: Run) -> list[AttentionOps]:
     """The attentions of a run, in order."""
     out = []
     for entry in run.seen:
         if entry.last in ATTENTIONS or entry.last in LAYERS:
-            out.append(Attention(None, (), entry, "x", fused=True))
+            out.append(AttentionOps(None, (), entry, "x", fused=True))
             continue
         if entry.joint is None:
             continue
@@ -70,69 +70,70 @@ def attentions(run: Run) -> list[Attention]:
             continue
         letters = entry.joint.left if left else entry.joint.right
         looks = looking(marks, [letters.index(each) for each in entry.joint.summed])
-        out.append(Attention(scores, tuple(path), entry, looks))
+        out.append(AttentionOps(scores, tuple(path), entry, looks))
     return out
 
 
-def operand_marks(entry: Seen) -> tuple[Marks | None, Marks | None]:
+def operand_marks(entry: MarkedOp) -> tuple[Marks | None, Marks | None]:
     """The marks of the two operands of a contraction."""
     if entry.joint is None:
         return None, None
-    found = []
+    marks = []
     for operand in (entry.joint.a, entry.joint.b):
         place = next((at for at, each in enumerate(entry.tensors) if each is operand), None)
-        found.append(None if place is None else entry.given[place])
-    return found[0], found[1]
+        marks.append(None if place is None else entry.given[place])
+    return marks[0], marks[1]
 
 
-def _scores(path: Sequence[Seen], values: Marks | None) -> Seen | None:
-    """Of the products of tokens that are added up to scores the one made of the tokens that gave the values."""
-    found = [each for each in path if is_scores(each)]
-    if len(found) < 2 or values is None or values.kind != "token":
-        return next(iter(found), None)
-    own = set(torch.unique(source_of(values.arrays["t"])).tolist()) - {-1}
+def _scores(path: Sequence[MarkedOp], values: Marks | None) -> MarkedOp | None:
+    """The product of tokens on a path; of several that are added, the one of the tokens of the values."""
+    products = [each for each in path if is_scores(each)]
+    if len(products) < 2 or values is None or values.kind != "token":
+        return next(iter(products), None)
+    value_sources = set(torch.unique(source_of(values.arrays["t"])).tolist()) - {-1}
 
-    def shared(entry: Seen) -> int:
+    def shared(entry: MarkedOp) -> int:
         sides = [torch.unique(source_of(m.arrays["t"])) for m in operand_marks(entry) if m is not None]
-        return sum(not own.isdisjoint(side.tolist()) for side in sides)
+        return sum(not value_sources.isdisjoint(side.tolist()) for side in sides)
 
-    return max(found, key=shared)
+    return max(products, key=shared)
 
 
-def _number(entry: Seen, tensor: Tensor) -> int:
+def _number(entry: MarkedOp, tensor: Tensor) -> int:
     place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
     return entry.operation.inputs[place].number
 
 
-def is_scores(entry: Seen) -> bool:
-    """Whether an operation contracts tokens with tokens."""
+def is_scores(entry: MarkedOp) -> bool:
+    """Whether an operation multiplies tokens with tokens and sums an axis."""
     if entry.joint is None:
         return False
     return all(each is not None and each.kind == "token" for each in operand_marks(entry))
 
 
-def is_laid_over(entry: Seen) -> bool:
-    """Whether an operation gives tokens or scores more axes, as it lays numbers over them that have more."""
+def is_laid_over(entry: MarkedOp) -> bool:
+    """Whether an operation broadcasts tokens or scores to more axes, by an operand without marks."""
     if entry.joint is not None or is_movement(entry.operation.function) or len(entry.operation.outputs) != 1:
         return False
     ranks = [
-        (marks is not None, len(each.shape)) for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        (marks is not None, len(tensor.shape))
+        for tensor, marks in zip(entry.operation.inputs, entry.given, strict=True)
     ]
-    held, others = ([rank for own, rank in ranks if own is is_held] for is_held in (True, False))
-    return bool(held and others) and max(held) < max(others) == len(entry.operation.outputs[0].shape)
+    marked, others = ([rank for has_marks, rank in ranks if has_marks is is_held] for is_held in (True, False))
+    return bool(marked and others) and max(marked) < max(others) == len(entry.operation.outputs[0].shape)
 
 
-def makers(run: Run, before: int, number: int) -> list[Seen]:
-    """The operations that made or changed a tensor before an operation, the last first."""
+def makers(run: Run, before: int, number: int) -> list[MarkedOp]:
+    """The operations that returned or changed a tensor before an operation, the last first."""
     return [each for each in reversed(run.makers.get(number, ())) if each.at < before]
 
 
-def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:
-    """What made those operands of operations that hold no tokens, back to the beginning of the run, each once."""
+def made_from(run: Run, entries: Sequence[MarkedOp]) -> Iterator[MarkedOp]:
+    """The operations that computed the operands without tokens, back to the beginning of the run, each once."""
     ahead = [
-        (entry.at, each.number)
+        (entry.at, tensor.number)
         for entry in entries
-        for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+        for tensor, marks in zip(entry.operation.inputs, entry.given, strict=True)
         if marks is None
     ]
     met: set[int] = set()
@@ -142,45 +143,45 @@ def made_from(run: Run, entries: Sequence[Seen]) -> Iterator[Seen]:
             if maker.at not in met:
                 met.add(maker.at)
                 yield maker
-                ahead += [(maker.at, each.number) for each in maker.operation.inputs]
+                ahead += [(maker.at, tensor.number) for tensor in maker.operation.inputs]
 
 
-def _pair_path(run: Run, entry: Seen, number: int) -> list[Seen]:
-    """The operations on scores that led to a tensor, from the first to the last."""
-    found: dict[int, Seen] = {}
+def _pair_path(run: Run, entry: MarkedOp, number: int) -> list[MarkedOp]:
+    """The operations on scores that lead to a tensor, in order."""
+    by_index: dict[int, MarkedOp] = {}
     ahead = [(entry.at, number)]
     while ahead:
-        before, own = ahead.pop()
-        for maker in makers(run, before, own):
-            if maker.at in found:
+        before, current = ahead.pop()
+        for maker in makers(run, before, current):
+            if maker.at in by_index:
                 continue
             kinds = [each.kind for each in (*maker.made, *maker.given) if each is not None]
             if "pair" not in kinds:
                 continue
-            found[maker.at] = maker
-            for seen, marks in zip(maker.operation.inputs, maker.given, strict=True):
+            by_index[maker.at] = maker
+            for tensor, marks in zip(maker.operation.inputs, maker.given, strict=True):
                 if marks is not None and marks.kind == "pair":
-                    ahead.append((maker.at, seen.number))
-    return [found[at] for at in sorted(found)]
+                    ahead.append((maker.at, tensor.number))
+    return [by_index[at] for at in sorted(by_index)]
 
 
-def chain_of(run: Run, entry: Seen | int, tensor: Tensor | int) -> list[Seen]:
-    """All operations that led from the arguments to an operand, from the first to the last."""
+def chain_of(run: Run, entry: MarkedOp | int, tensor: Tensor | int) -> list[MarkedOp]:
+    """All operations that lead from the arguments to an operand, in order."""
     at = entry if isinstance(entry, int) else entry.at
     number = tensor if isinstance(tensor, int) or isinstance(entry, int) else _number(entry, tensor)
-    found: dict[int, Seen] = {}
+    by_index: dict[int, MarkedOp] = {}
     ahead = [(at, int(number))]
     while ahead:
-        before, own = ahead.pop()
-        for maker in makers(run, before, own):
-            if maker.at not in found and maker.handed_on:
-                found[maker.at] = maker
-                ahead += [(maker.at, seen.number) for seen, _ in maker.handed_on]
-    return [found[at] for at in sorted(found)]
+        before, current = ahead.pop()
+        for maker in makers(run, before, current):
+            if maker.at not in by_index and maker.handed_on:
+                by_index[maker.at] = maker
+                ahead += [(maker.at, source.number) for source, _ in maker.handed_on]
+    return [by_index[at] for at in sorted(by_index)]
 
 
-def value_of(entry: Seen, tensor: Tensor) -> Tensor:
-    """What an operand held when the operation took it."""
+def value_of(entry: MarkedOp, tensor: Tensor) -> Tensor:
+    """The value of an operand at the time of the operation."""
     place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
     value = entry.operation.inputs[place].value
     return tensor if value is None else value

@@ -1,4 +1,4 @@
-"""Attention layer: torch's own layer of attention, called so that its queries see other keys."""
+"""Attention layer: calls of nn.MultiheadAttention, and replacements with another mask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow.propagation import Seen
+from headwise.dataflow.propagation import MarkedOp
 from headwise.recording import Rebound, Site, site_of
 
 __all__ = ["hidden_in_layer", "is_layer"]
@@ -17,27 +17,27 @@ __all__ = ["hidden_in_layer", "is_layer"]
 MASKS = ("attn_mask", "key_padding_mask")
 
 
-def is_layer(entry: Seen) -> bool:
-    """Whether an operation is a call of torch's layer, of which the layer is known."""
+def is_layer(entry: MarkedOp) -> bool:
+    """Whether an operation is a call of nn.MultiheadAttention."""
     return bool(entry.args) and isinstance(entry.args[0], nn.MultiheadAttention)
 
 
-def hidden_in_layer(entry: Seen, shown: Tensor, dropped: Sequence[Tensor]) -> dict[Site, Callable[..., Any]]:
-    """What lets each query of a layer see some keys alone. shown: (samples * heads, queries, keys), True: it stays.
+def hidden_in_layer(entry: MarkedOp, shown: Tensor, dropped: Sequence[Tensor]) -> dict[Site, Callable[..., Any]]:
+    """The replacement that masks keys of a layer. shown: (batch * heads, queries, keys), True: allowed.
 
-    dropped: the masks that it was called with and is not any more; another is kept beside.
+    dropped: masks of the original call to leave out; others are combined with `shown`.
     """
     bound = inspect.signature(entry.function).bind(*entry.args, **entry.options).arguments
     gone = {id(each) for each in dropped}
-    given: dict[str, Any] = {name: None for name in MASKS if id(bound.get(name)) in gone}
-    known = None if "attn_mask" in given else bound.get("attn_mask")
-    given |= {"attn_mask": _joined(~shown, known), "is_causal": False}
-    return {site_of(entry.operation): Rebound(entry.function, given)}
+    overrides: dict[str, Any] = {name: None for name in MASKS if id(bound.get(name)) in gone}
+    mask = None if "attn_mask" in overrides else bound.get("attn_mask")
+    overrides |= {"attn_mask": _joined(~shown, mask), "is_causal": False}
+    return {site_of(entry.operation): Rebound(entry.function, overrides)}
 
 
-def _joined(hidden: Tensor, known: Tensor | None) -> Tensor:
-    if known is None:
+def _joined(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
         return hidden
-    if known.dtype == torch.bool:
-        return hidden | known
-    return known.expand(hidden.shape).masked_fill(hidden, float("-inf"))
+    if mask.dtype == torch.bool:
+        return hidden | mask
+    return mask.expand(hidden.shape).masked_fill(hidden, float("-inf"))

@@ -1,4 +1,4 @@
-"""Attention pattern: which query attends to which key in a run, entry by entry, and which its mask allows."""
+"""Attention pattern: the keys to which each query attends in a run, and those that its mask allows."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow.attention import Attention, operand_marks, value_of
+from headwise.dataflow.attention import AttentionOps, operand_marks, value_of
 from headwise.dataflow.attention_layer import is_layer
-from headwise.dataflow.propagation import Seen
+from headwise.dataflow.propagation import MarkedOp
 from headwise.dataflow.provenance import place_of, sample_of, source_of
 from headwise.dataflow.runner import Run
 from headwise.recording import Rebound
 
-__all__ = ["Sight", "allowed_by", "sight_of"]
+__all__ = ["AttentionPattern", "allowed_by", "find_pattern"]
 
-# a weight below this is none
+# a weight below this counts as 0
 NOTHING = 1e-7
-# of samples, tokens and features
+# batch, tokens and features
 AXES = 3
 
 
 @dataclass(frozen=True)
-class Sight:
-    """weights: (problems, queries, keys). sample, row, column: which sample, query and key each entry is of; source:
-    of which argument its key is.
+class AttentionPattern:
+    """An attention pattern. weights: (batch * heads, queries, keys). sample, row, column, head: the batch element,
+    query, key and head of each entry; source: the argument of its key.
     """
 
     weights: Tensor
@@ -38,19 +38,19 @@ class Sight:
 
     @property
     def visible(self) -> Tensor:
-        """Where a query gives a key a weight."""
+        """Where a query attends to a key."""
         return self.weights.nan_to_num().abs() > NOTHING
 
     @property
     def seeing(self) -> Tensor:
-        """Rows that see something, and not all of it by the same share: (problems, queries, 1)."""
+        """The queries whose weights are not all 0, and not uniform over several keys: (batch * heads, queries, 1)."""
         weights = self.weights.nan_to_num()
         uniform = (weights - weights.mean(dim=-1, keepdim=True)).abs().amax(dim=-1, keepdim=True) < 1e-9
         return (weights.abs().sum(dim=-1, keepdim=True) > 0) & ~(uniform & (weights.shape[-1] > 1))
 
 
-def sight_of(attention: Attention) -> Sight | None:
-    """What an attention lets be seen; None: it cannot be told."""
+def find_pattern(attention: AttentionOps) -> AttentionPattern | None:
+    """The pattern of an attention; None: unknown."""
     if attention.fused:
         return _fused(attention)
     joint = attention.context.joint
@@ -63,14 +63,14 @@ def sight_of(attention: Attention) -> Sight | None:
     return _placed(weights, *tokens)
 
 
-def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> Sight | None:
-    """The sight of weights, by the tokens of their rows, those of their columns, and their heads."""
+def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> AttentionPattern | None:
+    """The pattern of weights, by the tokens of their rows and columns, and their heads."""
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
-    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
-def _fused(attention: Attention) -> Sight | None:
+def _fused(attention: AttentionOps) -> AttentionPattern | None:
     entry = attention.context
     if is_layer(entry):
         return _of_layer(entry)
@@ -99,20 +99,22 @@ def _fused(attention: Attention) -> Sight | None:
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
     weights = scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:])
-    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
-def _of_layer(entry: Seen) -> Sight | None:
-    """What torch's own layer lets be seen: it is asked for its weights."""
-    given = [each for each in entry.given[:2] if each is not None and each.kind == "token" and len(each.shape) == AXES]
+def _of_layer(entry: MarkedOp) -> AttentionPattern | None:
+    """The pattern of nn.MultiheadAttention, from the weights that it returns."""
+    token_marks = [
+        marks for marks in entry.given[:2] if marks is not None and marks.kind == "token" and len(marks.shape) == AXES
+    ]
     module: nn.MultiheadAttention = entry.args[0]
-    if len(given) != 2:
+    if len(token_marks) != 2:
         return None
-    changed = entry.change.given if isinstance(entry.change, Rebound) else {}
+    changed = entry.change.overrides if isinstance(entry.change, Rebound) else {}
     asked = Rebound(entry.function, {**changed, "need_weights": True, "average_attn_weights": False})
     with torch.no_grad():
         weights = asked(*entry.args, **entry.options)[1]
-    x, y = (each.arrays["t"][..., 0] if module.batch_first else each.arrays["t"][..., 0].T for each in given)
+    x, y = (each.arrays["t"][..., 0] if module.batch_first else each.arrays["t"][..., 0].T for each in token_marks)
     if weights.shape != (x.shape[0], module.num_heads, x.shape[1], y.shape[1]):
         return None
     h = torch.arange(module.num_heads)[None, :, None, None].expand(weights.shape)
@@ -121,20 +123,20 @@ def _of_layer(entry: Seen) -> Sight | None:
 
 
 def mask_argument(args: tuple[object, ...], options: Mapping[str, object]) -> Tensor | None:
-    """The mask that torch's attention was called with."""
+    """The mask argument of torch's attention; None: it has none."""
     mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
     return mask if isinstance(mask, Tensor) else None
 
 
 def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None:
-    """(samples, queries, keys): what the mask of a plan means to allow; None: it has none, or its form is not known."""
-    said = run.plan.call.get("_mask")
-    if not isinstance(said, Mapping):
+    """The pairs (batch, queries, keys) that the mask of a plan allows; None: it has no mask, or one of unknown form."""
+    declared = run.plan.call.get("_mask")
+    if not isinstance(declared, Mapping):
         return None
-    mask = run.named.get(str(said["argument"]))
+    mask = run.named.get(str(declared["argument"]))
     if mask is None:
         return None
-    means, shape = str(said["means"]), [str(each) for each in said["shape"]]
+    means, shape = str(declared["means"]), [str(each) for each in declared["shape"]]
     if means == "lengths":
         lengths = mask.reshape(samples, -1, 1) if mask.numel() % samples == 0 else None
         if lengths is None:
@@ -147,7 +149,7 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
         attend = mask > -1
     meanings = {each.name: each.meaning for each in run.plan.symbols}
     if len(shape) > 1 and meanings.get(shape[-1]) == "batch" and attend.ndim < 4:
-        # samples last, as what holds lengths first has them
+        # batch last, as in models with sequence-first layout
         attend, shape = attend.movedim(-1, 0), [shape[-1], *shape[:-1]]
     elif shape and shape[-1] == "1" and attend.ndim == 3 and columns > 1:
         attend = attend.squeeze(-1)

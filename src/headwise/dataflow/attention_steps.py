@@ -1,4 +1,4 @@
-"""Attention steps: what each operation of a run is in attention, by where its numbers come from and where they go."""
+"""Attention steps: the role of each operation of a run in attention, by its dataflow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow.index_maps import is_movement
-from headwise.dataflow.tensor_origins import Source
+from headwise.dataflow.tensor_origins import Origin
 from headwise.recording import Operation
 
 __all__ = ["Axes", "kinds"]
 
-# the axes of what an operation took and of what it gave, by name
+# the axis names of the inputs and of the outputs of an operation
 Axes = tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "baddbmm", "addmm", "einsum", "tensordot"})
@@ -29,22 +29,21 @@ TURNS = frozenset({"transpose", "permute", "swapaxes", "swapdims", "movedim", "m
 PARTS = frozenset({"chunk", "split", "unbind", "index", "select", "narrow", "tensor_split", "split_with_sizes"})
 COPIES = frozenset({"expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to", "repeat_kv"})
 JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
-# what a mask adds where it hides a pair is no less negative than this
+# an additive mask has at most this value at a masked pair
 HIDDEN = -1e4
 
 
 @dataclass
 class _Flow:
-    """What is known of tensors by their numbers. scores: on the way to a softmax; weights: what it gave; context: what
-    these gave with the values."""
+    """The roles of tensors, by number. scores: on the way to a softmax; weights: after it; context: weighted sums."""
 
     scores: set[int] = field(default_factory=set)
     weights: set[int] = field(default_factory=set)
     context: set[int] = field(default_factory=set)
 
 
-def kinds(operations: Sequence[Operation], axes: Sequence[Axes], sources: dict[int, Source]) -> list[str]:
-    """What each operation is: "project", "split", "scores", …; "": it has no part of its own in attention."""
+def kinds(operations: Sequence[Operation], axes: Sequence[Axes], sources: dict[int, Origin]) -> list[str]:
+    """The role of each operation: "project", "split", "scores", …; "": it has none in attention."""
     softmaxes = _softmaxes(operations)
     between, scores = _before(softmaxes, operations)
     flow = _Flow()
@@ -61,64 +60,70 @@ def kinds(operations: Sequence[Operation], axes: Sequence[Axes], sources: dict[i
 
 
 def _softmaxes(operations: Sequence[Operation]) -> set[int]:
-    """Where a softmax is called, or written out: something divided by its own sum."""
-    found, sums = set(), {}
+    """The indices of softmax calls, and of quotients of a tensor by its sum."""
+    indices, sums = set(), {}
     for at, operation in enumerate(operations):
-        given = [each.number for each in operation.inputs]
-        if "softmax" in _last(operation) and given:
-            found.add(at)
-        elif operation.name == "sum" and given and operation.outputs:
-            sums[operation.outputs[0].number] = given[0]
-        elif operation.name in ("/", "/=", "div", "div_") and len(given) == 2 and sums.get(given[1]) == given[0]:
-            found.add(at)
-    return found
+        input_numbers = [each.number for each in operation.inputs]
+        if "softmax" in _last(operation) and input_numbers:
+            indices.add(at)
+        elif operation.name == "sum" and input_numbers and operation.outputs:
+            sums[operation.outputs[0].number] = input_numbers[0]
+        elif (
+            operation.name in ("/", "/=", "div", "div_")
+            and len(input_numbers) == 2
+            and sums.get(input_numbers[1]) == input_numbers[0]
+        ):
+            indices.add(at)
+    return indices
 
 
 def _before(softmaxes: set[int], operations: Sequence[Operation]) -> tuple[set[int], set[int]]:
-    """The operations on the way from a product to a softmax, and those products."""
+    """The operations between a product and a softmax, and the products."""
     between, scores = set(), set()
     for at in softmaxes:
         wanted = {operations[at].inputs[0].number}
         for place in range(at - 1, -1, -1):
-            own = operations[place]
-            if place in softmaxes or not wanted & ({each.number for each in own.outputs} | set(own.writes)):
+            operation = operations[place]
+            if place in softmaxes or not wanted & ({each.number for each in operation.outputs} | set(operation.writes)):
                 continue
-            if _last(own) in PRODUCTS:
+            if _last(operation) in PRODUCTS:
                 scores.add(place)
                 continue
             between.add(place)
-            sizes = {each.shape for each in own.outputs}
-            wanted |= {each.number for each in own.inputs if each.shape in sizes or is_movement(own.function)}
+            sizes = {each.shape for each in operation.outputs}
+            wanted |= {
+                tensor.number for tensor in operation.inputs if tensor.shape in sizes or is_movement(operation.function)
+            }
     return between, scores
 
 
 def _kind(
     operation: Operation,
     axes: Axes,
-    sources: dict[int, Source],
+    sources: dict[int, Origin],
     flow: _Flow,
     *,
     is_scores: bool,
     is_between: bool,
 ) -> str:
     name, last = operation.name, _last(operation)
-    given = {each.number for each in operation.inputs}
-    has_weight = any(sources.get(each.number, Source("made")).kind == "parameter" for each in operation.inputs)
+    input_numbers = {each.number for each in operation.inputs}
+    has_weight = any(sources.get(each.number, Origin("made")).kind == "parameter" for each in operation.inputs)
     if last == "scaled_dot_product_attention":
         return "attention"
     if last in DROPOUTS:
         return "dropout"
     if last == "linear" or (last in PRODUCTS and has_weight):
-        return "project_out" if given & flow.context else "project"
+        return "project_out" if input_numbers & flow.context else "project"
     if last in PRODUCTS:
-        return "mix" if given & flow.weights else "scores" if is_scores else "product"
+        return "mix" if input_numbers & flow.weights else "scores" if is_scores else "product"
     if name in FILLS:
-        return "mask_weights" if given & flow.weights else "mask"
+        return "mask_weights" if input_numbers & flow.weights else "mask"
     if name in SUMS and is_between and _hides(operation, flow):
         return "mask"
     if name in ADDS and is_between:
         return "bias"
-    if name in SCALES and not given & (flow.weights | flow.context):
+    if name in SCALES and not input_numbers & (flow.weights | flow.context):
         return (
             "scale" if sum(each.value is not None and each.value.numel() > 1 for each in operation.inputs) == 1 else ""
         )
@@ -130,52 +135,52 @@ def _kind(
 
 
 def _moving(operation: Operation, axes: Axes, flow: _Flow) -> str:
-    """What an operation is that puts entries elsewhere."""
-    name, given = operation.name, axes[0][0] if axes[0] else ()
-    made = axes[1][0] if axes[1] else ()
+    """The role of an operation that rearranges entries."""
+    name, input_axes = operation.name, axes[0][0] if axes[0] else ()
+    output_axes = axes[1][0] if axes[1] else ()
     if name in JOINS:
         return "merge" if {each.number for each in operation.inputs} & flow.context else "join"
     if not is_movement(operation.function) and name != "rearrange":
         return ""
-    if any(_is_mixed(each) for each in made) and not any(_is_mixed(each) for each in given):
+    if any(_is_mixed(each) for each in output_axes) and not any(_is_mixed(each) for each in input_axes):
         return "mixed"
     sizes = [prod(each.shape) for each in (*operation.inputs[:1], *operation.outputs[:1])]
     if name in PARTS and not (name == "index" and sizes[:1] == sizes[1:]):
         return "part"
     if name in COPIES:
         return "copy"
-    if _has_heads(made) and not _has_heads(given):
-        return "unfold" if any(map(_is_folded, given)) else "split"
-    if _has_heads(given) and not _has_heads(made):
-        return "fold" if any(map(_is_folded, made)) else "merge"
-    return "turn" if name in TURNS else "reshape" if list(given) != list(made) else ""
+    if _has_heads(output_axes) and not _has_heads(input_axes):
+        return "unfold" if any(map(_is_folded, input_axes)) else "split"
+    if _has_heads(input_axes) and not _has_heads(output_axes):
+        return "fold" if any(map(_is_folded, output_axes)) else "merge"
+    return "turn" if name in TURNS else "reshape" if list(input_axes) != list(output_axes) else ""
 
 
 def _follow(operation: Operation, kind: str, flow: _Flow) -> None:
-    """Note whether the results are weights, or what weights gave."""
-    given = {each.number for each in operation.inputs}
-    made = {each.number for each in operation.outputs}
+    """Update the roles of tensors by an operation."""
+    input_numbers = {each.number for each in operation.inputs}
+    output_numbers = {each.number for each in operation.outputs}
     if kind in ("scores", "product", "scale", "mask", "bias"):
-        flow.scores |= made
+        flow.scores |= output_numbers
     if kind == "softmax":
-        flow.weights |= made
+        flow.weights |= output_numbers
     elif kind in ("mix", "attention"):
-        flow.context |= made
+        flow.context |= output_numbers
     elif kind == "project_out":
         return
     elif kind in ("dropout", "mask", "mask_weights", "scale", "") or is_movement(operation.function):
         shapes = {each.shape for each in operation.inputs if each.number in flow.weights}
         is_moved = is_movement(operation.function)
-        if given & flow.weights:
+        if input_numbers & flow.weights:
             flow.weights |= {each.number for each in operation.outputs if is_moved or each.shape in shapes}
-        if given & flow.context:
-            flow.context |= made
-    elif kind in ("merge", "join") and given & flow.context:
-        flow.context |= made
+        if input_numbers & flow.context:
+            flow.context |= output_numbers
+    elif kind in ("merge", "join") and input_numbers & flow.context:
+        flow.context |= output_numbers
 
 
 def _hides(operation: Operation, flow: _Flow) -> bool:
-    """Whether a sum takes something that is far below zero in places, and is no score itself."""
+    """Whether a sum adds a mask: an operand with large negative values that is no score."""
     return any(_lowest(each.value) <= HIDDEN for each in operation.inputs if each.number not in flow.scores)
 
 
@@ -190,7 +195,7 @@ def _has_heads(axes: Sequence[str]) -> bool:
 
 
 def _is_folded(axis: str) -> bool:
-    """Whether an axis counts samples and heads together."""
+    """Whether an axis is batch and heads together."""
     factors = axis.split("*")
     return "B" in factors and _has_heads(factors)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Axis", "Shape"]
+__all__ = ["NamedAxis", "Shape"]
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One axis. text: its name ("B", "H*d", "(L H)", "4", "?"); size: how many entries the run that is shown had.
+class NamedAxis:
+    """One axis. text: its name ("B", "H*d", "(L H)", "4", "?"); size: in the shown run.
 
-    scrambled: its entries mix several axes of where they come from, although the size may be legal.
+    scrambled: its entries mix several axes of the source, although the size may be legal.
     """
 
     text: str
@@ -19,7 +19,7 @@ class Axis:
     scrambled: bool = False
 
     def said(self, *, real: bool) -> str:
-        """The name of the axis, or its size in the run that is shown."""
+        """The name of the axis; real: its size in the shown run."""
         return str(self.size) if real else self.text
 
 
@@ -27,16 +27,16 @@ class Axis:
 class Shape:
     """The axes of one tensor, from the first to the last."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[NamedAxis, ...]
 
     def __str__(self) -> str:
         return self.said()
 
     def said(self, *, real: bool = False) -> str:
-        """The shape in the notes' own style: "[B, L, H*d]"; real: in numbers."""
+        """The shape as text: "[B, L, H*d]"; real: in numbers."""
         return f"[{', '.join(each.said(real=real) for each in self.axes)}]"
 
     @property
     def is_scrambled(self) -> bool:
-        """Whether an axis mixes what several held."""
+        """Whether an axis mixes several axes of the source."""
         return any(each.scrambled for each in self.axes)

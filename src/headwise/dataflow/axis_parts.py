@@ -1,4 +1,4 @@
-"""Axis parts: what an axis holds, from its slowest part to its fastest, and how a view or a transpose rearranges it."""
+"""Axis parts: the pieces of an axis from slow to fast, and their order after a view or a transpose."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Atom", "Axes", "Digit", "Group", "Laid", "Part", "Pieces", "rearrang
 
 @dataclass(eq=False)
 class Atom:
-    """A run of entries that belong together. name: what it is declared to be, "": its size says.
+    """An axis, or a factor of one, that stays together. name: the declared one, "": its size gives the name.
 
-    is_copied: it repeats what another axis holds. joined: what was put end to end in it.
+    is_copied: it repeats another axis. joined: the axes that were concatenated in it.
     """
 
     sizes: Sizes
@@ -26,20 +26,20 @@ class Atom:
     joined: tuple[Pieces, ...] = ()
 
     def split(self, low: Sizes) -> tuple[Atom, Atom]:
-        """Its slow and its fast digits, of which the fast ones count to `low`; the same atoms each time."""
+        """The slow and the fast part of a split, the fast one of size `low`; the same atoms each time."""
         if low not in self.halves:
             slow, fast = Atom(over(self.sizes, low), is_copied=self.is_copied), Atom(low, is_copied=self.is_copied)
             self.halves[low] = slow, fast
         return self.halves[low]
 
     def cut(self, sizes: Sizes, start: Sizes) -> Atom:
-        """Some of its entries, from one of them on; the same atom each time."""
+        """A slice of its entries; the same atom each time."""
         return self.cuts.setdefault((sizes, start), Atom(sizes))
 
 
 @dataclass(eq=False)
 class Group:
-    """Pieces whose entries were mixed: what they were, in order, and into how many parts they went."""
+    """Pieces whose entries were mixed. originals: in order; count: of the parts after mixing."""
 
     originals: tuple[Piece, ...]
     count: int
@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Part:
-    """One of the axes among which a group was mixed."""
+    """One of the parts of a mixed group."""
 
     group: Group
     place: int
@@ -55,14 +55,14 @@ class Part:
 
 
 Piece = Atom | Part
-# of one axis, from slow to fast; none where its size is 1
+# of one axis, from slow to fast; (): its size is 1
 Pieces = tuple[Piece, ...]
 Axes = tuple[Pieces, ...]
 
 
 @dataclass(frozen=True)
 class Digit:
-    """Part of an axis of a moved tensor: so many entries, each `stride` further on in the source; stride 0: copies."""
+    """A part of an axis of a moved tensor, with a size and a stride in the source; stride 0: copies."""
 
     sizes: Sizes
     stride: Sizes
@@ -70,9 +70,9 @@ class Digit:
 
 @dataclass(frozen=True)
 class Laid:
-    """How a moved tensor lies over its source, in all runs.
+    """The layout of a moved tensor over its source, in all runs.
 
-    is_whole: each entry of the source is there exactly once. start: the place of its first entry.
+    is_whole: it has every entry of the source exactly once. start: the offset of its first entry.
     """
 
     axes: tuple[tuple[Digit, ...], ...]
@@ -82,23 +82,23 @@ class Laid:
 
 @dataclass(frozen=True)
 class _Run:
-    """A piece of the source, or a digit of the result, from `low` to `high` in the source's flat order."""
+    """A piece of the source, or a digit of the result, as an interval of strides in the source."""
 
     low: Sizes
     high: Sizes
 
 
 def rearranged(source: Axes, laid: Laid) -> Axes:
-    """The axes of a tensor that was moved, not computed."""
+    """The axes of a tensor after a movement of entries."""
     runs = len(laid.start)
     pieces = [piece for axis in source for piece in axis if not is_one(piece.sizes)]
     if laid.is_whole:
         return _bijection(_restored(pieces), laid.axes, runs)
-    return tuple(tuple(one for digit in axis for one in _taken(pieces, digit, laid.start)) for axis in laid.axes)
+    return tuple(tuple(piece for digit in axis for piece in _taken(pieces, digit, laid.start)) for axis in laid.axes)
 
 
 def _restored(pieces: list[Piece]) -> list[Piece]:
-    """Pieces in flat order, with each group whose parts all stand there in order as what it was."""
+    """Pieces in flat order, with each group restored whose parts are all there in order."""
     out: list[Piece] = []
     at = 0
     while at < len(pieces):
@@ -106,8 +106,8 @@ def _restored(pieces: list[Piece]) -> list[Piece]:
         if isinstance(piece, Part) and piece.place == 0:
             parts = pieces[at : at + piece.group.count]
             if len(parts) == piece.group.count and all(
-                isinstance(each, Part) and each.group is piece.group and each.place == place
-                for place, each in enumerate(parts)
+                isinstance(part, Part) and part.group is piece.group and part.place == place
+                for place, part in enumerate(parts)
             ):
                 out.extend(piece.group.originals)
                 at += len(parts)
@@ -118,7 +118,7 @@ def _restored(pieces: list[Piece]) -> list[Piece]:
 
 
 def _chain(pieces: Sequence[Piece], runs: int) -> list[_Run]:
-    """Where each piece begins and ends in flat order, in the order of the pieces."""
+    """The stride interval of each piece in flat order."""
     out: list[_Run] = []
     low: Sizes = (1,) * runs
     for piece in reversed(pieces):
@@ -129,19 +129,19 @@ def _chain(pieces: Sequence[Piece], runs: int) -> list[_Run]:
 
 
 def _is_clean(at: Sizes, runs: Sequence[_Run]) -> bool:
-    """Whether a boundary falls between the digits of what it falls into."""
+    """Whether a boundary divides one of the runs evenly."""
     return any(divides(each.low, at) and divides(at, each.high) for each in runs)
 
 
 def _bijection(pieces: list[Piece], moved: Sequence[Sequence[Digit]], runs: int) -> Axes:
-    """All entries, in another order: pieces are split where digits end; what cannot be is mixed."""
+    """The axes after a permutation of all entries: pieces are split at digit bounds, and mixed where they cannot be."""
     asked = [(axis, digit) for axis, digits in enumerate(moved) for digit in digits if not is_one(digit.sizes)]
-    theirs = _chain(pieces, runs)
+    source_runs = _chain(pieces, runs)
     wanted = [_Run(digit.stride, times(digit.stride, digit.sizes)) for _, digit in asked]
-    bounds = [each.low for each in wanted if _is_clean(each.low, theirs)]
-    bounds += [each.high for each in wanted if _is_clean(each.high, theirs)]
-    bounds += [each.low for each in theirs if _is_clean(each.low, wanted)]
-    bounds += [each.high for each in theirs if _is_clean(each.high, wanted)]
+    bounds = [each.low for each in wanted if _is_clean(each.low, source_runs)]
+    bounds += [each.high for each in wanted if _is_clean(each.high, source_runs)]
+    bounds += [each.low for each in source_runs if _is_clean(each.low, wanted)]
+    bounds += [each.high for each in source_runs if _is_clean(each.high, wanted)]
     common: list[Sizes] = []
     for bound in sorted(set(bounds)):
         if not common or divides(common[-1], bound):
@@ -150,7 +150,7 @@ def _bijection(pieces: list[Piece], moved: Sequence[Sequence[Digit]], runs: int)
     mixed: dict[tuple[Sizes, Sizes], list[tuple[int, _Run]]] = {}
     for (axis, _), run in zip(asked, wanted, strict=True):
         for segment in _segments(run, common):
-            piece = _piece_at(pieces, theirs, segment)
+            piece = _piece_at(pieces, source_runs, segment)
             if piece is not None:
                 out.setdefault(axis, []).append((segment.low, piece))
             else:
@@ -158,10 +158,10 @@ def _bijection(pieces: list[Piece], moved: Sequence[Sequence[Digit]], runs: int)
     for (low, high), parts in mixed.items():
         inside = [
             piece
-            for each, run in zip(pieces, theirs, strict=True)
+            for original, run in zip(pieces, source_runs, strict=True)
             for segment in _segments(run, common)
             if _within(segment, low, high)
-            for piece in [_piece_at([each], [run], segment) or each]
+            for piece in [_piece_at([original], [run], segment) or original]
         ]
         group = Group(tuple(inside), len(parts))
         for place, (axis, run) in enumerate(sorted(parts, key=lambda part: part[1].low, reverse=True)):
@@ -169,18 +169,20 @@ def _bijection(pieces: list[Piece], moved: Sequence[Sequence[Digit]], runs: int)
     return tuple(_in_order(out.get(axis, []), digits) for axis, digits in enumerate(moved))
 
 
-def _in_order(found: list[tuple[Sizes, Piece]], digits: Sequence[Digit]) -> Pieces:
-    """The pieces of one axis from slow to fast: digit by digit, and from high to low within one."""
+def _in_order(located: list[tuple[Sizes, Piece]], digits: Sequence[Digit]) -> Pieces:
+    """The pieces of one axis from slow to fast: digit by digit, and from high to low within a digit."""
     out: list[Piece] = []
     for digit in digits:
         top = times(digit.stride, digit.sizes)
-        own = [(low, piece) for low, piece in found if _within(_Run(low, times(low, piece.sizes)), digit.stride, top)]
-        out.extend(piece for _, piece in sorted(own, key=lambda pair: pair[0], reverse=True))
+        inside = [
+            (low, piece) for low, piece in located if _within(_Run(low, times(low, piece.sizes)), digit.stride, top)
+        ]
+        out.extend(piece for _, piece in sorted(inside, key=lambda pair: pair[0], reverse=True))
     return tuple(out)
 
 
 def _segments(run: _Run, bounds: Sequence[Sizes]) -> list[_Run]:
-    """A run cut at the bounds that fall between its digits."""
+    """A run, cut at the bounds that divide it."""
     cuts = [run.low]
     for bound in bounds:
         if divides(cuts[-1], bound) and bound != cuts[-1] and divides(bound, run.high) and bound != run.high:
@@ -190,14 +192,14 @@ def _segments(run: _Run, bounds: Sequence[Sizes]) -> list[_Run]:
 
 
 def _around(segment: _Run, bounds: Sequence[Sizes]) -> tuple[Sizes, Sizes]:
-    """The nearest bounds that hold a segment."""
+    """The nearest bounds around a segment."""
     low = max((each for each in bounds if not _above(each, segment.low)), default=segment.low)
     high = min((each for each in bounds if not _above(segment.high, each)), default=segment.high)
     return low, high
 
 
 def _above(a: Sizes, b: Sizes) -> bool:
-    """Whether a is more than b; runs in which they stand differently count as more."""
+    """Whether a is more than b in any run."""
     return any(x > y for x, y in zip(a, b, strict=True))
 
 
@@ -205,9 +207,9 @@ def _within(segment: _Run, low: Sizes, high: Sizes) -> bool:
     return not _above(low, segment.low) and not _above(segment.high, high)
 
 
-def _piece_at(pieces: Sequence[Piece], theirs: Sequence[_Run], segment: _Run) -> Piece | None:
-    """The piece, or the digits of one, that is exactly a segment; None: there is none."""
-    for piece, run in zip(pieces, theirs, strict=True):
+def _piece_at(pieces: Sequence[Piece], source_runs: Sequence[_Run], segment: _Run) -> Piece | None:
+    """The piece, or part of one, that equals a segment; None: there is none."""
+    for piece, run in zip(pieces, source_runs, strict=True):
         if run == segment:
             return piece
         if not (divides(run.low, segment.low) and divides(segment.high, run.high)):
@@ -223,7 +225,7 @@ def _piece_at(pieces: Sequence[Piece], theirs: Sequence[_Run], segment: _Run) ->
 
 
 def _taken(pieces: list[Piece], digit: Digit, start: Sizes) -> Pieces:
-    """What a digit holds where only some entries of the source were taken."""
+    """The pieces of a digit, where the result has only some entries of the source."""
     if is_one(digit.sizes):
         return ()
     if not any(digit.stride):
@@ -235,11 +237,11 @@ def _taken(pieces: list[Piece], digit: Digit, start: Sizes) -> Pieces:
             continue
         here = over(run.high, low) if divides(low, run.high) else None
         if here == left:
-            own = piece.split(over(low, run.low))[0] if isinstance(piece, Atom) and low != run.low else piece
-            return (own, *out)
+            kept = piece.split(over(low, run.low))[0] if isinstance(piece, Atom) and low != run.low else piece
+            return (kept, *out)
         if here is not None and divides(here, left):
-            own = piece.split(over(low, run.low))[0] if isinstance(piece, Atom) and low != run.low else piece
-            out.insert(0, own)
+            kept = piece.split(over(low, run.low))[0] if isinstance(piece, Atom) and low != run.low else piece
+            out.insert(0, kept)
             left, low = over(left, here), run.high
             continue
         if isinstance(piece, Atom):
@@ -251,7 +253,7 @@ def _taken(pieces: list[Piece], digit: Digit, start: Sizes) -> Pieces:
 
 
 def unmixed(part: Part) -> list[Atom]:
-    """What was mixed, however often."""
+    """The atoms of a mixed part, through nested groups."""
     return [atom for each in part.group.originals for atom in (unmixed(each) if isinstance(each, Part) else [each])]
 
 

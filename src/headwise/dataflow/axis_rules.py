@@ -1,4 +1,4 @@
-"""Axis rules: the axes of what an operation gives, from the axes of what it takes."""
+"""Axis rules: the output axes of an operation, from its input axes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from headwise.dataflow.axis_parts import Atom, Axes, Laid, Part, Pieces, rearranged, whole
 from headwise.dataflow.sizes import Sizes, is_one, times
 
-__all__ = ["Seen", "outputs"]
+__all__ = ["OperationAxes", "outputs"]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One operation in all runs. inputs: the axes of its tensors; results: the sizes of what it gave, axis by axis.
+class OperationAxes:
+    """One operation in all runs. inputs: the axes of its tensors; results: the sizes of its outputs, axis by axis.
 
-    moves: for each result its digits, or None where it is not an order of entries. arguments: what came besides
-    tensors, of the first run, by place or name. counts: of inputs, in each run.
+    moves: the layout of each result, None where it has none. arguments: those without tensors, of the first run, by
+    position or name. counts: of inputs, in each run.
     """
 
     function: str
@@ -29,32 +29,32 @@ class Seen:
 
     @property
     def runs(self) -> int:
-        """How many runs there were."""
+        """The number of runs."""
         return len(self.counts)
 
 
-Rule = Callable[[Seen], "tuple[Axes | None, ...]"]
+Rule = Callable[[OperationAxes], "tuple[Axes | None, ...]"]
 
 
-def outputs(seen: Seen) -> tuple[Axes, ...]:
-    """The axes of each result; an axis of which nothing is known holds one new piece of its size."""
-    rule = RULES.get(seen.function.rpartition(".")[2])
+def outputs(op: OperationAxes) -> tuple[Axes, ...]:
+    """The axes of each result; an unknown axis is one new piece of its size."""
+    rule = RULES.get(op.function.rpartition(".")[2])
     guesses: Sequence[Axes | None]
-    if seen.moves is not None:
-        guesses = [None if laid is None else rearranged(seen.inputs[0], laid) for laid in seen.moves]
+    if op.moves is not None:
+        guesses = [None if laid is None else rearranged(op.inputs[0], laid) for laid in op.moves]
     elif rule is not None:
-        guesses = rule(seen)
+        guesses = rule(op)
     else:
-        guesses = [_broadcast(seen)] * len(seen.results)
-    guesses = [*guesses, *[None] * len(seen.results)][: len(seen.results)]
+        guesses = [_broadcast(op)] * len(op.results)
+    guesses = [*guesses, *[None] * len(op.results)][: len(op.results)]
     return tuple(
-        _fitted(guess if guess is not None else _by_size(seen, sizes), sizes, seen.runs)
-        for guess, sizes in zip(guesses, seen.results, strict=True)
+        _fitted(guess if guess is not None else _by_size(op, sizes), sizes, op.runs)
+        for guess, sizes in zip(guesses, op.results, strict=True)
     )
 
 
 def _fitted(axes: Axes, sizes: tuple[Sizes, ...], runs: int) -> Axes:
-    """Axes, with those put right by size whose pieces do not make up what was seen."""
+    """Axes, with a new piece in place of those whose size is not the recorded one."""
     if len(axes) != len(sizes):
         return tuple(_new(size) for size in sizes)
     return tuple(axis if whole(axis, runs) == size else _new(size) for axis, size in zip(axes, sizes, strict=True))
@@ -64,44 +64,44 @@ def _new(sizes: Sizes) -> Pieces:
     return () if is_one(sizes) else (Atom(sizes),)
 
 
-def _by_size(seen: Seen, sizes: tuple[Sizes, ...]) -> Axes:
-    """Where nothing is known of an operation: an axis is that of the first input that has just one of its size."""
+def _by_size(op: OperationAxes, sizes: tuple[Sizes, ...]) -> Axes:
+    """The axes of an unknown operation: each that of the first input with exactly one axis of its size."""
     out: list[Pieces] = []
     for size in sizes:
-        found = next(
+        match = next(
             (
-                own[0]
-                for axes in seen.inputs
-                for own in [[a for a in axes if whole(a, seen.runs) == size]]
-                if len(own) == 1
+                same_size[0]
+                for axes in op.inputs
+                for same_size in [[a for a in axes if whole(a, op.runs) == size]]
+                if len(same_size) == 1
             ),
             None,
         )
-        out.append(_new(size) if found is None or sizes.count(size) > 1 else found)
+        out.append(_new(size) if match is None or sizes.count(size) > 1 else match)
     return tuple(out)
 
 
-def _broadcast(seen: Seen) -> Axes | None:
-    """The axes of an operation that works entry by entry; None: its result is no broadcast of its inputs."""
-    if not seen.inputs or not seen.results:
+def _broadcast(op: OperationAxes) -> Axes | None:
+    """The axes of an elementwise operation; None: its result is no broadcast of its inputs."""
+    if not op.inputs or not op.results:
         return None
-    sizes = seen.results[0]
-    axes = merged(seen.inputs, len(sizes))
-    return axes if all(whole(axis, seen.runs) == size for axis, size in zip(axes, sizes, strict=True)) else None
+    sizes = op.results[0]
+    axes = merged(op.inputs, len(sizes))
+    return axes if all(whole(axis, op.runs) == size for axis, size in zip(axes, sizes, strict=True)) else None
 
 
 def merged(many: Sequence[Axes], rank: int) -> Axes:
-    """The axes of a broadcast, aligned at the last: of each the first that is longer than 1 and no copy of others."""
+    """The axes of a broadcast, aligned at the last: the first that is longer than 1 and, if possible, no copy."""
     out: list[Pieces] = []
     for place in range(-rank, 0):
-        own = [axes[place] for axes in many if len(axes) >= -place and axes[place]]
-        known = [axis for axis in own if not any(isinstance(piece, Atom) and piece.is_copied for piece in axis)]
-        out.append((known or own or [()])[0])
+        present = [axes[place] for axes in many if len(axes) >= -place and axes[place]]
+        uncopied = [axis for axis in present if not any(isinstance(piece, Atom) and piece.is_copied for piece in axis)]
+        out.append((uncopied or present or [()])[0])
     return tuple(out)
 
 
 def _met(many: Sequence[Axes], rank: int) -> Axes:
-    """The axes along which products are taken one by one: where one side is mixed up, so is what comes of both."""
+    """The batch axes of a product; a mixed axis of either side makes the result mixed."""
     out = list(merged(many, rank))
     for place in range(-rank, 0):
         mixed = (axes[place] for axes in many if len(axes) >= -place and _is_mixed(axes[place]))
@@ -113,101 +113,99 @@ def _is_mixed(axis: Pieces) -> bool:
     return any(isinstance(piece, Part) for piece in axis)
 
 
-def _matmul(seen: Seen) -> tuple[Axes | None, ...]:
-    a, b = seen.inputs[-2:] if len(seen.inputs) > 1 else (seen.inputs[0], seen.inputs[0])
+def _matmul(op: OperationAxes) -> tuple[Axes | None, ...]:
+    a, b = op.inputs[-2:] if len(op.inputs) > 1 else (op.inputs[0], op.inputs[0])
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
     batch = _met([a[:-2], b[:-2]], max(len(a), len(b), 2) - 2)
     return ((*batch, *rows, *columns),)
 
 
-def _linear(seen: Seen) -> tuple[Axes | None, ...]:
-    x, weight = seen.inputs[:2]
+def _linear(op: OperationAxes) -> tuple[Axes | None, ...]:
+    x, weight = op.inputs[:2]
     return ((*x[:-1], *weight[:-1]),)
 
 
-def _same(seen: Seen) -> tuple[Axes | None, ...]:
-    return (seen.inputs[0],) * len(seen.results)
+def _same(op: OperationAxes) -> tuple[Axes | None, ...]:
+    return (op.inputs[0],) * len(op.results)
 
 
-def _embedding(seen: Seen) -> tuple[Axes | None, ...]:
-    ids, weight = seen.inputs[:2]
+def _embedding(op: OperationAxes) -> tuple[Axes | None, ...]:
+    ids, weight = op.inputs[:2]
     return ((*ids, weight[-1]),)
 
 
-def _attention(seen: Seen) -> tuple[Axes | None, ...]:
-    q, k, v = seen.inputs[:3]
+def _attention(op: OperationAxes) -> tuple[Axes | None, ...]:
+    q, k, v = op.inputs[:3]
     return ((*_met([q[:-2], k[:-2], v[:-2]], len(q) - 2), *q[-2:-1], v[-1]),)
 
 
-def _layer(seen: Seen) -> tuple[Axes | None, ...]:
-    """nn.MultiheadAttention: its output is as the query, its weights are by size."""
-    return seen.inputs[0], None
+def _layer(op: OperationAxes) -> tuple[Axes | None, ...]:
+    """nn.MultiheadAttention: its output has the axes of the query, its weights by size."""
+    return op.inputs[0], None
 
 
-def _convolution(seen: Seen) -> tuple[Axes | None, ...]:
-    x, weight = seen.inputs[:2]
-    sizes = seen.results[0]
-    space = [
-        axis if whole(axis, seen.runs) == size else _new(size) for axis, size in zip(x[2:], sizes[2:], strict=False)
-    ]
+def _convolution(op: OperationAxes) -> tuple[Axes | None, ...]:
+    x, weight = op.inputs[:2]
+    sizes = op.results[0]
+    space = [axis if whole(axis, op.runs) == size else _new(size) for axis, size in zip(x[2:], sizes[2:], strict=False)]
     return ((x[0], weight[0], *space),) if len(sizes) == len(x) else (None,)
 
 
-def _reduction(seen: Seen) -> tuple[Axes | None, ...]:
-    x, rank = seen.inputs[0], len(seen.inputs[0])
-    given = seen.arguments
-    dim = given.get("dim", given.get("axis", given.get("1")))
+def _reduction(op: OperationAxes) -> tuple[Axes | None, ...]:
+    x, rank = op.inputs[0], len(op.inputs[0])
+    arguments = op.arguments
+    dim = arguments.get("dim", arguments.get("axis", arguments.get("1")))
     dims = [dim] if isinstance(dim, int) and not isinstance(dim, bool) else dim
     if not isinstance(dims, tuple | list) or not all(isinstance(each, int) for each in dims):
-        # of everything, or of two tensors entry by entry
-        return ((),) if len(seen.results[0]) == 0 else (_broadcast(seen),)
+        # over all axes, or of two tensors elementwise
+        return ((),) if len(op.results[0]) == 0 else (_broadcast(op),)
     gone = {each % rank for each in dims} if rank else set()
-    if len(seen.results[0]) == rank:
-        return (tuple(() if at in gone else axis for at, axis in enumerate(x)),) * len(seen.results)
-    return (tuple(axis for at, axis in enumerate(x) if at not in gone),) * len(seen.results)
+    if len(op.results[0]) == rank:
+        return (tuple(() if at in gone else axis for at, axis in enumerate(x)),) * len(op.results)
+    return (tuple(axis for at, axis in enumerate(x) if at not in gone),) * len(op.results)
 
 
-def _joined(seen: Seen) -> tuple[Axes | None, ...]:
-    """cat: the joined axis is new, the others are those of the first input that knows them."""
-    rank = len(seen.results[0])
-    whole_inputs = [axes for axes in seen.inputs if len(axes) == rank]
-    dim = seen.arguments.get("dim", seen.arguments.get("axis", seen.arguments.get("1", 0)))
+def _joined(op: OperationAxes) -> tuple[Axes | None, ...]:
+    """cat: the joined axis is new, the others are merged from the inputs."""
+    rank = len(op.results[0])
+    whole_inputs = [axes for axes in op.inputs if len(axes) == rank]
+    dim = op.arguments.get("dim", op.arguments.get("axis", op.arguments.get("1", 0)))
     if not whole_inputs or not isinstance(dim, int):
         return (None,)
     axes = list(merged(whole_inputs, rank))
-    own = axes[dim]
-    if times(seen.counts, whole(own, seen.runs)) == seen.results[0][dim] and not is_one(seen.counts):
-        # one for each head, side by side
-        axes[dim] = (Atom(seen.counts), *own)
+    joined_axis = axes[dim]
+    if times(op.counts, whole(joined_axis, op.runs)) == op.results[0][dim] and not is_one(op.counts):
+        # one input for each head, side by side
+        axes[dim] = (Atom(op.counts), *joined_axis)
     else:
-        axes[dim] = (Atom(seen.results[0][dim], joined=tuple(each[dim] for each in whole_inputs)),)
+        axes[dim] = (Atom(op.results[0][dim], joined=tuple(each[dim] for each in whole_inputs)),)
     return (tuple(axes),)
 
 
-def _stacked(seen: Seen) -> tuple[Axes | None, ...]:
-    dim = seen.arguments.get("dim", seen.arguments.get("1", 0))
-    if not seen.inputs or not isinstance(dim, int):
+def _stacked(op: OperationAxes) -> tuple[Axes | None, ...]:
+    dim = op.arguments.get("dim", op.arguments.get("1", 0))
+    if not op.inputs or not isinstance(dim, int):
         return (None,)
-    axes = list(merged(seen.inputs, len(seen.inputs[0])))
-    axes.insert(dim % (len(axes) + 1), _new(seen.results[0][dim]))
+    axes = list(merged(op.inputs, len(op.inputs[0])))
+    axes.insert(dim % (len(axes) + 1), _new(op.results[0][dim]))
     return (tuple(axes),)
 
 
-def _outer(seen: Seen) -> tuple[Axes | None, ...]:
-    return ((*seen.inputs[0], *seen.inputs[1]),)
+def _outer(op: OperationAxes) -> tuple[Axes | None, ...]:
+    return ((*op.inputs[0], *op.inputs[1]),)
 
 
-def _einsum(seen: Seen) -> tuple[Axes | None, ...]:
-    equation = seen.arguments.get("0", seen.arguments.get("equation"))
+def _einsum(op: OperationAxes) -> tuple[Axes | None, ...]:
+    equation = op.arguments.get("0", op.arguments.get("equation"))
     if not isinstance(equation, str):
         return (None,)
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if len(terms) != len(seen.inputs):
+    if len(terms) != len(op.inputs):
         return (None,)
     named: dict[str, Pieces] = {}
     rests: list[Axes] = []
-    for term, axes in zip(terms, seen.inputs, strict=True):
+    for term, axes in zip(terms, op.inputs, strict=True):
         before, dots, after = term.partition("...")
         letters = list(before) + list(after)
         if len(letters) > len(axes):
@@ -215,8 +213,8 @@ def _einsum(seen: Seen) -> tuple[Axes | None, ...]:
         count = len(axes) - len(letters)
         if dots:
             rests.append(axes[len(before) : len(before) + count])
-        own = axes[: len(before)] + axes[len(before) + count :]
-        for letter, axis in zip(letters, own, strict=False):
+        named_axes = axes[: len(before)] + axes[len(before) + count :]
+        for letter, axis in zip(letters, named_axes, strict=False):
             if axis and (not named.get(letter) or (_is_mixed(axis) and not _is_mixed(named[letter]))):
                 named[letter] = axis
             named.setdefault(letter, axis)
@@ -228,21 +226,20 @@ def _einsum(seen: Seen) -> tuple[Axes | None, ...]:
     return ((*[named.get(c, ()) for c in before], *middle, *[named.get(c, ()) for c in after]),)
 
 
-def _gathered(seen: Seen) -> tuple[Axes | None, ...]:
-    """gather: as its index, which is the last tensor."""
-    return (seen.inputs[1],) if len(seen.inputs) > 1 else (None,)
+def _gathered(op: OperationAxes) -> tuple[Axes | None, ...]:
+    """gather: the axes of its index."""
+    return (op.inputs[1],) if len(op.inputs) > 1 else (None,)
 
 
-def _topped(seen: Seen) -> tuple[Axes | None, ...]:
-    """As the input but for axes of another size."""
+def _topped(op: OperationAxes) -> tuple[Axes | None, ...]:
+    """The axes of the input, with a new piece for each axis of another size."""
     return tuple(
         tuple(
-            axis if whole(axis, seen.runs) == size else _new(size)
-            for axis, size in zip(seen.inputs[0], sizes, strict=True)
+            axis if whole(axis, op.runs) == size else _new(size) for axis, size in zip(op.inputs[0], sizes, strict=True)
         )
-        if len(sizes) == len(seen.inputs[0])
+        if len(sizes) == len(op.inputs[0])
         else None
-        for sizes in seen.results
+        for sizes in op.results
     )
 
 

@@ -1,4 +1,4 @@
-"""Contractions: which axes of two tensors a product of them sums over, in letters as einsum has them."""
+"""Contractions: products of two tensors, with a letter for each axis as in einsum."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Contraction", "contraction", "is_constant"]
+__all__ = ["Einsum", "contraction", "is_constant"]
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "__matmul__", "mv"})
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """a, b: the operands. left, right, out: a letter for each axis of theirs and of the result."""
+class Einsum:
+    """A product of two tensors as an einsum. a, b: the operands. left, right, out: the letters of their axes and of the
+    result."""
 
     a: Tensor
     b: Tensor
@@ -26,16 +27,16 @@ class Contraction:
 
     @property
     def summed(self) -> str:
-        """The letters that are summed over."""
+        """The letters that the product sums over."""
         return "".join(each for each in self.left if each in self.right and each not in self.out)
 
     @property
     def is_possible(self) -> bool:
-        """Whether each letter has one size, or is spread from 1; an operation that failed may have two."""
+        """Whether each letter has one size, or 1 and another; in a failed operation it may have two."""
         return all(a in (1, b) for _, a, b in self._sizes())
 
     def spread(self, marks: Tensor, letters: str, shape: tuple[int, ...]) -> Tensor:
-        """An operand's marks over the axes of the result, as at the first place of what is summed over."""
+        """The marks of an operand broadcast to the result, at index 0 of the summed axes."""
         kept = [each for each in letters if each in self.out]
         for axis in reversed(range(len(letters))):
             if letters[axis] not in self.out:
@@ -46,24 +47,24 @@ class Contraction:
         return marks.reshape(full).expand(shape)
 
     def flat(self, marks: Tensor, *, left: bool, apart: str = "") -> Tensor:
-        """An operand's marks as (problems, rows, what is summed over). apart: letters that count as problems too."""
-        own = self.left if left else self.right
+        """The marks of an operand as (batch, rows, summed). apart: letters that count as batch too."""
+        letters = self.left if left else self.right
         problems = [each for each in self.out if each in self.left and each in self.right]
-        problems += [each for each in own if each in apart and each not in problems]
-        rows = [each for each in own if each in self.out and each not in problems]
+        problems += [each for each in letters if each in apart and each not in problems]
+        rows = [each for each in letters if each in self.out and each not in problems]
         sizes = {letter: max(a, b) for letter, a, b in self._sizes()}
-        order = [each for each in [*problems, *rows, *self.summed] if each in own]
-        for axis in reversed(range(len(own))):
-            if own[axis] not in order:
-                # summed over here alone, as in a sum over heads that the other side has not
+        order = [each for each in [*problems, *rows, *self.summed] if each in letters]
+        for axis in reversed(range(len(letters))):
+            if letters[axis] not in order:
+                # an axis that only this operand has and that is summed, such as heads
                 marks = marks.select(axis, 0)
-        own = "".join(each for each in own if each in order)
-        marks = marks.permute([own.index(each) for each in order])
+        letters = "".join(each for each in letters if each in order)
+        marks = marks.permute([letters.index(each) for each in order])
         marks = marks.expand([sizes.get(each, n) for each, n in zip(order, marks.shape, strict=True)])
         count = {"p": 1, "r": 1, "c": 1}
-        for each in order:
-            part = "p" if each in problems else "r" if each in rows else "c"
-            count[part] *= sizes[each]
+        for letter in order:
+            part = "p" if letter in problems else "r" if letter in rows else "c"
+            count[part] *= sizes[letter]
         return marks.reshape(count["p"], count["r"], count["c"])
 
     def _sizes(self) -> list[tuple[str, int, int]]:
@@ -74,11 +75,11 @@ class Contraction:
         return [(letter, min(each), max(each)) for letter, each in sizes.items()]
 
 
-def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Contraction | None:
-    """The contraction that a call of torch makes; None: it makes none of two tensors."""
+def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Einsum | None:
+    """The contraction that a call of torch computes; None: it is no product of two tensors."""
     last = function.rpartition(".")[2]
-    given = [*args, *[value for name, value in options.items() if name not in ("out",)]]
-    tensors = [each for each in given if isinstance(each, Tensor)]
+    operands = [*args, *[value for name, value in options.items() if name not in ("out",)]]
+    tensors = [each for each in operands if isinstance(each, Tensor)]
     if last in PRODUCTS and len(tensors) >= 2:
         return _product(tensors[0], tensors[1])
     if last == "__rmatmul__" and len(tensors) >= 2:
@@ -88,46 +89,46 @@ def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]
     if last == "linear" and len(tensors) >= 2:
         x, weight = tensors[:2]
         letters = string.ascii_letters[: x.ndim]
-        return Contraction(x, weight, letters, "Z" + letters[-1], letters[:-1] + "Z")
+        return Einsum(x, weight, letters, "Z" + letters[-1], letters[:-1] + "Z")
     if last == "einsum":
-        return _einsum(given)
-    if last == "tensordot" and len(tensors) == len(("a", "b")):
+        return _einsum(operands)
+    if last == "tensordot" and len(tensors) == 2:
         dims = options.get("dims", args[2] if len(args) > len(tensors) else 2)
         return _tensordot(tensors[0], tensors[1], dims)
     return None
 
 
-def _tensordot(a: Tensor, b: Tensor, dims: Any) -> Contraction | None:
-    """dims: how many axes at the end of one and the start of the other are summed over, or which of each."""
+def _tensordot(a: Tensor, b: Tensor, dims: Any) -> Einsum | None:
+    """The contraction of tensordot. dims: the number of summed axes at the end of a and the start of b, or lists."""
     if isinstance(dims, int):
         dims = (range(a.ndim - dims, a.ndim), range(dims))
-    if not isinstance(dims, tuple | list) or len(dims) != len((a, b)):
+    if not isinstance(dims, tuple | list) or len(dims) != 2:
         return None
     sides = [[each] if isinstance(each, int) else list(each) for each in dims]
     left = list(string.ascii_lowercase[: a.ndim])
     right = list(string.ascii_uppercase[: b.ndim])
-    for at, other in zip(*sides, strict=True):
-        right[other] = left[at]
+    for left_axis, right_axis in zip(*sides, strict=True):
+        right[right_axis] = left[left_axis]
     out = [each for each in left if each not in right] + [each for each in right if each not in left]
-    return Contraction(a, b, "".join(left), "".join(right), "".join(out))
+    return Einsum(a, b, "".join(left), "".join(right), "".join(out))
 
 
-def _product(a: Tensor, b: Tensor) -> Contraction | None:
+def _product(a: Tensor, b: Tensor) -> Einsum | None:
     if a.ndim < 1 or b.ndim < 1:
         return None
     batch = string.ascii_lowercase[: max(a.ndim, b.ndim, 2) - 2]
     left = (batch[len(batch) - (a.ndim - 2) :] if a.ndim > 2 else "") + ("YC" if a.ndim > 1 else "C")
     right = (batch[len(batch) - (b.ndim - 2) :] if b.ndim > 2 else "") + ("CZ" if b.ndim > 1 else "C")
     out = batch + ("Y" if a.ndim > 1 else "") + ("Z" if b.ndim > 1 else "")
-    return Contraction(a, b, left, right, out)
+    return Einsum(a, b, left, right, out)
 
 
-def _einsum(given: list[Any]) -> Contraction | None:
-    operands = [each for each in given if isinstance(each, Tensor)]
-    for each in given:
-        if isinstance(each, tuple | list):
-            operands += [one for one in each if isinstance(one, Tensor)]
-    equation = next((each for each in given if isinstance(each, str)), "")
+def _einsum(values: list[Any]) -> Einsum | None:
+    operands = [each for each in values if isinstance(each, Tensor)]
+    for value in values:
+        if isinstance(value, tuple | list):
+            operands += [t for t in value if isinstance(t, Tensor)]
+    equation = next((each for each in values if isinstance(each, str)), "")
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(operands) != 2 or len(terms) != 2:
@@ -144,11 +145,11 @@ def _einsum(given: list[Any]) -> Contraction | None:
     )
     if any(len(set(term)) < len(term) for term in (left, right)):
         return None
-    return Contraction(operands[0], operands[1], left, right, out.replace("...", dots))
+    return Einsum(operands[0], operands[1], left, right, out.replace("...", dots))
 
 
 def is_constant(marks: Tensor, axis: int) -> bool:
-    """Whether marks do not change along an axis, but for those that are not known."""
+    """Whether marks are constant along an axis, apart from unknown ones."""
     if not marks.numel():
         return True
     first = marks.select(axis, 0).unsqueeze(axis)

@@ -1,4 +1,4 @@
-"""Decoder: runs a target over a sequence in parts with its cache, and over the whole sequence."""
+"""Decoder: runs a target over a sequence in chunks with its cache, and over the whole sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan, Way
 from headwise.dataflow.float64 import Unset, readied
-from headwise.dataflow.propagation import Shadow
+from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
 from headwise.dataflow.runner import (
     Run,
@@ -25,12 +25,12 @@ from headwise.dataflow.runner import (
 )
 from headwise.recording import Record, Replacing, Site, record, tensors
 
-__all__ = ["Decoded", "Decoder", "Place"]
+__all__ = ["Decoded", "Decoder", "DecodingStep"]
 
 
 @dataclass
-class Place:
-    """Which tokens the call that runs is of, and how often each site was met in it."""
+class DecodingStep:
+    """The running call of a sequence. first, end: its tokens; counts: how often each site ran in it."""
 
     first: int = 0
     end: int = 0
@@ -39,8 +39,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A sequence run in parts. outputs: of each call that ended; error: None where all did. run: with marks and
-    values, where that was asked for; bounds: the first operation of each call in it. held: what was handed on last.
+    """A sequence run in chunks. outputs: of each finished call; error: None where all finished. run: with marks and
+    values, where it is recorded; bounds: the first operation of each call in it. cache: arguments of the last call.
     """
 
     cuts: tuple[int, ...]
@@ -48,23 +48,23 @@ class Decoded:
     error: Exception | None = None
     run: Run | None = None
     bounds: tuple[int, ...] = ()
-    held: Mapping[str, Any] = field(default_factory=dict)
+    cache: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Decoder:
-    """A target that is decoded with. plan: that runs without a cache, at these sizes; change: done to it before.
+    """A decoding target. plan: its call without a cache, at these sizes; change: alters the target before a run.
 
-    opening: arguments that only the first call of a sequence is given.
+    opening: arguments that only the first call of a sequence gets.
     """
 
     plan: Plan
     sizes: Mapping[str, int]
-    own: tuple[str, ...]
+    user_files: tuple[str, ...]
     dtype: torch.dtype = torch.float64
     change: Callable[[Any, dict[str, Any]], None] | None = None
     stand_ins: StandIns = field(default_factory=dict)
-    place: Place = field(default_factory=Place)
+    place: DecodingStep = field(default_factory=DecodingStep)
     wholes: dict[tuple[int, bool], Decoded] = field(default_factory=dict)
     opening: frozenset[str] = frozenset()
 
@@ -75,22 +75,22 @@ class Decoder:
 
     @property
     def axis(self) -> int:
-        """Which axis of the output is that of the tokens."""
-        shape = next(said for said in map(_shape_of, self.plan.call.values()) if "L" in said)
+        """The token axis of the output."""
+        shape = next(axes for axes in map(_shape_of, self.plan.call.values()) if "L" in axes)
         return shape.index("L")
 
     def whole(self, end: int, *, recorded: bool = False) -> Decoded:
-        """The first tokens, at once and without a cache."""
+        """The first tokens in one call without a cache."""
         key = (end, recorded)
         if key not in self.wholes:
             self.wholes[key] = self._decoded(Way("", self.plan), (end,), recorded=recorded)
         return self.wholes[key]
 
     def parts(self, way: Way, cuts: Sequence[int], **options: Any) -> Decoded:
-        """The tokens in parts of these lengths, with a cache.
+        """The tokens in chunks of these lengths, with a cache.
 
-        stand_ins: operations that others stand in for. seed: of the inputs. recorded: whether the run is kept.
-        disturbed: so many tokens at the beginning are others. again: whether another sequence was run before.
+        stand_ins: replacements of operations. seed: of the inputs. recorded: whether the run is kept. disturbed: the
+        number of changed tokens at the beginning. again: whether another sequence ran before.
         """
         return self._decoded(way, tuple(cuts), **options)
 
@@ -115,38 +115,47 @@ class Decoder:
                 if disturbed:
                     args, options = self._disturbed(args, options, disturbed)
                 loop = _Loop(self, way, target, args, options, cuts)
-            except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and tells what to try next
+            except Exception as error:  # noqa: BLE001  user code may raise anything; it is returned
                 return Decoded(cuts, (), error)
             every = {**self.stand_ins, **(stand_ins or {})}
-            with Replacing(every, self.own):
+            with Replacing(every, self.user_files):
                 if not recorded:
                     return self._loop(loop)
-                shadow = Shadow(loop.known, every)
+                tracker = ProvenanceTracker(loop.argument_marks, every)
                 model = target if isinstance(target, nn.Module) else None
 
                 def observe(at: int, *rest: Any) -> None:
                     loop.count = at + 1
-                    shadow.observe(at, *rest)
+                    tracker.observe(at, *rest)
 
-                done = record(loop.run, model=model, own=self.own, values=True, observe=observe)
-        shadow.follow(done.operations)
-        return self._kept(loop, done, shadow, way)
+                recording = record(loop.run, model=model, user_files=self.user_files, values=True, observe=observe)
+        tracker.follow(recording.operations)
+        return self._kept(loop, recording, tracker, way)
 
     def _loop(self, loop: _Loop) -> Decoded:
         try:
             loop.run()
         except Exception as error:  # noqa: BLE001  as above
-            return Decoded(loop.cuts, tuple(loop.outputs), error, held=loop.held)
-        return Decoded(loop.cuts, tuple(loop.outputs), held=loop.held)
+            return Decoded(loop.cuts, tuple(loop.outputs), error, cache=loop.cache)
+        return Decoded(loop.cuts, tuple(loop.outputs), cache=loop.cache)
 
-    def _kept(self, loop: _Loop, done: Record, shadow: Shadow, way: Way) -> Decoded:
+    def _kept(self, loop: _Loop, recording: Record, tracker: ProvenanceTracker, way: Way) -> Decoded:
         output = loop.outputs[-1] if loop.outputs else None
         run = Run(
-            way.plan, self.sizes, done, tuple(shadow.seen), shadow.marks, loop.target, {}, {}, output, self.stand_ins
+            way.plan,
+            self.sizes,
+            recording,
+            tuple(tracker.ops),
+            tracker.marks,
+            loop.target,
+            {},
+            {},
+            output,
+            self.stand_ins,
         )
-        error = done.failure.error if done.failure is not None else None
+        error = recording.failure.error if recording.failure is not None else None
         wrong = error if isinstance(error, Exception) else None
-        return Decoded(loop.cuts, tuple(loop.outputs), wrong, run, tuple(loop.bounds), loop.held)
+        return Decoded(loop.cuts, tuple(loop.outputs), wrong, run, tuple(loop.bounds), loop.cache)
 
     def _ready(self, way: Way, seed: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         plan = way.plan
@@ -198,8 +207,8 @@ class _Loop:
         self.decoder, self.way, self.target, self.cuts = decoder, way, target, cuts
         self.outputs: list[Tensor] = []
         self.bounds: list[int] = []
-        self.known: dict[int, Marks] = {}
-        self.held: dict[str, Any] = way.start()
+        self.argument_marks: dict[int, Marks] = {}
+        self.cache: dict[str, Any] = way.start()
         self.count = 0
         self.calls = [self._call(args, options, sum(cuts[:at]), sum(cuts[: at + 1])) for at in range(len(cuts))]
 
@@ -208,7 +217,7 @@ class _Loop:
     ) -> tuple[int, int, tuple[Any, ...], dict[str, Any]]:
         plan, sizes = self.way.plan, self.decoder.sizes
         names = [name for name in plan.call if not name.startswith("_")]
-        own = [self._part(name, each, first, end) for name, each in zip(names, args, strict=False)]
+        values = [self._part(name, each, first, end) for name, each in zip(names, args, strict=False)]
         more = {name: self._part(name, each, first, end) for name, each in options.items()}
         more |= self.way.options
         more |= dict.fromkeys(self.way.starts, first)
@@ -221,59 +230,65 @@ class _Loop:
         for at, (name, value) in enumerate(whole.items()):
             marks = declared(plan, name, value, at)
             part = more.get(name)
-            part = own[names.index(name)] if part is None and name in names and names.index(name) < len(own) else part
+            part = (
+                values[names.index(name)]
+                if part is None and name in names and names.index(name) < len(values)
+                else part
+            )
             if marks is not None and isinstance(part, Tensor):
-                self.known[id(part)] = marks.through(
-                    lambda each, name=name: self._part(name, each, first, end)  # type: ignore[misc]
+                self.argument_marks[id(part)] = marks.through(
+                    lambda array, name=name: self._part(name, array, first, end)  # type: ignore[misc]
                 )
-        return first, end, tuple(own), more
+        return first, end, tuple(values), more
 
     def _part(self, name: str, value: Any, first: int, end: int) -> Any:
-        """The tokens of an argument that a call is of."""
+        """The tokens of an argument that a call gets."""
         if name in self.way.tables:
             return value
-        said = self.way.plan.call.get(name)
+        spec = self.way.plan.call.get(name)
         mask = self.way.plan.call.get("_mask")
         if isinstance(mask, Mapping) and name == mask["argument"] and isinstance(value, Tensor):
             axes = [at for at, each in enumerate(mask["shape"]) if each == "L"]
             for axis in axes[:-1]:
                 value = value.narrow(axis, first, end - first)
             return value.narrow(axes[-1], 0, end) if axes else value
-        return _narrowed(value, said, first, end, self.decoder.total)
+        return _narrowed(value, spec, first, end, self.decoder.total)
 
     def run(self) -> None:
-        """Make the calls, one after the other."""
+        """Run the calls in order."""
         place = self.decoder.place
         for at, (first, end, args, options) in enumerate(self.calls):
             place.first, place.end = first, end
             place.counts.clear()
             self.bounds.append(self.count)
-            result = self.target(*args, **{**options, **self.held})
+            result = self.target(*args, **{**options, **self.cache})
             output = next(iter(tensors(first_of(result))), None)
             if output is None:
                 raise LookupError("the call gave no tensor")
             self.outputs.append(output.detach().clone())
             if at + 1 < len(self.calls):
-                self.held = self.way.onward(self.held, result)
+                self.cache = self.way.onward(self.cache, result)
 
 
-def _shape_of(said: Any) -> list[str]:
-    if isinstance(said, Mapping):
-        said = said.get("_ids", [])
-    return [str(each) for each in said] if isinstance(said, list) else []
+def _shape_of(spec: Any) -> list[str]:
+    if isinstance(spec, Mapping):
+        spec = spec.get("_ids", [])
+    return [str(each) for each in spec] if isinstance(spec, list) else []
 
 
-def _narrowed(value: Any, said: Any, first: int, end: int, total: int) -> Any:
+def _narrowed(value: Any, spec: Any, first: int, end: int, total: int) -> Any:
     if isinstance(value, tuple):
-        each_said = said["_tuple"] if isinstance(said, Mapping) and "_tuple" in said else [None] * len(value)
-        return tuple(_narrowed(each, own, first, end, total) for each, own in zip(value, each_said, strict=True))
+        specs = spec["_tuple"] if isinstance(spec, Mapping) and "_tuple" in spec else [None] * len(value)
+        return tuple(
+            _narrowed(part, part_spec, first, end, total) for part, part_spec in zip(value, specs, strict=True)
+        )
     if not isinstance(value, Tensor):
         return value
-    shape = _shape_of(said)
+    shape = _shape_of(spec)
     axes = [at for at, each in enumerate(shape) if each == "L"]
     if not shape:
         axes = [at for at, size in enumerate(value.shape) if size == total]
     for axis in axes:
         value = value.narrow(axis, first, end - first)
-    # as a call of its own would bring it
+    # as a separate call would pass it
     return value.contiguous()

@@ -1,4 +1,4 @@
-"""Expressions: the simplest product or sum of symbols that gives a size in every probe run, or none."""
+"""Expressions: the simplest product or sum of symbols that equals a size in every probe run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from headwise.dataflow.sizes import Sizes, product
 __all__ = ["Expressions"]
 
 FACTORS = (1, 2, 3, 4)
-# how many symbols a product may hold: B*H*L*S is the largest that attention makes
+# the most symbols of a product: B*H*L*S is the largest in attention
 LONGEST = 4
 UNKNOWN = "?"
-# from slow to fast, as attention lays them out; the rest keep their order behind these
+# from slow to fast, as in attention; other symbols follow in their order
 ROWS = ("B", "L", "S", "Hkv", "g", "H", "d")
 
 
 class Expressions:
-    """What a size may be called, given the size of each symbol in each run.
+    """Names of sizes, by the size of each symbol in each run.
 
-    symbols: in the order in which they are preferred. equals: the product that a derived symbol is bound to be.
+    symbols: in order of preference. equals: the product that a derived symbol must be.
 
     >>> e = Expressions({"L": (5, 7, 11), "H": (7, 5, 13), "d": (11, 13, 5), "D": (77, 65, 65)}, {"D": "H*d"})
     >>> e.name((77, 65, 65)), e.name((9, 13, 21)), e.name((231, 195, 195)), e.name((8, 8, 8)), e.name((1, 2, 4))
@@ -31,18 +31,18 @@ class Expressions:
         self.symbols = dict(symbols)
         self.equals = dict(equals or {})
         self._runs = len(next(iter(symbols.values()))) if symbols else 1
-        self._found: dict[Sizes, str] = {}
+        self._names: dict[Sizes, str] = {}
         for sizes, text in self._candidates():
-            self._found.setdefault(sizes, text)
+            self._names.setdefault(sizes, text)
 
     def name(self, sizes: Sizes) -> str:
-        """The simplest expression; a number where the size is the same in every run; "?" where nothing fits."""
+        """The simplest expression; a number where the size is the same in every run; "?": none fits."""
         if len(set(sizes)) == 1 and len(sizes) > 1:
             return self._fixed(sizes) or str(sizes[0])
-        return self._found.get(sizes, UNKNOWN)
+        return self._names.get(sizes, UNKNOWN)
 
     def _fixed(self, sizes: Sizes) -> str:
-        """The one symbol that has this size in every run; "" where none or several have."""
+        """The only symbol with this size in every run; "": none or several."""
         fitting = [name for name, each in self.symbols.items() if each == sizes]
         return fitting[0] if len(fitting) == 1 else ""
 
@@ -56,7 +56,7 @@ class Expressions:
         yield from self._sums(moving)
         yield from self._parts(moving)
         yield from self._products(moving, 2, FACTORS[1:])
-        # a derived symbol stands for its factors, so that longer products spell one of both only
+        # longer products use the factors of a derived symbol, not the symbol
         yield from self._products(moving, 3, FACTORS)
         yield from self._products(free, LONGEST, (1,))
         yield from self._packed(moving)
@@ -67,16 +67,16 @@ class Expressions:
         for factor in factors:
             for names in combinations_with_replacement(symbols, length):
                 sizes = product([symbols[name] for name in names], self._runs)
-                said = sorted(names, key=lambda name: ROWS.index(name) if name in ROWS else len(ROWS))
-                text = "*".join([*([str(factor)] if factor > 1 else []), *said])
+                ordered = sorted(names, key=lambda name: ROWS.index(name) if name in ROWS else len(ROWS))
+                text = "*".join([*([str(factor)] if factor > 1 else []), *ordered])
                 yield tuple(factor * size for size in sizes), text
 
     def _sums(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
         for name, sizes in symbols.items():
             for factor in (1, 2):
-                said = name if factor == 1 else f"{factor}*{name}"
+                term = name if factor == 1 else f"{factor}*{name}"
                 for more in (1, -1, 2, -2):
-                    yield tuple(factor * size + more for size in sizes), f"{said}{more:+d}"
+                    yield tuple(factor * size + more for size in sizes), f"{term}{more:+d}"
         names = list(symbols)
         for at, first in enumerate(names):
             for second in names[at + 1 :]:
@@ -88,9 +88,9 @@ class Expressions:
                 yield tuple(b - a for a, b in pairs), f"{second}-{first}"
                 yield tuple(a - b + 1 for a, b in pairs), f"{first}-{second}+1"
                 yield tuple(b - a + 1 for a, b in pairs), f"{second}-{first}+1"
-        for sizes, said in self._products(symbols, 2, (1,)):
+        for sizes, term in self._products(symbols, 2, (1,)):
             for more in (1, -1):
-                yield tuple(size + more for size in sizes), f"{said}{more:+d}"
+                yield tuple(size + more for size in sizes), f"{term}{more:+d}"
 
     def _packed(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
         """Queries, keys and values in one width, with fewer heads for keys: (H+2*Hkv)*d."""

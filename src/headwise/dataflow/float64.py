@@ -14,20 +14,20 @@ __all__ = ["Unset", "as_it_is", "readied"]
 
 # no weight that anyone chose is beyond these
 LARGEST, SMALLEST = 1e6, 1e-30
-# what stands where memory was taken and not written; every dtype of 32 bits and more holds it as it is
+# the value of uninitialised memory; exact in every dtype of 32 bits and more
 UNSET = 2.0**-120
 
 
 class Unset(TorchFunctionMode):
-    """A block in which new memory holds one number: what lay in it would be another in each instance."""
+    """A mode that fills uninitialised tensors with UNSET, so that runs are reproducible."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         is_taken = func in (torch.empty, torch.empty_like, Tensor.new_empty)
-        if is_taken and made.is_floating_point() and made.layout == torch.strided:
+        if is_taken and result.is_floating_point() and result.layout == torch.strided:
             with torch.no_grad():
-                made.fill_(UNSET)
-        return made
+                result.fill_(UNSET)
+        return result
 
 
 def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
@@ -49,7 +49,7 @@ def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _is_unset(t: Tensor) -> bool:
-    """Whether a parameter holds what lay in memory, as torch.empty leaves it, and not a mask of two values."""
+    """Whether a parameter is uninitialised memory of torch.empty, and not a mask of two values."""
     if bool((t == UNSET).any()):
         return True
     is_odd = ~t.isfinite() | (t.abs() > LARGEST) | ((t != 0) & (t.abs() < SMALLEST))
@@ -60,36 +60,36 @@ def _awake(target: nn.Module) -> nn.Module:
     """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(1)
-        for name, each in target.named_parameters():
-            if isinstance(each, nn.UninitializedParameter):
+        for name, param in target.named_parameters():
+            if isinstance(param, nn.UninitializedParameter):
                 continue
-            is_zero = each.numel() > 0 and not bool(each.any()) and (each.ndim > 1 or "bias" not in name)
-            if each.is_floating_point() and (is_zero or _is_unset(each)):
-                each.normal_(std=0.3)
+            is_zero = param.numel() > 0 and not bool(param.any()) and (param.ndim > 1 or "bias" not in name)
+            if param.is_floating_point() and (is_zero or _is_unset(param)):
+                param.normal_(std=0.3)
     return target
 
 
 def as_it_is(target: nn.Module) -> Callable[[], None]:
-    """A function that puts back all that a module keeps beside its parameters and its parts, as it is now."""
-    kept = {module: {name: _like(each) for name, each in _own(module).items()} for module in target.modules()}
+    """A function that restores the present attributes and buffers of a module and its sub-modules."""
+    kept = {module: {name: _like(value) for name, value in _state(module).items()} for module in target.modules()}
 
     def back() -> None:
-        for module, held in kept.items():
-            for name in _own(module).keys() - held.keys():
+        for module, values in kept.items():
+            for name in _state(module).keys() - values.keys():
                 (module.__dict__ if name in module.__dict__ else module._buffers).pop(name)
-            for name, each in held.items():
-                (module._buffers if name in module._buffers else module.__dict__)[name] = each
+            for name, value in values.items():
+                (module._buffers if name in module._buffers else module.__dict__)[name] = value
 
     return back
 
 
-def _own(module: nn.Module) -> dict[str, Any]:
-    """What a module keeps itself: its attributes and its buffers."""
+def _state(module: nn.Module) -> dict[str, Any]:
+    """The public attributes and the buffers of a module."""
     return {**{name: each for name, each in vars(module).items() if not name.startswith("_")}, **module._buffers}
 
 
 def _like(value: Any) -> Any:
-    """A value that stays what it is when another is written to."""
+    """A copy of a value that is independent of in-place changes."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     return copy.copy(value) if isinstance(value, list | dict | set) else value

@@ -1,4 +1,4 @@
-"""Index maps: where each entry of a moved tensor came from, found by moving numbered entries the same way."""
+"""Index maps: the source index of each entry of a moved tensor, by moving numbered entries the same way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["Moved", "is_movement", "moved"]
 
-# by the last part of torch's name: they put entries elsewhere and compute none
+# by the last part of torch's name: these rearrange entries and compute none
 MOVEMENTS = frozenset({
     "view", "reshape", "view_as", "reshape_as", "_unsafe_view", "transpose", "swapaxes", "swapdims", "permute",
     "movedim", "moveaxis", "t", "T", "mT", "H", "mH", "adjoint", "squeeze", "unsqueeze", "flatten", "unflatten",
@@ -20,16 +20,16 @@ MOVEMENTS = frozenset({
     "as_strided", "diagonal", "detach", "alias", "hsplit", "vsplit", "dsplit", "__iter__", "atleast_2d",
     "atleast_3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "index_select",
 })  # fmt: skip
-# a digit of more than this many levels is no arrangement that a person wrote
+# layouts of more levels than this do not occur in user code
 DEEPEST = 5
 
 
 @dataclass(frozen=True)
 class Moved:
-    """How one result of a movement lies over its source in one run.
+    """The layout of one result of a movement over its source in one run.
 
-    axes: for each axis its digits (size, stride) from slow to fast, None: entries do not stand in such an order.
-    is_whole: each entry of the source is there exactly once. start: the place of its first entry.
+    axes: for each axis its digits (size, stride) from slow to fast, None: the layout is not of this form. is_whole: it
+    has every entry of the source exactly once. start: the offset of its first entry.
     """
 
     axes: tuple[tuple[tuple[int, int], ...], ...] | None
@@ -45,7 +45,7 @@ def is_movement(function: str) -> bool:
 def moved(
     function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any], source: Tensor
 ) -> tuple[Moved, ...] | None:
-    """How the results of a call lie over `source`, its one tensor that moves; None: it cannot be found."""
+    """The layouts of the results of a call over `source`, its moved tensor; None: unknown."""
     numbers = torch.arange(source.numel(), dtype=torch.float64, device="cpu").reshape(source.shape)
 
     def instead(value: Any) -> Any:
@@ -58,7 +58,7 @@ def moved(
     try:
         with torch.no_grad():
             result = function(*(instead(each) for each in args), **{name: instead(v) for name, v in options.items()})
-    except Exception:  # noqa: BLE001  a stand-in that the call does not take tells nothing, and harms nothing
+    except Exception:  # noqa: BLE001  a call that refuses the numbered entries has no layout
         return None
     results = list(result) if isinstance(result, tuple | list) else [result]
     if not all(isinstance(each, Tensor) and each.dtype == torch.float64 for each in results):
@@ -67,7 +67,7 @@ def moved(
 
 
 def _laid(places: Tensor, count: int) -> Moved:
-    """How places of entries, of any shape, lie over `count` of them."""
+    """The layout of source indices, of any shape, over `count` entries."""
     is_whole = places.numel() == count and bool((places.flatten().sort().values == torch.arange(count)).all())
     if places.numel() == 0:
         return Moved(None, is_whole)
@@ -87,7 +87,7 @@ def _laid(places: Tensor, count: int) -> Moved:
 
 
 def _digits(line: list[int], deepest: int) -> list[tuple[int, int]] | None:
-    """A line of places from 0 as digits (size, stride), from slow to fast; [] for a single place, None: it is none."""
+    """Indices from 0 as digits (size, stride), from slow to fast; []: a single index; None: they have no such form."""
     if len(line) == 1:
         return []
     if deepest == 0:

@@ -1,21 +1,23 @@
-"""Product provenance: the provenance of what is computed from tokens: projections, scores, weighted sums."""
+"""Product provenance: the marks of results that are computed from tokens: projections, scores, weighted sums."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from headwise.dataflow.contractions import Contraction, is_constant
+from headwise.dataflow.contractions import Einsum, is_constant
 from headwise.dataflow.provenance import LOST, Marks, numbered, place_of, sample_of, source_of, token
 
 __all__ = ["contracted", "embedded", "entrywise", "fresh_features", "from_places", "looking"]
 
 
-def contracted(joint: Contraction, given: tuple[Marks | None, ...], own: list[Tensor], shape: tuple[int, ...]) -> Marks:
+def contracted(
+    joint: Einsum, input_marks: tuple[Marks | None, ...], input_tensors: list[Tensor], shape: tuple[int, ...]
+) -> Marks:
     sides = []
     for operand in (joint.a, joint.b):
-        place = next((at for at, each in enumerate(own) if each is operand), None)
-        sides.append(None if place is None else given[place])
+        place = next((at for at, each in enumerate(input_tensors) if each is operand), None)
+        sides.append(None if place is None else input_marks[place])
     a, b = sides
     if any(each is not None and each.kind == "lost" for each in sides):
         return LOST
@@ -28,34 +30,38 @@ def contracted(joint: Contraction, given: tuple[Marks | None, ...], own: list[Te
     return _projected(joint, a, b, shape)
 
 
-def _projected(joint: Contraction, a: Marks | None, b: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """Of a product with weights: the tokens stay, the features are new."""
-    marks, letters, other, theirs = (
+def _projected(joint: Einsum, a: Marks | None, b: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """The marks of a product with weights: the tokens stay, the features are new."""
+    marks, letters, weight, weight_letters = (
         (a, joint.left, joint.b, joint.right) if a is not None else (b, joint.right, joint.a, joint.left)
     )
     if marks is None:
         return LOST
     if marks.kind == "pair":
-        # additive scores, relative positions, heads that talk
-        return marks.through(lambda each: joint.spread(each, letters, shape))
+        # additive scores, relative positions, talking heads
+        return marks.through(lambda array: joint.spread(array, letters, shape))
     t = marks.arrays["t"]
-    for each in joint.summed:
-        if not is_constant(t, letters.index(each)):
+    for letter in joint.summed:
+        if not is_constant(t, letters.index(letter)):
             t = torch.full_like(t, -1)
-    alone = torch.arange(other.numel()).reshape(other.shape)
-    old = [each for each in letters if each in joint.out and not is_constant(marks.arrays["f"], letters.index(each))]
-    features = joint.spread(alone, theirs, shape)
+    alone = torch.arange(weight.numel()).reshape(weight.shape)
+    old = [
+        letter
+        for letter in letters
+        if letter in joint.out and not is_constant(marks.arrays["f"], letters.index(letter))
+    ]
+    features = joint.spread(alone, weight_letters, shape)
     heads = joint.spread(marks.arrays["f"], letters, shape) if old else torch.zeros_like(features)
     return Marks("token", {"t": joint.spread(t, letters, shape), "f": numbered(heads, features)})
 
 
-def _paired(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
-    """Of a product of two data: each entry is of a token of each, if what is summed over is features."""
+def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
+    """The marks of a product of tokens with tokens: pairs, if the summed axes are features."""
     for marks, letters in ((a, joint.left), (b, joint.right)):
-        for each in joint.summed:
-            axis = letters.index(each)
+        for letter in joint.summed:
+            axis = letters.index(letter)
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
-                # summed over tokens: a state, as linear attention makes it
+                # summed over tokens: a state, as in linear attention
                 return LOST
     return Marks("pair", {
         "x": joint.spread(a.arrays["t"], joint.left, shape),
@@ -64,47 +70,47 @@ def _paired(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> M
     })  # fmt: skip
 
 
-def _weighted(joint: Contraction, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
-    """Of a product of weights and values: each entry is of the token that looked."""
-    pair, letters, value, theirs = (
+def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
+    """The marks of a product of weights and values: each entry belongs to the query token."""
+    pair, letters, value, value_letters = (
         (a, joint.left, b, joint.right) if a.kind == "pair" else (b, joint.right, a, joint.left)
     )
     looked = looking(pair, [letters.index(each) for each in joint.summed])
     heads = joint.spread(pair.arrays["h"], letters, shape)
-    features = joint.spread(value.arrays["f"], theirs, shape)
+    features = joint.spread(value.arrays["f"], value_letters, shape)
     return Marks("token", {"t": joint.spread(pair.arrays[looked], letters, shape), "f": numbered(heads, features)})
 
 
 def looking(pair: Marks, axes: list[int]) -> str:
-    """Which array of a pair is the token that looks, where keys lie along `axes`."""
+    """The array of a pair that is the query token. axes: those of the keys."""
     if all(is_constant(pair.arrays["x"], axis) for axis in axes):
         return "x"
     return "y" if all(is_constant(pair.arrays["y"], axis) for axis in axes) else "x"
 
 
-def entrywise(given: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
-    """Of an operation that works entry by entry, or keeps the shape of its first."""
-    known = [each for each in given if each is not None and each.kind != "lost"]
-    if not known:
+def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
+    """The marks of an elementwise operation, or of one that keeps the shape of its first input."""
+    operands = [marks for marks in input_marks if marks is not None and marks.kind != "lost"]
+    if not operands:
         return LOST
     fits = []
-    for each in known:
-        if len(each.shape) <= len(shape):
+    for marks in operands:
+        if len(marks.shape) <= len(shape):
             try:
-                fits.append(each.through(lambda array: array.expand(shape)))
+                fits.append(marks.through(lambda array: array.expand(shape)))
             except RuntimeError:
                 continue
     if not fits:
         return LOST
-    pairs = [each for each in fits if each.kind == "pair"]
+    pairs = [marks for marks in fits if marks.kind == "pair"]
     if pairs:
         return pairs[0]
     first = fits[0]
-    for each in fits[1:]:
-        a, b = first.arrays["t"], each.arrays["t"]
+    for marks in fits[1:]:
+        a, b = first.arrays["t"], marks.arrays["t"]
         if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
-            if tuple(known[0].shape) == shape == tuple(known[1].shape):
-                # a residual, or a gate: what it is of is not one token
+            if tuple(operands[0].shape) == shape == tuple(operands[1].shape):
+                # a residual or a gate: it has several tokens
                 return first
             return Marks("pair", {"x": a, "y": b, "h": first.arrays["f"]})
     return first
@@ -126,7 +132,7 @@ def embedded(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
 
 
 def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """Of a convolution: samples first, channels second; where as many places stay, each is that of its token."""
+    """The marks of a convolution: batch first, channels second; with as many positions, each keeps its token."""
     if marks is None or marks.kind != "token":
         return LOST
     channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow.contractions import Contraction, contraction, is_constant
+from headwise.dataflow.contractions import Einsum, contraction, is_constant
 from headwise.dataflow.index_maps import is_movement
 from headwise.dataflow.product_provenance import contracted, embedded, entrywise, fresh_features, from_places
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, Recalled, TensorSeen, tensors
 
-__all__ = ["TRIANGLES", "Seen", "Shadow"]
+__all__ = ["TRIANGLES", "MarkedOp", "ProvenanceTracker"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
@@ -26,23 +26,23 @@ TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
-# of another tensor these have the shape or the kind alone
+# these take only the shape or dtype of another tensor
 NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like",
                  "rand_like", "randn_like"})  # fmt: skip
-# the second tensor only says of which kind the first is to be; or of which shape
+# the second tensor gives only the dtype, or only the shape
 LIKENED = frozenset({"to", "type_as"})
 SHAPED = frozenset({"expand_as", "view_as", "reshape_as"})
-# their result is new in every entry: what it holds of which token is found by its places alone
+# every entry of their result is new: its token follows from its position alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
 Replaced = Callable[..., Any]
-# what a stand-in may raise where a call has a form that is not known
+# what a replacement may raise for a call of unknown form
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 
 
 @dataclass
-class Seen:
-    """One operation with the marks of what it took and gave. joint: the contraction that it is, None: it is none;
-    change: what stood in for it.
+class MarkedOp:
+    """One operation. given, made: the marks of its inputs and outputs; joint: its contraction; change: its replacement;
+    None: it has none.
     """
 
     at: int
@@ -52,24 +52,24 @@ class Seen:
     options: Mapping[str, Any]
     given: tuple[Marks | None, ...]
     made: tuple[Marks | None, ...]
-    joint: Contraction | None = None
+    joint: Einsum | None = None
     change: Replaced | None = None
 
     @property
     def rules(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments and options that torch's attention really ran with."""
+        """The arguments and options of torch's attention, after a replacement."""
         if isinstance(self.change, Recalled):
             return self.args[:3], self.change.options(self.options)
         return self.args, self.options
 
     @property
     def last(self) -> str:
-        """The last part of torch's name of it."""
+        """The last part of its name in torch."""
         return self.operation.function.rpartition(".")[2]
 
     @property
     def handed_on(self) -> list[tuple[TensorSeen, Marks]]:
-        """The tensors with marks whose numbers go into its result: not those of whose kind or shape it is made."""
+        """The inputs with marks whose values enter the result, without those that give only dtype or shape."""
         taken = 0 if self.last in NEW else 1 if self.last in LIKENED | SHAPED else len(self.given)
         pairs = zip(self.operation.inputs[:taken], self.given[:taken], strict=True)
         return [(each, marks) for each, marks in pairs if marks is not None]
@@ -81,12 +81,12 @@ class Seen:
 
 
 @dataclass
-class Shadow:
-    """known: marks by the id of an argument's tensor. replaced: what stands in for an operation, by its site."""
+class ProvenanceTracker:
+    """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site."""
 
-    known: dict[int, Marks]
+    argument_marks: dict[int, Marks]
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
-    seen: list[Seen] = field(default_factory=list)
+    ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
     noted: dict[int, tuple[Operation, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(
@@ -101,19 +101,19 @@ class Shadow:
         args: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> None:
-        """Take note of an operation that has just run."""
+        """Note an operation that has just run."""
         self.noted[at] = (operation, function, args, dict(options))
 
     def follow(self, operations: Sequence[Operation]) -> None:
-        """Follow the marks through all operations of the run that was noted."""
+        """Propagate the marks through all operations of the noted run."""
         for at, operation in enumerate(operations):
             noted = self.noted.get(at)
             if noted is not None:
                 self._follow(at, *noted)
             else:
-                # a function of headwise's, of which only what came and went is known
-                given = tuple(each.value for each in operation.inputs if each.value is not None)
-                self._follow(at, operation, _unknown, given, {})
+                # a headwise function, of which only inputs and outputs are recorded
+                values = tuple(each.value for each in operation.inputs if each.value is not None)
+                self._follow(at, operation, _unknown, values, {})
 
     def _follow(
         self,
@@ -123,72 +123,74 @@ class Shadow:
         args: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> None:
-        own = list(tensors((args, options)))
-        for seen, tensor in zip(operation.inputs, own, strict=True):
-            if seen.number not in self.marks and id(tensor) in self.known:
-                self.marks[seen.number] = self.known[id(tensor)]
-        given = tuple(self.marks.get(each.number) for each in operation.inputs)
+        input_tensors = list(tensors((args, options)))
+        for state, tensor in zip(operation.inputs, input_tensors, strict=True):
+            if state.number not in self.marks and id(tensor) in self.argument_marks:
+                self.marks[state.number] = self.argument_marks[id(tensor)]
+        input_marks = tuple(self.marks.get(each.number) for each in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
-        entry = Seen(at, operation, function, args, options, given, (None,) * len(operation.outputs), change=change)
-        if any(each is not None for each in given):
+        entry = MarkedOp(
+            at, operation, function, args, options, input_marks, (None,) * len(operation.outputs), change=change
+        )
+        if any(each is not None for each in input_marks):
             try:
-                entry.made = self._made(entry, own, change)
+                entry.made = self._output_marks(entry, input_tensors, change)
             except FAILURES:
                 entry.made = (LOST,) * len(operation.outputs)
-        for each, marks in zip(operation.outputs, entry.made, strict=False):
-            if marks is not None and (marks.kind == "lost" or marks.shape == each.shape):
-                self.marks[each.number] = marks
+        for output, marks in zip(operation.outputs, entry.made, strict=False):
+            if marks is not None and (marks.kind == "lost" or marks.shape == output.shape):
+                self.marks[output.number] = marks
             elif marks is not None:
-                self.marks[each.number] = LOST
+                self.marks[output.number] = LOST
             else:
-                self.marks.pop(each.number, None)
-        if entry.last in ("__setitem__", "copy_") and _values(entry, own):
-            # what holds them now holds their marks
+                self.marks.pop(output.number, None)
+        if entry.last in ("__setitem__", "copy_") and _values(entry, input_tensors):
+            # the written tensor has their marks now
             with contextlib.suppress(*FAILURES):
                 number = operation.inputs[0].number
-                self.marks[number] = _written(entry, own)
+                self.marks[number] = _written(entry, input_tensors)
                 self.views.written(number, self.marks)
         if len(operation.outputs) == 1 and operation.inputs and is_movement(operation.function):
             self.views.note(operation.outputs[0].number, operation.inputs[0].number, function, args, dict(options))
-        self.seen.append(entry)
+        self.ops.append(entry)
 
-    def _made(self, entry: Seen, own: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:
-        operation, given = entry.operation, entry.given
+    def _output_marks(self, entry: MarkedOp, inputs: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:
+        operation, input_marks = entry.operation, entry.given
         count = len(operation.outputs)
         last = entry.last
         function = change or entry.function
         if last in NEW:
             return (None,) * count
         if last in ATTENTIONS:
-            return (self._attention(given, operation),)
+            return (self._attention(input_marks, operation),)
         if last in ("view_as_complex", "view_as_real"):
-            return (_as_complex(given[0]) if last == "view_as_complex" else _as_real(given[0]),)
-        is_cut = last in TRIANGLES and given[0] is not None and given[0].kind == "pair"
-        if is_cut or (last in LIKENED and len(given) > 1):
-            # a score of which nothing is left is that of the same two tokens
-            return given[:1]
-        if last in SHAPED and given[0] is None:
+            return (_as_complex(input_marks[0]) if last == "view_as_complex" else _as_real(input_marks[0]),)
+        is_cut = last in TRIANGLES and input_marks[0] is not None and input_marks[0].kind == "pair"
+        if is_cut or (last in LIKENED and len(input_marks) > 1):
+            # a masked score keeps its two tokens
+            return input_marks[:1]
+        if last in SHAPED and input_marks[0] is None:
             return (None,)
         if last in LAYERS:
-            return (fresh_features(given[0], operation.outputs[0].shape), *([None] * (count - 1)))
+            return (fresh_features(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last in FRESH:
-            return (from_places(given[0], operation.outputs[0].shape),)
+            return (from_places(input_marks[0], operation.outputs[0].shape),)
         if last == "embedding":
-            return (embedded(given[0], operation.outputs[0].shape),)
+            return (embedded(input_marks[0], operation.outputs[0].shape),)
         if is_movement(operation.function) or last in JOINS:
-            moved = _moved(function, entry, own)
+            moved = _moved(function, entry, inputs)
             return moved if len(moved) == count else (LOST,) * count
         joint = contraction(operation.function, entry.args, entry.options)
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
-            return (contracted(entry.joint, given, own, operation.outputs[0].shape),)
-        if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(own[0].shape):
+            return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
+        if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
             return (summed(entry),) * count
-        return tuple(entrywise(given, tuple(each.shape)) for each in operation.outputs)
+        return tuple(entrywise(input_marks, tuple(each.shape)) for each in operation.outputs)
 
-    def _attention(self, given: tuple[Marks | None, ...], operation: Operation) -> Marks:
-        q, v = given[0], given[2]
+    def _attention(self, input_marks: tuple[Marks | None, ...], operation: Operation) -> Marks:
+        q, v = input_marks[0], input_marks[2]
         if q is None or v is None or q.kind != "token" or v.kind != "token":
             return LOST
         shape = tuple(operation.outputs[0].shape)
@@ -197,14 +199,14 @@ class Shadow:
 
 
 def _as_complex(marks: Marks | None) -> Marks:
-    """Of numbers two of which become one: the token that they are of, and the first of their features."""
+    """The marks of real pairs as complex numbers: their token, and the first feature of each pair."""
     if marks is None or marks.kind != "token" or not is_constant(marks.arrays["t"], marks.arrays["t"].ndim - 1):
         return LOST
-    return marks.through(lambda each: each[..., 0])
+    return marks.through(lambda array: array[..., 0])
 
 
 def _as_real(marks: Marks | None) -> Marks:
-    """Of complex numbers that become two each: one after the other, of the same token."""
+    """The marks of complex numbers as real pairs: two features of the same token."""
     if marks is None or marks.kind != "token":
         return LOST
     t, f = (marks.arrays[each].unsqueeze(-1).expand(*marks.shape, 2) for each in "tf")
@@ -212,10 +214,10 @@ def _as_real(marks: Marks | None) -> Marks:
 
 
 def _unknown(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError("what a function of headwise's does with marks is not asked of it")
+    raise NotImplementedError("a headwise function does not propagate marks")
 
 
-def _moved(function: Replaced, entry: Seen, own: list[Tensor]) -> tuple[Marks | None, ...]:
+def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> tuple[Marks | None, ...]:
     """The marks after a movement: their arrays moved the same way."""
     kinds = {each.kind for each in entry.given if each is not None}
     if len(kinds) != 1 or kinds == {"lost"}:
@@ -223,40 +225,40 @@ def _moved(function: Replaced, entry: Seen, own: list[Tensor]) -> tuple[Marks | 
     (kind,) = kinds
     out: list[dict[str, Tensor]] = []
     for name in next(each for each in entry.given if each is not None).arrays:
-        args, options = _stood_in(entry, own, name)
+        args, options = _stood_in(entry, input_tensors, name)
         if entry.last == "pad":
             options = {"value": -1, **{key: each for key, each in options.items() if key in ("pad", "input")}}
             args = args[:2]
-        for place, each in enumerate(tensors(function(*args, **options))):
+        for place, array in enumerate(tensors(function(*args, **options))):
             if place == len(out):
                 out.append({})
-            out[place][name] = each
+            out[place][name] = array
     return tuple(Marks(kind, arrays) for arrays in out)
 
 
-def _values(entry: Seen, own: list[Tensor]) -> list[Marks]:
-    """The marks of what an operation writes into its first tensor; what says where is not written."""
+def _values(entry: MarkedOp, input_tensors: list[Tensor]) -> list[Marks]:
+    """The marks of the values that an operation writes into its first tensor, without index tensors."""
     written = {id(each) for each in tensors((entry.args[2 if entry.last == "__setitem__" else 1 :], entry.options))}
-    pairs = list(zip(own, entry.given, strict=True))[1:]
+    pairs = list(zip(input_tensors, entry.given, strict=True))[1:]
     return [marks for tensor, marks in pairs if marks is not None and id(tensor) in written]
 
 
-def _written(entry: Seen, own: list[Tensor]) -> Marks:
-    """The marks of a tensor into which others were written."""
-    known = _values(entry, own)[0]
-    if entry.given[0] is not None and entry.given[0].kind != known.kind:
+def _written(entry: MarkedOp, input_tensors: list[Tensor]) -> Marks:
+    """The marks of a tensor after a write."""
+    marks = _values(entry, input_tensors)[0]
+    if entry.given[0] is not None and entry.given[0].kind != marks.kind:
         return LOST
     arrays = {}
-    for name in known.arrays:
-        args, options = _stood_in(entry, own, name)
+    for name in marks.arrays:
+        args, options = _stood_in(entry, input_tensors, name)
         entry.function(*args, **options)
         arrays[name] = args[0]
-    return Marks(known.kind, arrays) if known.kind != "lost" else LOST
+    return Marks(marks.kind, arrays) if marks.kind != "lost" else LOST
 
 
-def _stood_in(entry: Seen, own: list[Tensor], name: str) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call, with each tensor's array of marks, of which a view can be taken, in its place."""
-    by_id = {id(t): marks for t, marks in zip(own, entry.given, strict=True)}
+def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call, with an array of marks in place of each tensor."""
+    by_id = {id(t): marks for t, marks in zip(input_tensors, entry.given, strict=True)}
 
     def instead(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -271,8 +273,8 @@ def _stood_in(entry: Seen, own: list[Tensor], name: str) -> tuple[list[Any], dic
     return [instead(each) for each in entry.args], {key: instead(each) for key, each in entry.options.items()}
 
 
-def summed(entry: Seen) -> Marks | None:
-    """Of a sum over axes: what they have in common."""
+def summed(entry: MarkedOp) -> Marks | None:
+    """The marks of a sum over axes: those that are constant along them."""
     marks, before, after = entry.given[0], entry.tensors[0].shape, entry.operation.outputs[0].shape
     if marks is None or marks.kind == "lost":
         return LOST
@@ -285,8 +287,8 @@ def summed(entry: Seen) -> Marks | None:
     )
     axes = sorted({each % len(before) for each in ([named] if isinstance(named, int) else named or range(len(before)))})
     arrays = {}
-    for name, each in marks.arrays.items():
-        array = each
+    for name, original in marks.arrays.items():
+        array = original
         for axis in axes:
             same = is_constant(array, axis)
             array = array.select(axis, 0).unsqueeze(axis)

@@ -10,21 +10,21 @@ from torch import Tensor
 
 __all__ = ["LOST", "Marks", "numbered", "own_of", "place_of", "sample_of", "source_of", "token", "tokens"]
 
-# a token is said as one number: where it comes from, its sample, its place; no call has as many of them
+# a token is one number: source, batch element and position; no call has as many of them
 SOURCE, SAMPLE = 10**12, 10**6
 
 
 @dataclass(frozen=True)
 class Marks:
-    """kind "token": arrays t (token) and f (feature); "pair": x and y (two tokens) and h (head); "lost": it depends on
-    the inputs, but how is not known. Each array has the shape of the tensor, -1 where it is not one token.
+    """The provenance of a tensor. kind "token": arrays t (token) and f (feature); "pair": x and y (two tokens) and h
+    (head); "lost": it depends on the inputs in an unknown way. Arrays have the shape of the tensor; -1: no one token.
     """
 
     kind: str
     arrays: Mapping[str, Tensor]
 
     def through(self, change: Callable[[Tensor], Tensor]) -> Marks:
-        """The marks of a tensor whose entries went elsewhere."""
+        """The marks after a rearrangement of the entries."""
         return Marks(self.kind, {name: change(each) for name, each in self.arrays.items()})
 
     @property
@@ -37,32 +37,32 @@ LOST = Marks("lost", {})
 
 
 def token(source: int, sample: Tensor, place: Tensor) -> Tensor:
-    """Numbers of tokens."""
+    """The numbers of tokens."""
     return source * SOURCE + sample * SAMPLE + place
 
 
 def source_of(t: Tensor) -> Tensor:
-    """Which argument tokens come from; -1 where there is none."""
+    """The argument of each token; -1: no token."""
     return torch.where(t < 0, t, t // SOURCE)
 
 
 def sample_of(t: Tensor) -> Tensor:
-    """Which sample tokens belong to."""
+    """The batch element of each token; -1: no token."""
     return torch.where(t < 0, t, t % SOURCE // SAMPLE)
 
 
 def place_of(t: Tensor) -> Tensor:
-    """Which place in its sample a token has."""
+    """The position of each token; -1: no token."""
     return torch.where(t < 0, t, t % SAMPLE)
 
 
 def own_of(t: Tensor) -> Tensor:
-    """Sample and place of tokens together, whichever argument they come from; -1 where there is none."""
+    """Batch element and position of each token in one number, without the argument; -1: no token."""
     return torch.where(t < 0, -1, t % SOURCE)
 
 
 def numbered(heads: Tensor, features: Tensor) -> Tensor:
-    """A number from 0 for each pair of a head and a feature of it, in their order; -1 where one is not known."""
+    """A number from 0 for each pair of head and feature, in order; -1: either is unknown."""
     pairs = heads * (features.max() + 1) + features if features.numel() else features
     numbers: Tensor = torch.unique(pairs, return_inverse=True)[1]
     return torch.where((heads < 0) | (features < 0), -1, numbers.reshape(pairs.shape))

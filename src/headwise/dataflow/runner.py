@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headwise.calls import FEATURES, Plan
 from headwise.dataflow.float64 import Unset, as_it_is, readied
-from headwise.dataflow.propagation import Seen, Shadow
+from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker
 from headwise.dataflow.provenance import Marks, tokens
 from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
@@ -26,14 +26,14 @@ StandIns = Mapping[Site, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. named: the tensors among the arguments; sources: the number that marks give to each; given: what
-    the arguments held before the call.
+    """A finished run. seen: its operations with marks. named: the tensors among the arguments; sources: their numbers
+    in marks; known: their marks; given: their values before the call.
     """
 
     plan: Plan
     sizes: Mapping[str, int]
     record: Record
-    seen: tuple[Seen, ...]
+    seen: tuple[MarkedOp, ...]
     marks: Mapping[int, Marks]
     target: Any
     named: Mapping[str, Tensor]
@@ -44,30 +44,30 @@ class Run:
     given: Mapping[str, Tensor] = field(default_factory=dict)
 
     def marks_of(self, name: str) -> Marks | None:
-        """The marks that an argument was given."""
+        """The marks of an argument; None: it has none."""
         return self.known.get(name)
 
-    def marks_at(self, seen: TensorSeen) -> Marks | None:
-        """The marks of what an operation took that failed; what came right from the call was met nowhere else."""
-        found = self.marks.get(seen.number)
-        if found is None and seen.value is not None:
-            for name, each in self.named.items():
-                if name in self.known and each.shape == seen.value.shape and torch.equal(each, seen.value):
+    def marks_at(self, tensor: TensorSeen) -> Marks | None:
+        """The marks of an input of a failed operation, which may be an argument that no other operation read."""
+        marks = self.marks.get(tensor.number)
+        if marks is None and tensor.value is not None:
+            for name, value in self.named.items():
+                if name in self.known and value.shape == tensor.value.shape and torch.equal(value, tensor.value):
                     return self.known[name]
-        return found
+        return marks
 
     @cached_property
-    def makers(self) -> Mapping[int, list[Seen]]:
-        """The operations that made or changed each tensor, by its number, in their order."""
-        found: dict[int, list[Seen]] = {}
-        for each in self.seen:
-            for number in {*(made.number for made in each.operation.outputs), *each.operation.writes}:
-                found.setdefault(number, []).append(each)
-        return found
+    def makers(self) -> Mapping[int, list[MarkedOp]]:
+        """The operations that returned or changed each tensor, by its number, in order."""
+        by_number: dict[int, list[MarkedOp]] = {}
+        for entry in self.seen:
+            for number in {*(output.number for output in entry.operation.outputs), *entry.operation.writes}:
+                by_number.setdefault(number, []).append(entry)
+        return by_number
 
     @cached_property
     def size(self) -> int:
-        """Bytes of the tensors that it holds."""
+        """The bytes of its tensors."""
         met = [t.value for each in self.record.operations for t in (*each.inputs, *each.outputs)]
         met += [t for marks in self.marks.values() for t in marks.arrays.values()]
         stores = [t.untyped_storage() for t in met if t is not None]
@@ -75,21 +75,21 @@ class Run:
 
     @property
     def output_marks(self) -> Marks | None:
-        """The marks of what was returned."""
-        for each in reversed(self.seen):
-            for made, marks in zip(each.operation.outputs, each.made, strict=False):
-                if self.output is None or made.value is None or made.shape != tuple(self.output.shape):
+        """The marks of the output; None: it has none."""
+        for entry in reversed(self.seen):
+            for output, marks in zip(entry.operation.outputs, entry.made, strict=False):
+                if self.output is None or output.value is None or output.shape != tuple(self.output.shape):
                     continue
-                if torch.equal(made.value.nan_to_num(), self.output.detach().nan_to_num()):
+                if torch.equal(output.value.nan_to_num(), self.output.detach().nan_to_num()):
                     return marks
         return None
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a run is made. seed: of the inputs; luck: of what is drawn while it runs, None: as the inputs. earlier: the
-    seed of the inputs of a call before, None: it is the first. forgets: what that call left in the target is taken
-    away. instance: the seed of what is drawn while it is built.
+    """The options of a run. seed: of the inputs; luck: of random numbers in the run, None: as the inputs. earlier: the
+    seed of the inputs of a call before, None: it is the first. forgets: the state that this call left is restored.
+    instance: the seed of random numbers while the target is built.
     """
 
     dtype: torch.dtype = torch.float64
@@ -122,15 +122,15 @@ def run(
     own: tuple[str, ...] = (),
     change: Callable[[Any, dict[str, Any]], None] | None = None,
 ) -> Run:
-    """One run. manner: None: an ordinary one. change: alters the target or its arguments before."""
+    """One run. manner: None: the default options. change: alters the target or its arguments before the call."""
     manner = manner or Manner()
     sizes = dict(plan.sizes(0) if sizes is None else sizes)
     with default_dtype(manner.dtype):
         try:
             with Unset():
                 target = plan.build(sizes, seed=manner.instance)
-        except Exception:  # noqa: BLE001  whatever it is, it is the person's, and is diagnosed
-            failed = record(lambda: plan.build(sizes), own=own)
+        except Exception:  # noqa: BLE001  user code may raise anything; it is diagnosed
+            failed = record(lambda: plan.build(sizes), user_files=own)
             return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
             target = copy.deepcopy(target) if target is plan.target else target
@@ -140,17 +140,19 @@ def run(
             change(target, options)
         named = named_tensors(plan, args, options)
         sources = {name: at for at, name in enumerate(named)}
-        known = {
+        argument_marks = {
             name: marks
-            for name, each in named.items()
-            if (marks := declared(plan, name, each, sources[name])) is not None
+            for name, tensor in named.items()
+            if (marks := declared(plan, name, tensor, sources[name])) is not None
         }
-        shadow = Shadow({id(named[name]): marks for name, marks in known.items()}, dict(stand_ins or {}))
+        tracker = ProvenanceTracker(
+            {id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {})
+        )
         if manner.gradients:
-            for each in named.values():
-                if each.is_floating_point():
-                    each.requires_grad_()
-        given = {name: each.detach().clone() for name, each in named.items()}
+            for tensor in named.values():
+                if tensor.is_floating_point():
+                    tensor.requires_grad_()
+        inputs = {name: tensor.detach().clone() for name, tensor in named.items()}
         model = target if isinstance(target, nn.Module) else None
         replacing = Replacing(stand_ins or {}, own)
         with (
@@ -161,22 +163,22 @@ def run(
         ):
             _called_before(plan, target, sizes, manner)
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
-            done = record(
+            recording = record(
                 lambda: target(*args, **options),
-                model=model, own=own, values=True, encoders=True, observe=shadow.observe,
+                model=model, user_files=own, values=True, encoders=True, observe=tracker.observe,
             )  # fmt: skip
-    shadow.follow(done.operations)
-    output = next(iter(tensors(first_of(done.result))), None)
+    tracker.follow(recording.operations)
+    output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
-        plan, sizes, done, tuple(shadow.seen), shadow.marks, target, named, sources, output,
-        dict(stand_ins or {}), known, given,
+        plan, sizes, recording, tuple(tracker.ops), tracker.marks, target, named, sources, output,
+        dict(stand_ins or {}), argument_marks, inputs,
     )  # fmt: skip
 
 
 def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Manner) -> None:
-    """The calls that come before the one that is recorded."""
+    """Run the calls before the recorded one."""
     if isinstance(target, nn.Module) and any(isinstance(p, nn.UninitializedParameter) for p in target.parameters()):
-        # weights that the first call draws are drawn alike in every run
+        # lazy weights must be equal in every run
         torch.default_generator.manual_seed(0)
         _called(plan, target, sizes, 0, manner.dtype)
     if manner.earlier is not None:
@@ -187,7 +189,7 @@ def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Ma
 
 
 def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype: torch.dtype) -> None:
-    """Call a target once, whatever comes of it."""
+    """Call a target once and ignore errors."""
     args, options = arguments(plan, sizes, seed, dtype)
     with torch.no_grad(), contextlib.suppress(Exception):
         target(*args, **options)
@@ -196,16 +198,16 @@ def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype:
 def arguments(
     plan: Plan, sizes: Mapping[str, int], seed: int, dtype: torch.dtype
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a plan is called with, in a dtype."""
+    """The arguments of a plan, in a dtype."""
     with torch.random.fork_rng(devices=()):
-        # an expression of the person's may draw numbers too
+        # an expression of user code may draw random numbers too
         torch.default_generator.manual_seed(seed)
         args, options = plan.arguments(sizes, seed=seed)
     return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
 
 
 def first_of(result: Any) -> Any:
-    """What a call gives, where it may be an object of outputs."""
+    """The result of a call, or the last hidden state of an output object."""
     if isinstance(result, Tensor | tuple | list | Mapping):
         return result
     return getattr(result, "last_hidden_state", None) if result is not None else None
@@ -224,34 +226,34 @@ def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any])
     out: dict[str, Tensor] = {}
     names = [name for name in plan.call if not name.startswith("_")]
     for name, value in [*zip(names, args, strict=False), *options.items()]:
-        for place, each in enumerate(tensors(value)):
-            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = each
+        for place, tensor in enumerate(tensors(value)):
+            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
     return out
 
 
 def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
-    """The marks of an argument, from the shape that it was asked for; None: it holds no tokens."""
+    """The marks of an argument, by its declared shape; None: it has no tokens."""
     if plan.mask and name == plan.mask:
         return None
-    said = plan.call.get(name)
-    if isinstance(said, Mapping):
-        said = said.get("_ids")
-    if not isinstance(said, list) or len(said) != tensor.ndim or tensor.ndim == 0:
+    spec = plan.call.get(name)
+    if isinstance(spec, Mapping):
+        spec = spec.get("_ids")
+    if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
         return None
     meanings = {each.name: each.meaning for each in plan.symbols}
     roles = []
-    all_held = [{meanings[each] for each in meanings if each in _words(str(text))} for text in said]
-    has_features = any(held & FEATURES for held in all_held)
-    for at, text in enumerate(said):
-        held = {meanings[each] for each in meanings if each in _words(str(text))}
-        if "batch" in held:
+    axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
+    has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)
+    for at, text in enumerate(spec):
+        axis_meaning = {meanings[each] for each in meanings if each in _words(str(text))}
+        if "batch" in axis_meaning:
             roles.append("sample")
-        elif held & {"queries", "keys"}:
+        elif axis_meaning & {"queries", "keys"}:
             roles.append("place")
-        elif held & FEATURES:
+        elif axis_meaning & FEATURES:
             roles.append("feature")
         else:
-            is_last = at == len(said) - 1 and len(said) > 1 and not has_features
+            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features
             roles.append("feature" if is_last else "place")
     if "place" not in roles and tensor.ndim > 1:
         return None
@@ -264,11 +266,11 @@ def _words(text: str) -> set[str]:
     return set(text.split())
 
 
-def call_of(run: Run, entry: Seen) -> Span:
-    """Where an operation was asked for: of a helper that serves several, the call that was meant."""
+def call_of(run: Run, entry: MarkedOp) -> Span:
+    """The place of an operation; inside a helper with several callers, the place of the call."""
     operation = entry.operation
     others = [each.operation.chain for each in run.seen if each.operation.span == operation.span]
     for place in reversed(range(len(operation.chain))):
-        if any(len(other) > place and other[place] != operation.chain[place] for other in others):
+        if any(len(chain) > place and chain[place] != operation.chain[place] for chain in others):
             return operation.chain[place]
     return operation.span

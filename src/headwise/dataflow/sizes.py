@@ -1,4 +1,4 @@
-"""Sizes: how long an axis was in each of the probe runs, and the arithmetic that must hold in all of them."""
+"""Sizes: the size of an axis in each probe run, and arithmetic over all runs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def is_one(a: Sizes) -> bool:
 def product(many: Iterable[Sizes], runs: int) -> Sizes:
     """The product of sizes; 1 in each run where there are none."""
     out: Sizes = (1,) * runs
-    for each in many:
-        out = times(out, each)
+    for sizes in many:
+        out = times(out, sizes)
     return out

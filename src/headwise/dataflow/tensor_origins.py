@@ -1,4 +1,4 @@
-"""Tensor origins: beside the record of a probe run, where its tensors come from and how they were moved."""
+"""Tensor origins: the origins of the tensors of a probe run, and the layouts of moved ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from headwise.dataflow.index_maps import Moved, is_movement, moved
 from headwise.recording import Operation, Record, record, tensors
 
-__all__ = ["Follower", "Source", "followed"]
+__all__ = ["Follower", "Origin", "followed"]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a tensor came from that no recorded operation made. kind: "argument", "parameter" or "made"."""
+class Origin:
+    """The origin of a tensor that no recorded operation returned. kind: "argument", "parameter", "buffer" or "made"."""
 
     kind: str
     name: str = ""
@@ -24,10 +24,10 @@ class Source:
 
 @dataclass
 class Follower:
-    """Watches a run. sources: by the number of the tensor; moves: by the place of the operation in the record."""
+    """Observes a run. sources: by the number of the tensor; moves: by the index of the operation in the record."""
 
-    known: dict[int, Source]
-    sources: dict[int, Source] = field(default_factory=dict)
+    origins: dict[int, Origin]
+    sources: dict[int, Origin] = field(default_factory=dict)
     moves: dict[int, tuple[Moved, ...]] = field(default_factory=dict)
 
     def observe(
@@ -38,30 +38,32 @@ class Follower:
         args: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> None:
-        """Take note of an operation that has just run, while its tensors are at hand."""
-        given = list(tensors((args, options)))
-        for seen, tensor in zip(operation.inputs, given, strict=True):
-            if seen.number not in self.sources:
-                self.sources[seen.number] = self.known.get(id(tensor)) or Source("made")
-        if is_movement(operation.function) and given:
-            found = moved(function, args, options, given[0])
-            if found is not None:
-                self.moves[at] = found
+        """Note an operation that has just run, while its tensors are in memory."""
+        input_tensors = list(tensors((args, options)))
+        for state, tensor in zip(operation.inputs, input_tensors, strict=True):
+            if state.number not in self.sources:
+                self.sources[state.number] = self.origins.get(id(tensor)) or Origin("made")
+        if is_movement(operation.function) and input_tensors:
+            layouts = moved(function, args, options, input_tensors[0])
+            if layouts is not None:
+                self.moves[at] = layouts
 
 
 def followed(
     call: Callable[[], Any],
     model: nn.Module | None,
     named: Mapping[str, Tensor],
-    own: tuple[str, ...],
+    user_files: tuple[str, ...],
     *,
     kernels: bool,
 ) -> tuple[Record, Follower]:
-    """Run a call, recorded and watched. named: the tensors among its arguments, by their names."""
-    known = {id(tensor): Source("argument", name) for name, tensor in named.items()}
+    """The record of a call, and its observer. named: the tensors among its arguments, by name."""
+    origins = {id(tensor): Origin("argument", name) for name, tensor in named.items()}
     if model is not None:
-        known |= {id(each): Source("parameter", name) for name, each in model.named_parameters(remove_duplicate=False)}
-        known |= {id(each): Source("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
-    follower = Follower(known)
-    done = record(call, model=model, own=own, kernels=kernels, observe=follower.observe)
-    return done, follower
+        origins |= {
+            id(param): Origin("parameter", name) for name, param in model.named_parameters(remove_duplicate=False)
+        }
+        origins |= {id(each): Origin("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
+    follower = Follower(origins)
+    recording = record(call, model=model, user_files=user_files, kernels=kernels, observe=follower.observe)
+    return recording, follower

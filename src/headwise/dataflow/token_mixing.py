@@ -1,20 +1,20 @@
-"""Token mixing: how tokens meet in code that computes no softmax attention of tokens to tokens."""
+"""Token mixing: how tokens are combined in code without softmax attention between tokens."""
 
 from __future__ import annotations
 
 from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_marks
 from headwise.dataflow.contractions import is_constant
-from headwise.dataflow.propagation import Seen
+from headwise.dataflow.propagation import MarkedOp
 from headwise.dataflow.runner import Run
 
 __all__ = ["mixing_of"]
 
 
-def mixing_of(run: Run) -> tuple[str, Seen] | None:
-    """How tokens meet, and the operation where they do; None: in no way that is known.
+def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
+    """The way in which tokens are combined, and the operation; None: no known way.
 
-    "features": a softmax of products of features, which are summed over tokens; "state": such products without a
-    softmax of them, as linear attention has them; "pooling": a softmax over tokens, of one score for each.
+    "features": a softmax of products of features that are summed over tokens; "state": such products without a softmax,
+    as in linear attention; "pooling": a softmax over tokens, of one score each.
     """
     states = [entry for entry in run.seen if _is_state(entry)]
     softmaxes = [entry for entry in run.seen if entry.last in SOFTMAXES]
@@ -28,22 +28,22 @@ def mixing_of(run: Run) -> tuple[str, Seen] | None:
     return next((("pooling", each) for each in softmaxes if _is_over_tokens(each)), None)
 
 
-def _is_state(entry: Seen) -> bool:
+def _is_state(entry: MarkedOp) -> bool:
     """Whether a product of tokens with tokens is summed over tokens, and not over features."""
     if entry.joint is None or not is_scores(entry):
         return False
     sides = zip(operand_marks(entry), (entry.joint.left, entry.joint.right), strict=True)
     return any(
         marks is not None
-        and not is_constant(marks.arrays["t"], letters.index(each))
-        and is_constant(marks.arrays["f"], letters.index(each))
+        and not is_constant(marks.arrays["t"], letters.index(letter))
+        and is_constant(marks.arrays["f"], letters.index(letter))
         for marks, letters in sides
-        for each in entry.joint.summed
+        for letter in entry.joint.summed
     )
 
 
-def _is_over_tokens(softmax: Seen) -> bool:
-    """Whether a softmax of tokens goes over an axis along which they lie."""
+def _is_over_tokens(softmax: MarkedOp) -> bool:
+    """Whether a softmax normalises over a token axis."""
     marks = softmax.given[0]
     dim = softmax.options.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
     if marks is None or marks.kind != "token" or not isinstance(dim, int):

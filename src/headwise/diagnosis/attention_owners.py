@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from headwise.dataflow import LAYERS, Attention, Run, attentions
+from headwise.dataflow import LAYERS, AttentionOps, Run, attentions
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.members import module_at
 from headwise.source import is_library
@@ -68,14 +68,14 @@ def insides(target: nn.Module, own: Sequence[str]) -> list[Owner]:
     return sorted(out.values(), key=lambda each: -each.path.count("."))
 
 
-def _modules(run: Run, attention: Attention) -> list[str]:
+def _modules(run: Run, attention: AttentionOps) -> list[str]:
     """The names of the modules in which the parts of an attention were made."""
     parts = [attention.context, *([] if attention.scores is None else [attention.scores])]
     parts += [each.projection for each in makings(run, attention).values() if each.projection is not None]
     return [each.operation.module for each in parts]
 
 
-def _taken(run: Run, attention: Attention) -> int | None:
+def _taken(run: Run, attention: AttentionOps) -> int | None:
     """The number of the tensor of which the queries are made."""
     made = makings(run, attention).get("q")
     if made is None or made.projection is None:

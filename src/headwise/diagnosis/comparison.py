@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, Attention, Run, Seen, attentions
+from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
 from headwise.diagnosis.examination import Examination
@@ -86,7 +86,7 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
     return names
 
 
-def _is_read(done: Run, context: Seen, rerun: Callable[..., Run]) -> bool:
+def _is_read(done: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:
     """Whether the output follows from the weighted sum."""
     if context.last not in (*STEPS, *(() if context.joint is None else (context.last,))):
         # no mode sees torch's layer or headwise's own run, so that nothing stands in for them
@@ -100,7 +100,7 @@ def _is_read(done: Run, context: Seen, rerun: Callable[..., Run]) -> bool:
     return then.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
 
 
-def _step(attention: Attention) -> str:
+def _step(attention: AttentionOps) -> str:
     """What torch computes in one step, where that is the definition of what it takes; "": it is not."""
     entry = attention.context
     if entry.last in LAYERS:
@@ -156,7 +156,7 @@ def _is_near(made: Tensor, wanted: Tensor) -> bool:
     return distance(a.where(known, b), b) <= near(made.detach())
 
 
-def _is_layer_right(entry: Seen) -> bool:
+def _is_layer_right(entry: MarkedOp) -> bool:
     """Whether torch's layer, called without a mask, gives what its weights make of its inputs by the definition."""
     module = entry.args[0] if entry.args else None
     values = [each.value for each in entry.operation.inputs[:3] if each.value is not None]

@@ -10,7 +10,7 @@ from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.target_diagnosis import diagnosed
 from headwise.diagnosis.torch_state import plain_torch
 from headwise.errors import InputError
-from headwise.targets import at_hand, in_child, parse
+from headwise.targets import describe_object, in_child, parse
 from headwise.wording import refusal
 
 __all__ = ["doctor"]
@@ -58,7 +58,7 @@ def doctor(
         check_said(target, init, call)
     except InputError as error:
         raise InputError(in_python(error, lang)) from error
-    found = at_hand(target)
+    found = describe_object(target)
     with plain_torch():
         return diagnosed(
             target,

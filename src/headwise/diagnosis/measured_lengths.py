@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from headwise.dataflow import Run, Seen, source_of
+from headwise.dataflow import MarkedOp, Run, source_of
 from headwise.recording import Operation
 from headwise.source import Span, code_at, function_of, last_given, loads_of, span_like
 
@@ -61,7 +61,7 @@ def _has_another(function: ast.FunctionDef, measure: ast.Assign) -> bool:
     return bool(which) and any(a != of and b == which for a, b in (parts(each.value) for each in others))
 
 
-def _is_of(run: Run, entry: Seen, source: int) -> bool:
+def _is_of(run: Run, entry: MarkedOp, source: int) -> bool:
     """Whether an operation takes tokens of an argument."""
     held = [each for each in entry.given if each is not None and each.kind == "token"]
     return any(source in source_of(each.arrays["t"]).unique().tolist() for each in held) and len(run.known) > 1

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Marks, Run, Seen, attentions, is_scores, operand_marks
+from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, attentions, is_scores, operand_marks
 from headwise.diagnosis.checks.weight_sums import weights_of
 from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.score_path import plain_scores
@@ -34,7 +34,7 @@ class Observation:
     """
 
     run: Run
-    attention: Attention
+    attention: AttentionOps
     scores: Tensor
     heads: Tensor
     weights: tuple[Tensor, ...]
@@ -44,7 +44,7 @@ class Observation:
     other: tuple[Tensor, Tensor] | None
     scale: Scale | None
     rerun: Callable[..., Run]
-    products: tuple[Seen, ...]
+    products: tuple[MarkedOp, ...]
 
     @cached_property
     def shifted(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -77,7 +77,7 @@ class Observation:
         return self.weights[SHARES.index(1.0)]
 
 
-def softmaxes_of(attention: Attention) -> list[Seen]:
+def softmaxes_of(attention: AttentionOps) -> list[MarkedOp]:
     """The softmaxes between the scores of an attention and its weights, in order."""
     return [each for each in attention.path if each.last in SOFTMAXES]
 
@@ -105,7 +105,7 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     return _observed(run, attention, entry, others, scale, rerun, tuple(products))
 
 
-Changes = list[tuple[Seen, Callable[[Any], Any]]]
+Changes = list[tuple[MarkedOp, Callable[[Any], Any]]]
 
 
 def changed(run: Run, changes: Changes) -> dict[Site, Callable[..., Any]]:
@@ -136,11 +136,11 @@ class _Changed:
         return made if change is None else change(made)
 
 
-def _times(entries: Sequence[Seen], share: float) -> Changes:
+def _times(entries: Sequence[MarkedOp], share: float) -> Changes:
     return [(each, lambda made: made * share) for each in entries]
 
 
-def _plus(entries: Sequence[Seen], sign: float) -> Changes:
+def _plus(entries: Sequence[MarkedOp], sign: float) -> Changes:
     """Each gives, beside what it gives, numbers that are as large and follow no order of its own."""
 
     def moved(made: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _plus(entries: Sequence[Seen], sign: float) -> Changes:
     return [(each, moved) for each in entries]
 
 
-def _kept(entries: Sequence[Seen]) -> Changes:
+def _kept(entries: Sequence[MarkedOp]) -> Changes:
     """Each gives what it gave before, whatever it takes."""
     values = [(each, each.operation.outputs[0].value) for each in entries]
     return [(each, partial(_instead, value)) for each, value in values if value is not None]
@@ -161,8 +161,8 @@ def _instead(value: Tensor, made: Tensor) -> Tensor:
 
 
 def _observed(
-    run: Run, attention: Attention, entry: Seen, others: list[Attention], scale: Scale | None,
-    rerun: Callable[..., Run], products: tuple[Seen, ...],
+    run: Run, attention: AttentionOps, entry: MarkedOp, others: list[AttentionOps], scale: Scale | None,
+    rerun: Callable[..., Run], products: tuple[MarkedOp, ...],
 ) -> Observation | None:  # fmt: skip
     scores, heads = _beside(attention, entry) or (None, None)
     held = [each.detach().double() for one in others if (each := weights_of(one)) is not None and scores is not None
@@ -180,12 +180,12 @@ def _observed(
     )  # fmt: skip
 
 
-def _made(entry: Seen) -> Tensor:
+def _made(entry: MarkedOp) -> Tensor:
     value = entry.operation.outputs[0].value
     return torch.empty(0) if value is None else value.detach().double()
 
 
-def _scored(attention: Attention) -> list[Seen]:
+def _scored(attention: AttentionOps) -> list[MarkedOp]:
     """What may make the scores: the products of queries and keys, the likeliest first, or where they are added, the
     last that learned weights make of the sum before the softmax.
     """
@@ -201,7 +201,7 @@ def _scored(attention: Attention) -> list[Seen]:
     return [each for each in reversed(attention.path) if each.at < stop and each.joint is not None][:1]
 
 
-def _beside(attention: Attention, entry: Seen) -> tuple[Tensor, Tensor] | None:
+def _beside(attention: AttentionOps, entry: MarkedOp) -> tuple[Tensor, Tensor] | None:
     """The scores laid out as the weights are, and the head of each row; None: they cannot be."""
     joint, made, value = attention.context.joint, entry.made[0], entry.operation.outputs[0].value
     left = (first := operand_marks(attention.context)[0]) is not None and first.kind == "pair"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Seen, is_movement
+from headwise.dataflow import MarkedOp, is_movement
 
 __all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor"]
 
@@ -14,7 +14,7 @@ EXACT = 1e-3
 NEAR = 1e-9
 
 
-def product_factor(mine: Seen, other: Seen) -> float | None:
+def product_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
     """By how much a contraction multiplies the plain product."""
     products = []
     for each in (mine, other):
@@ -28,14 +28,14 @@ def product_factor(mine: Seen, other: Seen) -> float | None:
     return _ratio(products[1] - products[0], _made(other) - _made(mine))
 
 
-def _operands(entry: Seen) -> list[int]:
+def _operands(entry: MarkedOp) -> list[int]:
     joint = entry.joint
     return (
         [] if joint is None else [next(at for at, t in enumerate(entry.tensors) if t is x) for x in (joint.a, joint.b)]
     )
 
 
-def factor_of(mine: Seen, other: Seen) -> float | None:
+def factor_of(mine: MarkedOp, other: MarkedOp) -> float | None:
     """The constant by which an operation multiplies; None: it does something else."""
     if not mine.operation.outputs or not other.operation.outputs:
         return 1.0
@@ -83,7 +83,7 @@ def _ratio(before: Tensor, after: Tensor) -> float | None:
     return middle if float((ratios - middle).abs().max()) <= EXACT * max(1.0, abs(middle)) else None
 
 
-def keeps_length(entry: Seen) -> bool:
+def keeps_length(entry: MarkedOp) -> bool:
     """Whether an operation is part of a rotation, or adds: it is no norm."""
     return entry.last not in (
         "layer_norm", "rms_norm", "normalize", "div", "__truediv__", "norm", "rsqrt", "group_norm", "vector_norm",
@@ -91,7 +91,7 @@ def keeps_length(entry: Seen) -> bool:
     )  # fmt: skip
 
 
-def is_shift(entry: Seen) -> bool:
+def is_shift(entry: MarkedOp) -> bool:
     """Whether an operation moves all scores of a row alike, as what is taken off before an exponential does; or is
     what finds by how much.
     """
@@ -105,7 +105,7 @@ def is_shift(entry: Seen) -> bool:
     return bool(((far - far[..., :1]).abs() < NEAR).all())
 
 
-def is_whole(entry: Seen) -> bool:
+def is_whole(entry: MarkedOp) -> bool:
     """Whether an operation keeps whole numbers only."""
     made = _made(entry)
     before = next(
@@ -118,7 +118,7 @@ def is_whole(entry: Seen) -> bool:
     return known.numel() > 0 and bool((known == known.round()).all()) and not bool((before == before.round()).all())
 
 
-def _made(entry: Seen) -> Tensor:
+def _made(entry: MarkedOp) -> Tensor:
     value = entry.operation.outputs[0].value
     if value is None:
         raise ValueError("a run whose values are asked for must have been recorded with them")

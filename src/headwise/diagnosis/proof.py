@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Run, attentions, is_movement
+from headwise.dataflow import AttentionOps, Run, attentions, is_movement
 from headwise.diagnosis.checks.batch_leak import is_leaking
 from headwise.diagnosis.checks.causal import pattern_of
 from headwise.diagnosis.checks.causal_intent import wants_causal
@@ -97,7 +97,7 @@ def _output(exam: Any, final: Run, intents: Sequence[Intent]) -> Tensor | None:
     return None if done.record.failure is not None else done.output
 
 
-def _seen(free: Run, attention: Attention) -> Tensor | None:
+def _seen(free: Run, attention: AttentionOps) -> Tensor | None:
     """Who sees whom by their places, where that is a triangle; None: all see all."""
     pattern = pattern_of(attention)
     if pattern is None:

@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import LAYERS, Attention, Run, Seen, allowed_by, attentions, operand_marks, place_of, sample_of
+from headwise.dataflow import (
+    LAYERS,
+    AttentionOps,
+    MarkedOp,
+    Run,
+    allowed_by,
+    attentions,
+    operand_marks,
+    place_of,
+    sample_of,
+)
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.ops.reference import attention as definition
 from headwise.recording import Site, site_of
@@ -30,7 +40,7 @@ class Intent:
     scale: float | None = None
 
 
-def contexts(run: Run, intents: Sequence[Intent]) -> list[tuple[Seen, Tensor]] | None:
+def contexts(run: Run, intents: Sequence[Intent]) -> list[tuple[MarkedOp, Tensor]] | None:
     """The weighted sum that each attention of a run should give; None: it cannot be built for one of them."""
     out = []
     for attention, intent in zip(attentions(run), intents, strict=True):
@@ -41,7 +51,7 @@ def contexts(run: Run, intents: Sequence[Intent]) -> list[tuple[Seen, Tensor]] |
     return out
 
 
-def given_instead(made: Sequence[tuple[Seen, Tensor]]) -> dict[Site, Callable[..., Any]]:
+def given_instead(made: Sequence[tuple[MarkedOp, Tensor]]) -> dict[Site, Callable[..., Any]]:
     """Stand-ins, good for one run, that give these in place of what the operations compute."""
     waiting: dict[Site, list[Tensor]] = {}
     for entry, value in made:
@@ -62,7 +72,7 @@ class _Looks:
     at: Tensor
 
 
-def _context(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
+def _context(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
     known = {each.name: each for each in sides(attention)}
     joint, value = attention.context.joint, attention.context.operation.outputs[0].value
     if set(known) != set("qkv") or joint is None or value is None:
@@ -93,7 +103,7 @@ def _context(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
     return _laid_out(attention, flat, tuple(value.shape)).to(value.dtype)
 
 
-def _looks(attention: Attention, q: Side) -> _Looks | None:
+def _looks(attention: AttentionOps, q: Side) -> _Looks | None:
     """The queries and keys of the weighted sum, each query found again among the operands of the scores."""
     joint = attention.context.joint
     pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
@@ -146,7 +156,7 @@ def _allowed(run: Run, intent: Intent, x: Tensor, y: Tensor) -> Tensor | None:
     return out
 
 
-def _laid_out(attention: Attention, flat: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _laid_out(attention: AttentionOps, flat: Tensor, shape: tuple[int, ...]) -> Tensor:
     """(problems, queries, channels) with the axes of the weighted sum."""
     joint = attention.context.joint
     if joint is None:
@@ -162,7 +172,7 @@ def _laid_out(attention: Attention, flat: Tensor, shape: tuple[int, ...]) -> Ten
     return flat.flatten()[places.permute(back)]
 
 
-def _fused(run: Run, attention: Attention, intent: Intent) -> Tensor | None:
+def _fused(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
     """Of torch's own attention, whose operands end in heads, tokens, channels; axes before them are batches alike."""
     entry = attention.context
     if entry.last in LAYERS or entry.last == "AdditiveAttention" or len(entry.operation.inputs) < 3:

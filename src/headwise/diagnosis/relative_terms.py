@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Seen, chain_of, place_of
+from headwise.dataflow import MarkedOp, chain_of, place_of
 from headwise.diagnosis.observation import Observation, changed
 
 __all__ = ["is_shifted"]
@@ -25,7 +25,7 @@ def is_shifted(seen: Observation) -> bool:
     return any(_is_misplaced(seen, product, total, place) for product, total, place in _terms(seen))
 
 
-def _terms(seen: Observation) -> list[tuple[Seen, Seen, int]]:
+def _terms(seen: Observation) -> list[tuple[MarkedOp, MarkedOp, int]]:
     """Products of queries and a table, the sums that add them to scores, and which operand of the sum they are."""
     attention, out = seen.attention, []
     sums = [each for each in attention.path if each.operation.name in SUMS and len(each.operation.inputs) == TABLE]
@@ -38,7 +38,7 @@ def _terms(seen: Observation) -> list[tuple[Seen, Seen, int]]:
     return out
 
 
-def _is_of_table(entry: Seen) -> bool:
+def _is_of_table(entry: MarkedOp) -> bool:
     """Whether queries meet a table that no input is in, whose rows lie along the last axis of the product."""
     joint, made = entry.joint, entry.made[0] if entry.made else None
     if joint is None or made is None or made.kind != "token" or not joint.summed:
@@ -50,7 +50,7 @@ def _is_of_table(entry: Seen) -> bool:
     return len(tables) == 1 and joint.out[-1] in tables[0] and joint.out[-1] not in others
 
 
-def _is_misplaced(seen: Observation, product: Seen, total: Seen, place: int) -> bool:
+def _is_misplaced(seen: Observation, product: MarkedOp, total: MarkedOp, place: int) -> bool:
     made, marks, softmax = product.made[0], total.made[0], seen.attention.softmax
     weights = None if softmax is None else softmax.operation.outputs[0].value
     shape = product.operation.outputs[0].shape
@@ -76,13 +76,13 @@ def _is_misplaced(seen: Observation, product: Seen, total: Seen, place: int) -> 
     return bool(is_others[taken].any()) or is_lacking
 
 
-def _moved(seen: Observation, product: Seen, total: Seen, place: int, numbers: Tensor) -> Tensor | None:
+def _moved(seen: Observation, product: MarkedOp, total: MarkedOp, place: int, numbers: Tensor) -> Tensor | None:
     """What a sum takes where a product gives certain numbers, spread over what it gives; None: such a run fails."""
 
     def instead(made: Tensor) -> Tensor:
         return numbers.to(made.dtype)
 
-    changes: list[tuple[Seen, Callable[[Tensor], Tensor]]] = [(product, instead)]
+    changes: list[tuple[MarkedOp, Callable[[Tensor], Tensor]]] = [(product, instead)]
     then = seen.rerun(changed(seen.run, changes))
     entry = next((each for each in then.seen if each.at == total.at), None)
     if then.record.failure is not None or entry is None or entry.operation.name != total.operation.name:

@@ -7,7 +7,7 @@ from math import prod
 
 from torch import nn
 
-from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, is_movement, is_scores, makers
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, is_movement, is_scores, makers
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.operation_factors import (
     EXACT,
@@ -30,7 +30,7 @@ EXPONENTIALS = frozenset({"exp", "exp_"})
 class Factor:
     """An operation that multiplies by a constant."""
 
-    entry: Seen
+    entry: MarkedOp
     value: float
 
 
@@ -42,14 +42,14 @@ class Scale:
     those of relative places, or by a mixture of heads: the factor counts, but 1 or a share of terms may be meant.
     """
 
-    attention: Attention
+    attention: AttentionOps
     total: float
     factors: tuple[Factor, ...]
     after: tuple[Factor, ...]
     width: int
     bent: bool = False
     normed: bool = False
-    floored: Seen | None = None
+    floored: MarkedOp | None = None
     is_related: bool = False
 
 
@@ -59,7 +59,7 @@ def scales(first: Run, second: Run) -> list[Scale]:
     return [_scale(first, second, a, b) for a, b in pairs if len(a.path) == len(b.path) and (a.scores or a.fused)]
 
 
-def _scale(first: Run, second: Run, a: Attention, b: Attention) -> Scale:
+def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     factors: list[Factor] = []
     a, b = plain_scores(a), plain_scores(b)
     normed = False
@@ -95,11 +95,11 @@ class _Way:
 
     factors: list[Factor]
     is_bent: bool = False
-    floored: Seen | None = None
+    floored: MarkedOp | None = None
     is_related: bool = False
 
 
-def _way(a: Attention, b: Attention) -> _Way:
+def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     found = [way_of(each) for each in (a, b)]
     mines, others = (list(each.path) if own is None else own for own, each in zip(found, (a, b), strict=True))
     out = _Way([])
@@ -124,12 +124,12 @@ def _way(a: Attention, b: Attention) -> _Way:
     return out
 
 
-def _is_many(attention: Attention) -> bool:
+def _is_many(attention: AttentionOps) -> bool:
     """Whether there are two softmaxes, or two products of data, which are no one scale's."""
     return max(sum(each.last == "softmax" for each in attention.path), sum(map(is_scores, attention.path))) > 1
 
 
-def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:
+def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) -> bool:
     """Whether all of an operand passes an operation; what only a part passes, as in a rotation, is no scale."""
     side = next(each for each in sides(attention) if each.name == name)
     place = next(at for at, each in enumerate(side.entry.tensors) if each is side.operand)
@@ -149,7 +149,7 @@ def _is_passed(run: Run, attention: Attention, name: str, entry: Seen) -> bool:
     return True
 
 
-def _is_of_layer(run: Run, attention: Attention, entry: Seen) -> bool:
+def _is_of_layer(run: Run, attention: AttentionOps, entry: MarkedOp) -> bool:
     """Whether an operation is a part of the layer that projects, such as one whose weights are kept in few bits."""
     module = entry.operation.module
     if attention.scores is None or module == attention.scores.operation.module:
@@ -159,7 +159,7 @@ def _is_of_layer(run: Run, attention: Attention, entry: Seen) -> bool:
     return is_projected and any(m is None for m in entry.given)
 
 
-def _width(attention: Attention) -> int:
+def _width(attention: AttentionOps) -> int:
     if attention.fused:
         return int(attention.context.tensors[0].shape[-1])
     joint = None if attention.scores is None else attention.scores.joint
@@ -168,7 +168,7 @@ def _width(attention: Attention) -> int:
     return prod(joint.a.shape[joint.left.index(each)] for each in joint.summed)
 
 
-def _after(first: Run, second: Run, a: Attention, b: Attention) -> tuple[Factor, ...]:
+def _after(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> tuple[Factor, ...]:
     out = []
     path = zip(a.path, b.path, strict=True)
     behind = a.softmax is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Seen, is_scores, source_of
+from headwise.dataflow import AttentionOps, MarkedOp, is_scores, source_of
 from headwise.diagnosis.checks.head_layout import sides
 
 __all__ = ["plain_scores", "terms_of", "way_of"]
@@ -15,7 +15,7 @@ __all__ = ["plain_scores", "terms_of", "way_of"]
 SUMS = frozenset({"+", "+=", "add", "add_", "-", "-=", "sub", "sub_"})
 
 
-def plain_scores(attention: Attention) -> Attention:
+def plain_scores(attention: AttentionOps) -> AttentionOps:
     """An attention whose scores are those of the keys that have values, where there are others, as of distances."""
     others = [each for each in attention.path if is_scores(each)]
     for scores in others if len(others) > 1 else ():
@@ -26,7 +26,7 @@ def plain_scores(attention: Attention) -> Attention:
     return attention
 
 
-def way_of(attention: Attention) -> list[Seen] | None:
+def way_of(attention: AttentionOps) -> list[MarkedOp] | None:
     """The operations, in order, that q · k goes through, without those that add other scores or mix heads by weights;
     None: there are no such, or something else is done with other scores.
     """
@@ -56,7 +56,7 @@ def way_of(attention: Attention) -> list[Seen] | None:
     return None
 
 
-def terms_of(attention: Attention) -> set[int]:
+def terms_of(attention: AttentionOps) -> set[int]:
     """How many terms may be added to make one score, as of content and of places: none, or so many products; or two."""
     is_added = any(each.operation.name in SUMS and len(each.operation.inputs) > 1 for each in attention.path)
     return {sum(map(is_scores, attention.path)), 2} - {0, 1} if is_added else set()

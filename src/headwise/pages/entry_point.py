@@ -188,10 +188,10 @@ def _look_at_code(
 
 def _in_python(error: InputError, code: Callable[..., Any], lang: str) -> str:
     """A refusal of the command line in the words of Python: code is given built, and examined by hw.doctor."""
-    from headwise.targets import at_hand
+    from headwise.targets import describe_object
 
     text = error.said(lang) if isinstance(error, Refusal) else str(error)
-    name = at_hand(code).title
+    name = describe_object(code).title
     in_python = {
         f"headwise doctor {name}": f"hw.doctor({name})",
         "--init": f"functools.partial({name}, ...)",

@@ -180,10 +180,10 @@ def _of_object(
 
     from headwise.diagnosis import apart, holds_numbers, plain_torch
     from headwise.pages.code_call import watched_call
-    from headwise.targets import at_hand
+    from headwise.targets import describe_object
     from headwise.watching.sequences import layers_of
 
-    code = at_hand(target)
+    code = describe_object(target)
     with plain_torch():
         if isinstance(target, nn.Module):
             if not holds_numbers(target):

@@ -1,4 +1,4 @@
-"""Recording: what code asks of torch, operation by operation, with the line where each was written."""
+"""Recording: the torch operations that code runs, in order, with the source line of each."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
-"""Budget: how much this thread has tried and recorded so far, in operations and numbers, not in seconds.
+"""Budget: the work of this thread in trial calls and recordings, counted in operations and numbers, not in seconds.
 
-What limits a search by work gives the same result on every machine, however busy it is. A unit is an operation of
-torch on small tensors in a call that is only tried, about 40 µs with all that headwise does around it (one core of a
-quiet server of 2024); the other rates are what was measured of them against that, by least squares over the hosts of
-the tests: a recorded operation 0.13 ms, a recording 5.5 ms, a number 4 ns.
+A search limited by work gives the same result on every machine, however busy it is. A unit is one torch operation on
+small tensors in a trial call, about 40 µs with the overhead of headwise (one core of an idle server of 2024). The other
+rates were measured against that by least squares over the hosts of the tests: a recorded operation 0.13 ms, a recording
+5.5 ms, a number 4 ns.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["OPERATIONS", "RECORDED", "RECORDING", "TRIAL", "Budget", "Counting", "Endless", "spend", "spent"]
 
-# units of: a call that is tried, an operation that is recorded, a recording
+# units of: a trial call, a recorded operation, a recording
 TRIAL, RECORDED, RECORDING = 10, 4, 120
-# so many numbers of tensors are a unit
+# numbers of a result tensor per unit
 NUMBERS = 10_000
-# a call that asks torch for more operations than this does not end, for all that is known
+# a call that runs more operations than this counts as endless
 OPERATIONS = 20_000
 
 
@@ -34,7 +34,7 @@ _TOTAL = _Total()
 
 
 def spend(units: int) -> None:
-    """Count work that this thread does."""
+    """Add to the work of this thread."""
     _TOTAL.units += units
 
 
@@ -44,7 +44,7 @@ def spent() -> int:
 
 
 class Budget:
-    """How much more work may be done: units of this thread's own."""
+    """A limit on the work of this thread, in units."""
 
     def __init__(self, units: int) -> None:
         self._end = spent() + units
@@ -56,30 +56,30 @@ class Budget:
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it was used."""
+        """Whether more than the limit was spent."""
         return spent() > self._end
 
 
 class Endless(RuntimeError):
-    """A call asked torch for more operations than any that ends was seen to."""
+    """A call ran more than OPERATIONS torch operations."""
 
     def __init__(self) -> None:
         super().__init__(f"the call ran {OPERATIONS} operations of torch and had not ended")
 
 
 class Counting(TorchFunctionMode):
-    """A mode that counts the operations of its block as work, and ends a block that runs more than OPERATIONS."""
+    """A mode that counts the operations of its block as work and raises Endless after OPERATIONS of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._count = 0
 
-    def counted(self, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """What an operation returns. Errors: Endless."""
+    def run_counted(self, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """The result of an operation, which counts as work. Errors: Endless."""
         self._count += 1
         if self._count > OPERATIONS:
             raise Endless
-        made = function(*args, **options)
-        has_shape = isinstance(made, Tensor) and not is_lazy(made)
-        spend(1 + (made.numel() // NUMBERS if has_shape else 0))
-        return made
+        result = function(*args, **options)
+        has_shape = isinstance(result, Tensor) and not is_lazy(result)
+        spend(1 + (result.numel() // NUMBERS if has_shape else 0))
+        return result

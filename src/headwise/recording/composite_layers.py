@@ -1,4 +1,4 @@
-"""Composite layers: torch's own layers as one step, outside of the recorder, so that they take their fast path."""
+"""Composite layers: torch's attention layers as one step each, off the recorder, so that they keep their fast path."""
 
 from __future__ import annotations
 

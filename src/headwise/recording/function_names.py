@@ -1,4 +1,4 @@
-"""Function names: a torch function as a person would say it."""
+"""Function names: the short name of a torch function, such as "linear", "@" or "index"."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SIGNS: dict[str, tuple[str, ...]] = {
     "/=": ("div_", "__itruediv__", "__idiv__"), "//=": ("floor_divide_", "__ifloordiv__"), "%=": ("__imod__",),
     "**=": ("pow_", "__ipow__"), "&=": ("__iand__",), "|=": ("__ior__",), "^=": ("__ixor__",),
 }  # fmt: skip
-SAID = {
+SPECIAL_METHODS = {
     "__getitem__": "index", "__setitem__": "write", "__invert__": "~", "__neg__": "-", "__bool__": "bool",
     "__float__": "float", "__int__": "int", "__index__": "int", "__iter__": "unbind", "__contains__": "in",
     "__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
 }  # fmt: skip
-# torch says these by another name of the same function
+# torch lists these under another name of the same function
 ALIASES = {"torch.spmm": "torch.mm", "torch.hspmm": "torch.hsmm", "torch.sspaddmm": "torch.saddmm"}
-# asked of a tensor, they make no tensor and change none
+# these read properties of a tensor: they return no tensor and change none
 QUESTIONS = frozenset({
     "shape", "dtype", "device", "ndim", "requires_grad", "layout", "names", "itemsize", "nbytes", "grad_fn", "name",
     "retains_grad", "output_nr", "size", "dim", "stride", "numel", "nelement", "element_size", "storage_offset", "type",
@@ -41,9 +41,9 @@ QUESTIONS = frozenset({
 
 
 def name_of(function: Callable[..., Any], sign: str = "") -> tuple[str, str]:
-    """What a person calls a function, and its full name in torch.
+    """The short name of a function, and its full name in torch.
 
-    sign: the operator that was written, where one was; it is the name if the function is what it stands for.
+    sign: the operator in the source, "" where there is none; it is the short name if it calls this function.
 
     >>> import torch
     >>> name_of(torch.nn.functional.linear), name_of(torch.Tensor.div, "/"), name_of(torch.Tensor.mT.__get__)[0]
@@ -52,15 +52,15 @@ def name_of(function: Callable[..., Any], sign: str = "") -> tuple[str, str]:
     last, full = _names(function)
     if last in SIGNS.get(sign, ()):
         return sign, full
-    if last in SAID:
-        return SAID[last], full
+    if last in SPECIAL_METHODS:
+        return SPECIAL_METHODS[last], full
     plain = next((each for each, names in SIGNS.items() if last in names), "") if last.startswith("__") else ""
     return plain or last, full
 
 
 def is_question(function: Callable[..., Any], *, count: int = 1) -> bool:
-    """Whether a function only asks something of a tensor, such as its shape. count: of the arguments that it is given:
-    `type` asks with one, and makes another tensor with two.
+    """Whether a function only reads a property of a tensor, such as its shape. count: the number of its arguments:
+    `type` reads with one and converts with two.
     """
     last = _names(function)[0]
     return (last in QUESTIONS or last.startswith("is_")) and not (last == "type" and count > 1)
@@ -68,11 +68,11 @@ def is_question(function: Callable[..., Any], *, count: int = 1) -> bool:
 
 @lru_cache(maxsize=2048)
 def _names(function: Callable[..., Any]) -> tuple[str, str]:
-    """The last part of a function's name, and its full name."""
+    """The last part of a function's name, and the full name."""
     owner = getattr(getattr(function, "__self__", None), "__name__", "")
     if owner and getattr(function, "__name__", "") in ("__get__", "__set__"):
-        said = owner if function.__name__ == "__get__" else f"{owner} ="
-        return said, f"torch.Tensor.{said}"
+        name = owner if function.__name__ == "__get__" else f"{owner} ="
+        return name, f"torch.Tensor.{name}"
     full = resolve_name(function) or getattr(function, "__qualname__", "") or repr(function)
     full = ALIASES.get(full, full)
     return full.rpartition(".")[2], full

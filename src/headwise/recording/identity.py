@@ -1,4 +1,4 @@
-"""Identity: numbers for the tensors of a run and for the memory under them, without holding either."""
+"""Identity: numbers of the tensors of a run and of their storages, without a reference to either."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _STRIDED = torch.strided
 
 
 class Identities:
-    """The tensors that have been met, numbered in order. values: whether copies of what they hold are kept."""
+    """The tensors of a run, numbered in the order in which they appear. values: keep copies of their values."""
 
     def __init__(self, *, values: bool = False) -> None:
         self._values = values
         self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._tensors = 0
-        self._held: dict[int, Tensor] = {}
-        # a weak reference keeps the address of its memory from being given to another
+        self._copies: dict[int, Tensor] = {}
+        # while the weak reference lives, no other storage gets its address
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
 
-    def seen(self, t: Tensor) -> TensorSeen:
-        """A tensor as it is now."""
+    def snapshot(self, t: Tensor) -> TensorSeen:
+        """The present state of a tensor."""
         with torch._C.DisableTorchFunction():
-            # no mode of anyone's is asked what it thinks of a look at a tensor
-            return self._seen(t)
+            # reading properties must not reach the function modes of user code
+            return self._snapshot(t)
 
-    def _seen(self, t: Tensor) -> TensorSeen:
+    def _snapshot(self, t: Tensor) -> TensorSeen:
         strides = tuple(t.stride()) if t.layout is _STRIDED else ()
         number, storage = self.number(t), self._storage(t)
         return TensorSeen(
@@ -50,20 +50,20 @@ class Identities:
         )
 
     def _copy(self, t: Tensor, number: int, *, is_plain: bool) -> Tensor:
-        """What a tensor holds: the last copy of it, where that still is what it holds."""
-        last = self._held.get(number)
+        """A copy of a tensor; the last copy where the values are unchanged."""
+        last = self._copies.get(number)
         if is_plain and last is not None and _is_same(last, t):
             return last
-        self._held[number] = t.detach().clone()
-        return self._held[number]
+        self._copies[number] = t.detach().clone()
+        return self._copies[number]
 
     def number(self, t: Tensor) -> int:
-        """The number of a tensor, a new one where it was not met before."""
-        found = self._numbers.get(t)
-        if found is None:
-            found, self._tensors = self._tensors, self._tensors + 1
-            self._numbers[t] = found
-        return int(found)
+        """The number of a tensor, the next one for a new tensor."""
+        number = self._numbers.get(t)
+        if number is None:
+            number, self._tensors = self._tensors, self._tensors + 1
+            self._numbers[t] = number
+        return int(number)
 
     def _storage(self, t: Tensor) -> int:
         if t.layout is not _STRIDED:
@@ -71,7 +71,7 @@ class Identities:
         try:
             reference = StorageWeakRef(t.untyped_storage())
         except NotImplementedError:
-            # inside vmap and grad of torch.func there is a tensor around the tensor
+            # vmap and grad of torch.func wrap the tensor in another one
             return -1
         return self._storages.setdefault(reference.cdata, (reference, len(self._storages)))[1]
 

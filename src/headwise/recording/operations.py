@@ -1,4 +1,4 @@
-"""Operations: what a recorded run did, each as the person wrote it."""
+"""Operations: what a recorded run did, with the source code of each operation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from torch import Tensor
 
 from headwise.source import Span
 
-__all__ = ["Failure", "Kernel", "Operation", "Record", "TensorSeen"]
+__all__ = ["Failure", "KernelCall", "Operation", "Record", "TensorSeen"]
 
 
 @dataclass(frozen=True)
 class TensorSeen:
-    """A tensor as an operation met it, without its values.
+    """A tensor at the time of an operation.
 
-    number: the tensor itself, storage: the memory under it; both count up from 0 in the order in which they were met.
+    number: of the tensor, storage: of its memory; both count from 0 in the order in which they appear. value: a copy,
+    None where values are not recorded.
     """
 
     number: int
@@ -31,8 +32,8 @@ class TensorSeen:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """One operation that torch really ran, by its aten name."""
+class KernelCall:
+    """One operation that torch dispatched, by its aten name, with the shapes of its input and output tensors."""
 
     name: str
     inputs: tuple[tuple[int, ...], ...]
@@ -41,12 +42,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation as it was written.
+    """One operation of user code.
 
-    name: as the person would say it ("linear", "view", "/", "index"). function: its full name in torch. span: where it
-    was written; chain: the calls of the person's own functions that led there, outermost first. module: the full name
-    of the innermost module, "": the one that was run. arguments: what came besides tensors. writes: the numbers of
-    the tensors that it changed in place. kernels: what torch really ran for it, where that was asked for.
+    name: the short one ("linear", "view", "/", "index"). function: the full name in torch. span: its place in the
+    source; chain: the calls of user functions that lead there, outermost first. module: the full name of the innermost
+    module, "": the root module. arguments: those without tensors. writes: the numbers of the tensors that it changes in
+    place. kernels: the operations that torch dispatched for it, where they are recorded.
     """
 
     name: str
@@ -58,12 +59,12 @@ class Operation:
     outputs: tuple[TensorSeen, ...]
     arguments: dict[str, Any] = field(default_factory=dict)
     writes: tuple[int, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelCall, ...] = ()
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The error that ended a run, and the operation that raised it; None: no operation of torch did."""
+    """The error that ended a run, and the operation that raised it; None: user code raised it."""
 
     error: BaseException
     span: Span | None
@@ -72,7 +73,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Record:
-    """What a run did, in order, what it returned, and how it failed; None: it did not."""
+    """The operations of a run in order, its result and its failure; None: it did not fail."""
 
     operations: tuple[Operation, ...]
     result: Any = field(default=None, repr=False)

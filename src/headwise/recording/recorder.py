@@ -1,4 +1,4 @@
-"""Recorder: runs a callable and records each torch operation, as it was written and where, changing no value."""
+"""Recorder: runs a callable and records each torch operation with its place in the source; no value changes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headwise.recording.budget import RECORDED, RECORDING, spend
 from headwise.recording.composite_layers import ATTENTION, LAYERS, composites
 from headwise.recording.function_names import is_question, name_of
 from headwise.recording.identity import Identities, tensors
-from headwise.recording.operations import Failure, Kernel, Operation, Record, TensorSeen
-from headwise.source import Own, Span, sign_at, span_of
+from headwise.recording.operations import Failure, KernelCall, Operation, Record, TensorSeen
+from headwise.source import Span, UserCode, sign_at, span_of
 
 __all__ = ["Observer", "record"]
 
@@ -30,28 +30,28 @@ def record(
     call: Callable[[], Any],
     *,
     model: nn.Module | None = None,
-    own: Collection[str] = (),
+    user_files: Collection[str] = (),
     values: bool = False,
     kernels: bool = False,
     encoders: bool = False,
     observe: Observer | None = None,
 ) -> Record:
-    """What `call` does, operation by operation; random numbers are afterwards what they were before.
+    """The operations that `call` runs; the state of the random numbers is restored afterwards.
 
-    model: whose modules are named, None: none. own: files that count as the person's own although they lie in a
-    library. values: keep a copy of every tensor. kernels: keep what torch really ran for each operation. encoders: the
-    steps inside torch's encoder layers are recorded, without their fast path, so that the last bits may differ; else
-    each is one step. observe: is called after each operation, unrecorded, with its place, itself, and torch's function
-    and arguments. An error of the call is in `failure`, not raised. Threads that the call starts, and what it compiles
-    or scripts, are not seen.
+    model: whose modules are named, None: none. user_files: files that count as user code although they belong to a
+    library. values: keep a copy of every tensor. kernels: keep what torch dispatched for each operation. encoders:
+    record the steps inside torch's encoder layers, without their fast path, so that the last bits may differ; else
+    each layer is one step. observe: is called after each operation, unrecorded, with its index, the operation, torch's
+    function and its arguments. An error of the call is in `failure`, not raised. Threads that the call starts, and
+    compiled or scripted code, are not recorded.
 
     >>> import torch
-    >>> done = record(lambda: torch.ones(2, 3).sum(dim=1) / 3)
-    >>> [(each.name, [t.shape for t in each.outputs]) for each in done.operations]
+    >>> run = record(lambda: torch.ones(2, 3).sum(dim=1) / 3)
+    >>> [(each.name, [t.shape for t in each.outputs]) for each in run.operations]
     [('ones', [(2, 3)]), ('sum', [(2,)]), ('/', [(2,)])]
     """
     names = {} if model is None else {module: name for name, module in model.named_modules()}
-    recorder = Recorder(Own(own), names, Identities(values=values), wants_kernels=kernels, observe=observe)
+    recorder = Recorder(UserCode(user_files), names, Identities(values=values), wants_kernels=kernels, observe=observe)
     layers = ATTENTION if encoders else LAYERS
     spend(RECORDING)
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
@@ -60,17 +60,17 @@ def record(
         try:
             with recorder.listening(layers):
                 result = call()
-        except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and is handed over
+        except Exception as error:  # noqa: BLE001  user code may raise anything; it is returned
             failure = recorder.failure(error)
     return Record(recorder.finished(result), result, failure)
 
 
 class Recorder(TorchFunctionMode):
-    """A function mode that writes down every function it lets pass."""
+    """A function mode that records the operations of user code."""
 
     def __init__(
         self,
-        own: Own,
+        user_code: UserCode,
         names: Mapping[nn.Module, str],
         identities: Identities,
         *,
@@ -79,18 +79,18 @@ class Recorder(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.operations: list[Operation] = []
-        self._own, self._names, self._identities = own, names, identities
+        self._user_code, self._names, self._identities = user_code, names, identities
         self._wants_kernels, self._observe = wants_kernels, observe
         self._failed: tuple[BaseException, Operation] | None = None
         self._outside: FrameType | None = None
-        # the call of a function of headwise's that is running, and the place of its step
+        # the running call of a headwise function, and the index of its step
         self._supplied: tuple[FrameType, int] | None = None
-        self._made: dict[int, tuple[list[TensorSeen], list[Kernel]]] = {}
+        self._outputs: dict[int, tuple[list[TensorSeen], list[KernelCall]]] = {}
 
     @contextmanager
     def listening(self, layers: Sequence[type[nn.Module]]) -> Iterator[None]:
-        """A block that is recorded. layers: those of torch's that are one step."""
-        # what led here is not part of the run
+        """A block whose operations are recorded. layers: the classes of torch that are one step each."""
+        # the callers of this block are not part of the run
         self._outside = sys._getframe(2)
         with ExitStack() as around:
             around.enter_context(composites(self, self.composite, layers))
@@ -111,27 +111,27 @@ class Recorder(TorchFunctionMode):
         return self._run(func, tuple(args), options, sys._getframe(1))
 
     def composite(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Run one of torch's own layers, which is one step, while this mode has stepped aside."""
+        """The result of one of torch's own layers, recorded as one step, with this mode off the stack."""
         return self._run(function, args, options, sys._getframe(1), names=(name, f"torch.nn.{name}"))
 
     def finished(self, result: Any) -> tuple[Operation, ...]:
-        """All operations; a call of a function of headwise's gave what was used after it, or else what it made last."""
-        for place, (made, kernels) in self._made.items():
+        """All operations; a call of a headwise function outputs the tensors that are used later, or its last one."""
+        for place, (outputs, kernels) in self._outputs.items():
             later = {t.number for each in self.operations[place + 1 :] for t in each.inputs}
             later |= {self._identities.number(t) for t in tensors(result)}
-            used = {t.number: t for t in made if t.number in later}
-            outputs = tuple(used.values()) or tuple(made[-1:])
-            self.operations[place] = replace(self.operations[place], outputs=outputs, kernels=tuple(kernels))
+            used = {t.number: t for t in outputs if t.number in later}
+            kept = tuple(used.values()) or tuple(outputs[-1:])
+            self.operations[place] = replace(self.operations[place], outputs=kept, kernels=tuple(kernels))
         return tuple(self.operations)
 
     def failure(self, error: BaseException) -> Failure:
-        """What is known of the error that ended the run."""
+        """The error that ended the run, with its operation and its place in the source."""
         operation = self._failed[1] if self._failed is not None and self._failed[0] is error else None
         if operation is not None:
             return Failure(error, operation.span, operation)
         span, traceback = None, error.__traceback__
         while traceback is not None:
-            if traceback.tb_frame.f_code in self._own and traceback.tb_frame is not self._outside:
+            if traceback.tb_frame.f_code in self._user_code and traceback.tb_frame is not self._outside:
                 span = Span(
                     traceback.tb_frame.f_code.co_filename, traceback.tb_frame.f_code.co_qualname, traceback.tb_lineno
                 )
@@ -146,35 +146,37 @@ class Recorder(TorchFunctionMode):
         frame: FrameType | None,
         names: tuple[str, str] | None = None,
     ) -> Any:
-        frames = list(self._own.frames(frame, self._outside))
-        if not frames or self._own.is_making(frame, frames[0]):
+        frames = list(self._user_code.frames(frame, self._outside))
+        if not frames or self._user_code.is_making(frame, frames[0]):
             return function(*args, **options)
         chain = tuple(span_of(each) for each in reversed(frames))
-        supplied = self._own.supplied(frame, frames[0])
+        supplied = self._user_code.supplied(frame, frames[0])
         if supplied is not None:
             return self._within(supplied, function, args, options, chain)
         names = names or name_of(function, sign_at(frames[0]))
         spend(RECORDED)
-        given = tuple(tensors((args, options)))
-        inputs = tuple(self._identities.seen(t) for t in given)
-        versions = [_version(t) for t in given]
-        seen = _Kernels() if self._wants_kernels else None
-        said = Operation(*names, chain[-1], chain[:-1], self._module(frame), inputs, (), _plain(args, options))
+        input_tensors = tuple(tensors((args, options)))
+        inputs = tuple(self._identities.snapshot(t) for t in input_tensors)
+        versions = [_version(t) for t in input_tensors]
+        kernel_log = _Kernels() if self._wants_kernels else None
+        operation = Operation(*names, chain[-1], chain[:-1], self._module(frame), inputs, (), _plain(args, options))
         try:
-            with seen or nullcontext():
+            with kernel_log or nullcontext():
                 result = function(*args, **options)
         except Exception as error:
-            self._failed = error, said
+            self._failed = error, operation
             raise
-        outputs = tuple(self._identities.seen(t) for t in tensors(result))
+        outputs = tuple(self._identities.snapshot(t) for t in tensors(result))
         writes = tuple(
-            each.number for each, t, version in zip(inputs, given, versions, strict=True) if _version(t) != version
+            state.number
+            for state, t, version in zip(inputs, input_tensors, versions, strict=True)
+            if _version(t) != version
         )
         if outputs or writes or names[0] in ENDS:
             self.operations.append(
                 Operation(
-                    *names, said.span, said.chain, said.module, inputs, outputs, said.arguments, writes,
-                    tuple(seen.found) if seen else (),
+                    *names, operation.span, operation.chain, operation.module, inputs, outputs, operation.arguments,
+                    writes, tuple(kernel_log.kernels) if kernel_log else (),
                 )
             )  # fmt: skip
             if self._observe is not None:
@@ -189,34 +191,36 @@ class Recorder(TorchFunctionMode):
         options: dict[str, Any],
         chain: tuple[Span, ...],
     ) -> Any:
-        """Run an operation of a function of headwise's: the whole call of that function is one step."""
+        """The result of an operation inside a headwise function: the whole call of that function is one step."""
         if self._supplied is None or self._supplied[0] is not frame:
             code = frame.f_code
-            given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+            values = [
+                frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            ]
             name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
-            inputs = tuple(self._identities.seen(t) for t in tensors(given))
+            inputs = tuple(self._identities.snapshot(t) for t in tensors(values))
             self._supplied = frame, len(self.operations)
-            self._made[len(self.operations)] = [], []
+            self._outputs[len(self.operations)] = [], []
             self.operations.append(
                 Operation(
                     name, ".".join(("headwise", name)), chain[-1], chain[:-1], self._module(frame.f_back), inputs, ()
                 )
             )  # fmt: skip
         place = self._supplied[1]
-        made, kernels = self._made[place]
-        seen = _Kernels() if self._wants_kernels else None
+        outputs, kernels = self._outputs[place]
+        kernel_log = _Kernels() if self._wants_kernels else None
         try:
-            with seen or nullcontext():
+            with kernel_log or nullcontext():
                 result = function(*args, **options)
         except Exception as error:
             self._failed = error, self.operations[place]
             raise
-        made.extend(self._identities.seen(t) for t in tensors(result))
-        kernels.extend(seen.found if seen else ())
+        outputs.extend(self._identities.snapshot(t) for t in tensors(result))
+        kernels.extend(kernel_log.kernels if kernel_log else ())
         return result
 
     def _module(self, frame: FrameType | None) -> str:
-        """The full name of the innermost module that is running; "" outside of all."""
+        """The full name of the innermost running module; "" outside of all."""
         while frame is not None and frame is not self._outside:
             code = frame.f_code
             first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
@@ -226,28 +230,28 @@ class Recorder(TorchFunctionMode):
         return ""
 
 
-# where a tensor becomes something else, and is not followed further
+# these turn a tensor into another type, where its dataflow ends
 ENDS = frozenset({"item", "tolist", "numpy", "bool", "int", "float", "index", "allclose", "equal"})
 
 
 class _Kernels(TorchDispatchMode):
-    """What torch really runs in a block."""
+    """A mode that lists the operations that torch dispatches in a block."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: list[Kernel] = []
+        self.kernels: list[KernelCall] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         shapes = [tuple(tuple(t.shape) for t in tensors(each)) for each in ((args, kwargs or {}), result)]
-        self.found.append(Kernel(func.overloadpacket.__name__, *shapes))
+        self.kernels.append(KernelCall(func.overloadpacket.__name__, *shapes))
         return result
 
 
 def _plain(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that hold no tensor, by place or name."""
+    """The arguments without tensors and modules, by position or name."""
     named = {**{str(place): value for place, value in enumerate(args)}, **options}
     return {
         name: value

@@ -1,4 +1,4 @@
-"""Torch limits: while something is only tried, torch is not led to read what is not there, nor to fill the memory."""
+"""Torch limits: in a trial call torch may neither read out of bounds nor fill the memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headwise.shapes import broadcast_shape
 
 __all__ = ["Guarded", "check_lengths"]
 
-# numbers in a tensor that is made while something is tried
+# the most numbers of a tensor in a trial call
 LARGEST = 100_000_000
-# what makes a tensor out of nothing
+# functions that make a tensor of a size
 MAKERS = frozenset({"zeros", "ones", "empty", "rand", "randn", "full"})
 
 
 class Guarded(Counting):
-    """A block in which torch's attention, which does not look itself, is given as many values as keys, and nothing is
-    made that is larger than what is only tried may be, and which ends; its work is counted.
+    """A mode that raises where torch's attention gets more keys than values or fewer, where a tensor is larger than
+    LARGEST, and after OPERATIONS operations; it counts work.
     """
 
     def __torch_function__(
@@ -33,30 +33,30 @@ class Guarded(Counting):
         if func is torch.nn.functional.scaled_dot_product_attention:
             check_lengths(*args, **options)
         name = getattr(func, "__name__", "")
-        count = _filled(args, options) if name in MAKERS else _met(name, args)
+        count = _size_count(args, options) if name in MAKERS else _broadcast_count(name, args)
         if count > LARGEST:
             raise MemoryError(f"{name} was to make {count} numbers")
-        return self.counted(func, args, options)
+        return self.run_counted(func, args, options)
 
 
 def check_lengths(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
-    """Raise where there are not as many values as keys: torch's fused kernel would read what is not there."""
+    """Raise where the numbers of keys and values differ: torch's fused kernel would read out of bounds."""
     del query
     if key.shape[-2] != value.shape[-2]:
         raise RuntimeError(f"there must be as many values as keys, but there are {value.shape[-2]} and {key.shape[-2]}")
 
 
-def _filled(args: Sequence[Any], options: Mapping[str, Any]) -> int:
-    """How many numbers a tensor of a shape has."""
+def _size_count(args: Sequence[Any], options: Mapping[str, Any]) -> int:
+    """The count of numbers of a tensor that is made of a size."""
     shape = options.get("size", args[0] if args and isinstance(args[0], tuple | list) else args)
     return prod(each for each in shape if isinstance(each, int)) if isinstance(shape, tuple | list) else 0
 
 
-def _met(name: str, args: Sequence[Any]) -> int:
-    """How many numbers come of tensors that are laid over one another; 0: no more than were there."""
-    among = args[0] if args and isinstance(args[0], tuple | list) else args
-    met = [each for each in among if isinstance(each, Tensor) and not is_lazy(each)]
-    most = prod(each.numel() for each in met) if len(met) > 1 else 0
+def _broadcast_count(name: str, args: Sequence[Any]) -> int:
+    """The count of numbers after broadcasting the tensors of a call; 0: it is below LARGEST."""
+    arguments = args[0] if args and isinstance(args[0], tuple | list) else args
+    operands = [each for each in arguments if isinstance(each, Tensor) and not is_lazy(each)]
+    most = prod(each.numel() for each in operands) if len(operands) > 1 else 0
     if name == "meshgrid" or most <= LARGEST:
         return most if name == "meshgrid" else 0
-    return prod(broadcast_shape(*(each.shape for each in met)) or (0,))
+    return prod(broadcast_shape(*(each.shape for each in operands)) or (0,))

@@ -1,4 +1,4 @@
-"""Source: where code stands in its files, what it says there, and edits of it; nothing is run."""
+"""Source: spans of code in its files, its syntax trees, and edits of it; nothing is run."""
 
 from typing import TYPE_CHECKING
 
@@ -6,9 +6,10 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
-    "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Own": "spans", "Span": "spans", "alias_after": "lookup",
-    "applied": "syntax", "assigned": "constructor_code", "bound_to": "argument_names", "code_at": "syntax",
-    "constructors": "constructor_code", "fill_of": "lookup", "function_of": "lookup", "is_installed": "libraries",
+    "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Span": "spans", "UserCode": "spans",
+    "alias_after": "lookup", "applied": "syntax", "assigned": "constructor_code", "bound_to": "argument_names",
+    "code_at": "syntax", "constructors": "constructor_code", "fill_of": "lookup",
+    "function_of": "lookup", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
     "meaning_of": "mask_meaning", "ones_of": "mask_meaning", "option_of": "lookup", "own_number": "lookup",
     "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from headwise.source.lookup import span_like as span_like
     from headwise.source.mask_meaning import meaning_of as meaning_of
     from headwise.source.mask_meaning import ones_of as ones_of
-    from headwise.source.spans import Own as Own
     from headwise.source.spans import Span as Span
+    from headwise.source.spans import UserCode as UserCode
     from headwise.source.spans import sign_at as sign_at
     from headwise.source.spans import span_of as span_of
     from headwise.source.syntax import Code as Code

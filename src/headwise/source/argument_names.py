@@ -1,4 +1,4 @@
-"""Argument names: the statement that gave the name that a call takes the value of another name, or of a list."""
+"""Argument names: the statement that assigns the argument of a call from another name, or from a list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["bound_to"]
 
 
 def bound_to(span: Span) -> Span | None:
-    """Where what a call takes by a name was given it by another name, alone or beside others; None: it was not."""
+    """The name or subscript that the last assignment of a call's argument reads; None: it reads neither."""
     code = code_at(span)
     around = [] if code is None else list(code.around(code.node))
     function = next((each for each in around if isinstance(each, ast.FunctionDef)), None)
@@ -19,14 +19,14 @@ def bound_to(span: Span) -> Span | None:
         return None
     parts = [*code.node.args, *([code.node.func.value] if isinstance(code.node.func, ast.Attribute) else [])]
     names = {each.id for each in parts if isinstance(each, ast.Name)}
-    found = [
+    assignments = [
         (node, goal, value)
         for node in ast.walk(function)
         if isinstance(node, ast.Assign) and node.lineno < span.line
         for goal, value in _pairs(node)
         if isinstance(goal, ast.Name) and goal.id in names
     ]
-    node, _, value = max(found, key=lambda each: each[0].lineno, default=(None, None, None))
+    node, _, value = max(assignments, key=lambda assignment: assignment[0].lineno, default=(None, None, None))
     if node is None or not isinstance(value, ast.Name | ast.Subscript):
         return None
     edit = code.edit(node if value is node.value else value, "")
@@ -34,7 +34,7 @@ def bound_to(span: Span) -> Span | None:
 
 
 def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """What a statement gives each of its names."""
+    """The targets of an assignment, each with its value."""
     goal = node.targets[0]
     if not isinstance(goal, ast.Tuple):
         return [(goal, node.value)]

@@ -1,4 +1,4 @@
-"""Attributes: where in a class a number, a module or a tensor that an operation takes from `self` was made."""
+"""Attributes: the statement of a class that makes the number, module or tensor that an operation reads from `self`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from headwise.source.spans import Span
 
 __all__ = ["Fits", "written_in"]
 
-# whether a value is the one that is looked for
+# whether a value is the wanted one
 Fits = Callable[[Any], bool]
 
 
 def written_in(target: Any, span: Span, fits: Fits, *, is_number: bool = False) -> Span | None:
-    """The statement that made what an operation takes, where it takes it by name; None: it is written in place.
+    """The statement that makes the operand of an operation, where it is taken by name; None: it is written in place.
 
-    target: the module that ran. span: of the operation. fits: told the values of attributes. is_number: a number is
-    looked for, which may be local.
+    target: the module that ran. span: of the operation. fits: is called with the values of attributes. is_number: the
+    operand is a number, which may be a local variable.
     """
     if not isinstance(target, nn.Module):
         return None
     for node in _operands(span):
-        found = _made(target, span, node, fits, is_number)
-        if found is not None and (found.file, found.line) != (span.file, span.line):
-            return found
+        origin = _origin(target, span, node, fits, is_number)
+        if origin is not None and (origin.file, origin.line) != (span.file, span.line):
+            return origin
     return None
 
 
 def _operands(span: Span) -> Iterator[ast.expr]:
-    """What an operation takes, as it is written."""
+    """The operands of an operation, as expressions."""
     try:
         tree = ast.parse(f"({textwrap.dedent(span.source).strip()})", mode="eval").body
     except (SyntaxError, ValueError):
@@ -52,7 +52,7 @@ def _operands(span: Span) -> Iterator[ast.expr]:
         yield tree.value
 
 
-def _made(target: nn.Module, span: Span, node: ast.expr, fits: Fits, is_number: bool) -> Span | None:
+def _origin(target: nn.Module, span: Span, node: ast.expr, fits: Fits, is_number: bool) -> Span | None:
     while isinstance(node, ast.Subscript | ast.Compare):
         node = node.value if isinstance(node, ast.Subscript) else node.left
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
@@ -74,7 +74,7 @@ def _holds(module: nn.Module, name: str, fits: Fits) -> bool:
 
 @dataclass(frozen=True)
 class _Code:
-    """A function of the person's as a tree. first: the line before its own."""
+    """The syntax tree of a user function. first: the line before its first one."""
 
     tree: ast.AST
     file: str
@@ -82,22 +82,22 @@ class _Code:
     first: int
 
     def span(self, node: ast.stmt | ast.expr) -> Span:
-        """Where a part of it stands."""
+        """The place of a node in the file."""
         end = (node.end_lineno or node.lineno) + self.first
         return Span(self.file, self.function, node.lineno + self.first, node.col_offset, end, node.end_col_offset)
 
 
 def _methods(kind: type) -> Iterator[_Code]:
-    """The methods of a class and of those that it inherits from, constructors first."""
-    for each in kind.__mro__:
-        if each is nn.Module or each is object:
+    """The methods of a class and of its bases, constructors first."""
+    for base in kind.__mro__:
+        if base is nn.Module or base is object:
             continue
-        own = sorted(vars(each).items(), key=lambda item: item[0] != "__init__")
-        for _, function in own:
+        members = sorted(vars(base).items(), key=lambda item: item[0] != "__init__")
+        for _, function in members:
             code = getattr(function, "__code__", None)
-            found = None if code is None else _code(code.co_filename, code.co_qualname, code.co_firstlineno)
-            if found is not None:
-                yield found
+            method = None if code is None else _code(code.co_filename, code.co_qualname, code.co_firstlineno)
+            if method is not None:
+                yield method
 
 
 def _code(file: str, function: str, line: int) -> _Code | None:
@@ -114,13 +114,13 @@ def _code(file: str, function: str, line: int) -> _Code | None:
 
 
 def _assigned(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
-    """The statement that gives a module an attribute, or the call that hands its constructor the value."""
+    """The statement that assigns an attribute of a module, or the constructor call that passes the value."""
     for code in _methods(type(owner)):
         for node in ast.walk(code.tree):
             if isinstance(node, ast.Expr) and _registers(node.value, name):
-                handed = node.value.args[1] if isinstance(node.value, ast.Call) and len(node.value.args) > 1 else None
-                made = _before(code, handed.id, node.lineno) if isinstance(handed, ast.Name) else None
-                return made or code.span(node)
+                argument = node.value.args[1] if isinstance(node.value, ast.Call) and len(node.value.args) > 1 else None
+                local = _before(code, argument.id, node.lineno) if isinstance(argument, ast.Name) else None
+                return local or code.span(node)
             value = _value(node, name)
             if value is None or not isinstance(node, ast.stmt):
                 continue
@@ -131,15 +131,15 @@ def _assigned(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
 
 
 def _value(node: ast.AST, name: str) -> ast.expr | None:
-    """What a statement gives an attribute of `self`; None: it gives it nothing."""
+    """The value that a statement assigns to an attribute of `self`; None: it assigns none."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return None
     for goal in node.targets if isinstance(node, ast.Assign) else [node.target]:
         if isinstance(goal, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            for each, value in zip(goal.elts, node.value.elts, strict=False):
-                if _is_self(each, name):
+            for part, value in zip(goal.elts, node.value.elts, strict=False):
+                if _is_self(part, name):
                     return value
-        elif _is_self(goal, name) or (isinstance(goal, ast.Tuple) and any(_is_self(each, name) for each in goal.elts)):
+        elif _is_self(goal, name) or (isinstance(goal, ast.Tuple) and any(_is_self(part, name) for part in goal.elts)):
             return node.value
     return None
 
@@ -161,19 +161,19 @@ def _registers(node: ast.expr, name: str) -> bool:
 
 
 def _before(code: _Code, name: str, line: int) -> Span | None:
-    """The last statement before a line that gives a local name its value."""
-    found = [
+    """The last assignment of a local name before a line."""
+    assignments = [
         node
         for node in ast.walk(code.tree)
         if isinstance(node, ast.Assign)
         and node.lineno < line
         and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
     ]
-    return code.span(max(found, key=lambda node: node.lineno)) if found else None
+    return code.span(max(assignments, key=lambda node: node.lineno)) if assignments else None
 
 
 def _handed(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
-    """The call of a constructor that makes the value of its parameter; None: it has it from elsewhere."""
+    """The constructor call of a module that computes the argument of a parameter; None: no parent computes it."""
     parents = [each for each in target.modules() if any(child is owner for child in each.children())]
     for parent in parents:
         for code in _methods(type(parent)):
@@ -211,24 +211,24 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _local(target: nn.Module, span: Span, name: str, fits: Fits, is_number: bool) -> Span | None:
-    """Where a function gave a local name the value that it then uses, if it is made of plain numbers."""
+    """The assignment of a local name that an operation reads, if its value is made of plain numbers."""
     for module in target.modules():
         for code in _methods(type(module)):
             if code.function != span.function:
                 continue
-            found = [
+            assignments = [
                 node
                 for node in ast.walk(code.tree)
                 if isinstance(node, ast.Assign)
                 and node.lineno + code.first < span.line
                 and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
             ]
-            if not found:
+            if not assignments:
                 return None
-            last = max(found, key=lambda node: node.lineno)
-            # what it was made of has a value of before, even where it has the same name
+            last = max(assignments, key=lambda node: node.lineno)
+            # the names on the right side have the values from before this line
             earlier = replace(span, line=last.lineno + code.first)
             is_name = isinstance(last.value, ast.Name)
-            found_there = None if is_name else _made(target, earlier, last.value, fits, is_number)
-            return found_there or (code.span(last) if is_number and _is_number(last.value) else None)
+            origin = None if is_name else _origin(target, earlier, last.value, fits, is_number)
+            return origin or (code.span(last) if is_number and _is_number(last.value) else None)
     return None

@@ -1,4 +1,4 @@
-"""Constructor code: the code of a class's constructors, and where in it something is made."""
+"""Constructor code: the syntax trees of a class's constructors, and the assignments of parameters in them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Constructor", "assigned", "constructors"]
 
 @dataclass(frozen=True)
 class Constructor:
-    """A constructor of the person's. tree: of its text, one line below where it stands in its file."""
+    """A constructor of user code. tree: of its text below an added first line `if True:`."""
 
     code: CodeType
     tree: ast.Module
 
     def span(self, node: ast.expr | ast.stmt) -> Span:
-        """Where a node of its tree stands."""
+        """The place of a node in the file."""
         before = self.code.co_firstlineno - 2
         end = (node.end_lineno or node.lineno) + before
         name, file = self.code.co_qualname, self.code.co_filename
@@ -33,10 +33,10 @@ class Constructor:
 
 
 def constructors(kind: type) -> Iterator[Constructor]:
-    """The constructors of a class and of those that it is made of, its own first; none whose source is not at hand."""
-    for each in kind.__mro__:
-        code = getattr(vars(each).get("__init__"), "__code__", None)
-        if code is None or each is nn.Module:
+    """The constructors of a class and of its bases, in their order, where the source is readable."""
+    for base in kind.__mro__:
+        code = getattr(vars(base).get("__init__"), "__code__", None)
+        if code is None or base is nn.Module:
             continue
         lines = linecache.getlines(code.co_filename)
         block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
@@ -49,19 +49,19 @@ def constructors(kind: type) -> Iterator[Constructor]:
 
 
 def assigned(target: nn.Module, names: list[str]) -> Span | None:
-    """Where a module that holds a parameter was assigned in its class's code."""
+    """The assignment of the module that holds a parameter, in the code of its class; None: there is none."""
     for attribute in (full.split(".")[0] for full in names):
-        for own in constructors(type(target)):
-            for node in ast.walk(own.tree):
+        for constructor in constructors(type(target)):
+            for node in ast.walk(constructor.tree):
                 if not isinstance(node, ast.Assign | ast.AnnAssign) or not _is_for(node, attribute):
                     continue
-                made = None if node.value is None else returned(own.code.co_filename, node.value)
-                return made if made is not None else own.span(node)
+                origin = None if node.value is None else returned(constructor.code.co_filename, node.value)
+                return origin if origin is not None else constructor.span(node)
     return None
 
 
 def _is_for(node: ast.Assign | ast.AnnAssign, attribute: str) -> bool:
-    """Whether an assignment gives a value to an attribute, be it one of several."""
+    """Whether an attribute is among the targets of an assignment."""
     goals = node.targets if isinstance(node, ast.Assign) else [node.target]
     parts = (each for goal in goals for each in ast.walk(goal))
     return any(isinstance(each, ast.Attribute) and each.attr == attribute for each in parts)

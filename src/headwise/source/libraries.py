@@ -1,4 +1,4 @@
-"""Libraries: whether a file was installed, or is a person's own."""
+"""Libraries: whether a file is user code, part of an installed package, or part of Python."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 __all__ = ["is_installed", "is_library"]
 
-# in whatever environment: a person's folder may hold one, and the home folder holds the user's
+# of any environment: a project folder may hold one, and the home folder holds the user site
 PACKAGES = ("site-packages", "dist-packages")
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file lies among installed packages.
+    """Whether a file is part of an installed package.
 
     >>> is_installed("/me/.venv/lib/python3.11/site-packages/torch/overrides.py"), is_installed("/me/own.py")
     (True, False)
@@ -23,12 +23,12 @@ def is_installed(file: str) -> bool:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is Python's own, or lies among installed packages."""
+    """Whether a file is part of the standard library or of an installed package."""
     return file.startswith(_folders(("stdlib", "platstdlib"))) or is_installed(file)
 
 
 @lru_cache(maxsize=2)
 def _folders(names: tuple[str, ...]) -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    found = dict.fromkeys(folder for name in names for folder in (paths[name], str(Path(paths[name]).resolve())))
-    return tuple(f"{folder}{os.sep}" for folder in found)
+    folders = dict.fromkeys(folder for name in names for folder in (paths[name], str(Path(paths[name]).resolve())))
+    return tuple(f"{folder}{os.sep}" for folder in folders)

@@ -1,4 +1,4 @@
-"""Lookup: the statement in which a name got its value, in the same function or in one that called it."""
+"""Lookup: the statement that assigns the value of a name, in the same function or in one of its callers."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ __all__ = [
     "span_like",
 ]
 
-# which parts of an operation's code are meant
+# the parts of an operation's code to look up
 Pick = Callable[[ast.AST], Iterator[ast.expr]]
-# calls that make a plain number
+# calls that return a plain number
 NUMBERS = frozenset({"finfo", "iinfo", "float", "int", "sqrt", "pow", "rsqrt"})
 
 
 def made_at(span: Span, chain: Sequence[Span], pick: Pick) -> Span | None:
-    """Where the value of a part of an operation was made, that is taken by name; None: it is written in place, or is no
-    plain number or choice.
+    """The source of the value that an operation takes by name; None: it is written in place, or is no plain number or
+    choice.
     """
     code = code_at(span)
     if code is None:
         return None
     node = code.node
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        # what is written into a part is the other side of the statement
+        # the written value is the other side of the statement
         node = next(code.around(node))
     for part in pick(node):
-        found = _followed(code, part, span, chain)
-        if found is not None and (found.file, found.line) != (span.file, span.line):
-            return found
+        origin = _followed(code, part, span, chain)
+        if origin is not None and (origin.file, origin.line) != (span.file, span.line):
+            return origin
     return None
 
 
 def _followed(code: Code, part: ast.expr, span: Span, chain: Sequence[Span]) -> Span | None:
-    """Where a name was given what it stands for, through calls."""
+    """The assignment of a name, or the argument or default that is its value, through calls."""
     while isinstance(part, ast.Name):
         function = function_of(code, code.node)
         if function is None:
@@ -61,20 +61,20 @@ def _followed(code: Code, part: ast.expr, span: Span, chain: Sequence[Span]) -> 
             part, span = before.value, replace(span, line=before.lineno)
             continue
         call = code_at(chain[-1]) if chain else None
-        given = _handed(function, part.id, None if call is None else call.node)
-        if given is None:
+        argument = _handed(function, part.id, None if call is None else call.node)
+        if argument is None:
             default = _default(function, part.id)
             return None if default is None else span_like(code, default, span)
         if call is None:
             return None
-        code, part, span, chain = call, given, chain[-1], chain[:-1]
+        code, part, span, chain = call, argument, chain[-1], chain[:-1]
         if not isinstance(part, ast.Name):
             return span_like(code, part, span) if is_plain(part) else None
     return None
 
 
 def is_plain(node: ast.expr) -> bool:
-    """Whether an expression makes a number or a choice, and no tensor: by its form."""
+    """Whether an expression is a number or a choice, and no tensor, by its form."""
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         return name in NUMBERS
@@ -90,7 +90,7 @@ def is_plain(node: ast.expr) -> bool:
 
 
 def fill_of(node: ast.AST) -> Iterator[ast.expr]:
-    """The number with which an operation fills: of a call, of a written part, or beside a product."""
+    """The candidates for the number with which an operation fills: of a call, an assignment, or a product."""
     if isinstance(node, ast.Call):
         yield from (each.value for each in node.keywords if each.arg in ("value", "other"))
         yield from reversed(node.args)
@@ -101,7 +101,7 @@ def fill_of(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def option_of(name: str) -> Pick:
-    """The option of a call by its name."""
+    """A function that picks the option of a call by its name."""
 
     def pick(node: ast.AST) -> Iterator[ast.expr]:
         yield from (each.value for each in getattr(node, "keywords", ()) if each.arg == name)
@@ -110,14 +110,14 @@ def option_of(name: str) -> Pick:
 
 
 def own_number(span: Span) -> Span | None:
-    """Where the size was taken of which an operation makes its factor, in a name that serves for nothing else."""
+    """The assignment of the size in an operation's scale factor, where no other line reads that name."""
     code = code_at(span)
     function = None if code is None else function_of(code, code.node)
     if code is None or function is None or not isinstance(code.node, ast.BinOp | ast.Call):
         return None
     for part in (code.node.left, code.node.right) if isinstance(code.node, ast.BinOp) else code.node.args:
         names = [
-            each for each in ast.walk(part) if isinstance(each, ast.Name) and each.id not in ("math", "torch", "np")
+            node for node in ast.walk(part) if isinstance(node, ast.Name) and node.id not in ("math", "torch", "np")
         ]
         is_number = isinstance(part, ast.BinOp | ast.Call) and _is_of_numbers(part)
         if len(names) != 1 or not is_number or len(loads_of(function, names[0].id)) != 1:
@@ -129,14 +129,14 @@ def own_number(span: Span) -> Span | None:
 
 
 def alias_after(span: Span, *, returns: bool = False) -> Span | None:
-    """The statement behind a place, in its function, that only gives what is there another name; None: none does.
+    """The later statement of the function that only assigns the value at a span to another name; None: there is none.
 
-    returns: else the one that returns it as it is.
+    returns: where no statement does, the one that returns the value unchanged.
     """
-    known = _given_name(span)
-    if known is None:
+    place = _given_name(span)
+    if place is None:
         return None
-    code, function, statement, name = known
+    code, function, statement, name = place
     for kind in (ast.Assign, ast.Return) if returns else (ast.Assign,):
         for node in ast.walk(function):
             is_alias = isinstance(node, kind) and isinstance(node.value, ast.Name) and node.value.id == name
@@ -146,13 +146,13 @@ def alias_after(span: Span, *, returns: bool = False) -> Span | None:
 
 
 def is_left(span: Span) -> bool:
-    """Whether what is made at a place gets a name that its function reads nowhere."""
-    known = _given_name(span)
-    return known is not None and not loads_of(known[1], known[3])
+    """Whether the value at a span is assigned to a name that its function never reads."""
+    place = _given_name(span)
+    return place is not None and not loads_of(place[1], place[3])
 
 
 def _given_name(span: Span) -> tuple[Code, ast.FunctionDef, ast.Assign, str] | None:
-    """The code at a place, its function, the statement that gives a name to what is made there, and that name."""
+    """The code at a span, its function, the statement that assigns its value to a name, and that name."""
     code = code_at(span)
     function = None if code is None else function_of(code, code.node)
     if code is None or function is None:
@@ -164,8 +164,8 @@ def _given_name(span: Span) -> tuple[Code, ast.FunctionDef, ast.Assign, str] | N
 
 
 def returned(file: str, node: ast.expr) -> Span | None:
-    """Where a function of a file, of which a call is the whole of an expression, makes the list that it gives; None: it
-    is no such call.
+    """The `return` of a list in a function of the file, where an expression is a call of that function; None: it is no
+    such call.
     """
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
@@ -175,16 +175,16 @@ def returned(file: str, node: ast.expr) -> Span | None:
         return None
     name = node.func.id
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
-    for each in ast.walk(functions[0]) if functions else ():
-        if isinstance(each, ast.Return) and each.value is not None and _is_list(each.value):
-            code = Code(each, file, tree)
-            edit = code.edit(each, "")
+    for statement in ast.walk(functions[0]) if functions else ():
+        if isinstance(statement, ast.Return) and statement.value is not None and _is_list(statement.value):
+            code = Code(statement, file, tree)
+            edit = code.edit(statement, "")
             return Span(file, name, edit.line, edit.column, edit.end_line, edit.end_column)
     return None
 
 
 def _is_list(node: ast.expr) -> bool:
-    """Whether an expression makes several out of one: a list of them, plain or in a container."""
+    """Whether an expression is a list or a repetition, plain or in a container."""
     if isinstance(node, ast.Call) and node.args:
         return _is_list(node.args[0])
     is_many = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
@@ -192,31 +192,33 @@ def _is_list(node: ast.expr) -> bool:
 
 
 def function_of(code: Code, node: ast.AST) -> ast.FunctionDef | None:
+    """The innermost function around a node; None: there is none."""
     return next((each for each in code.around(node) if isinstance(each, ast.FunctionDef)), None)
 
 
 def last_given(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
-    """The last statement before a line that gives a local name its value; None: no plain one does."""
-    found = [
+    """The last assignment of a local name before a line; None: there is none, or it is no plain one."""
+    statements = [
         node for node in ast.walk(function)
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For) and node.lineno < line
-        and any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == name
+        and any(isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store) and target.id == name
                 for goal in (node.targets if isinstance(node, ast.Assign) else [node.target])
-                for each in ast.walk(goal))
+                for target in ast.walk(goal))
     ]  # fmt: skip
-    last = max(found, key=lambda node: node.lineno, default=None)
+    last = max(statements, key=lambda node: node.lineno, default=None)
     return last if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else None
 
 
 def loads_of(function: ast.FunctionDef, name: str) -> list[ast.Name]:
+    """The nodes of a function that read a name."""
     return [
-        each for each in ast.walk(function)
-        if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
+        node for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
     ]  # fmt: skip
 
 
 def _handed(function: ast.FunctionDef, name: str, call: ast.AST | None) -> ast.expr | None:
-    """What a call hands a parameter; None: nothing, or it is not known."""
+    """The argument of a call for a parameter; None: the call has none, or it is unknown."""
     if not isinstance(call, ast.Call) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
     by_name = next((each.value for each in call.keywords if each.arg == name), None)
@@ -241,11 +243,12 @@ def _is_of_numbers(node: ast.expr) -> bool:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         return name in NUMBERS
     return isinstance(node, ast.BinOp) and (
-        isinstance(node.op, ast.Pow) or any(isinstance(each, ast.BinOp | ast.Call) and _is_of_numbers(each)
-                                            for each in (node.left, node.right))
+        isinstance(node.op, ast.Pow) or any(isinstance(side, ast.BinOp | ast.Call) and _is_of_numbers(side)
+                                            for side in (node.left, node.right))
     )  # fmt: skip
 
 
 def span_like(code: Code, node: ast.AST, like: Span) -> Span:
+    """The span of a node. like: a span in the same function."""
     edit = code.edit(node, "")
     return Span(code.file, like.function, edit.line, edit.column, edit.end_line, edit.end_column)

@@ -1,4 +1,4 @@
-"""Mask meaning: what a mask means to the author of a file, by its comments and the masks that it makes."""
+"""Mask meaning: whether True means attend or blocked, by the comments of a file and the masks that it makes."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ HIDDEN = (
     r"屏蔽|遮|填充|忽略|掩|隐藏|挡|盖住|补齐|不可|不能|不看|不参与|看不|无效|禁止|未来)"
 )
 YES, NO = (
-    rf"(?:(?<![a-z0-9_.])(?:{each})(?![a-z0-9_.]))"
-    for each in ("1s?|ones?|true|non-?zeros?|真", "(?<!non-)(?:0s?|zeros?)|false|假")
+    rf"(?:(?<![a-z0-9_.])(?:{value})(?![a-z0-9_.]))"
+    for value in ("1s?|ones?|true|non-?zeros?|真", "(?<!non-)(?:0s?|zeros?)|false|假")
 )
-# what stands between the value and what it says, with nothing that turns it round
+# the words between the value and its meaning, without a negation
 GAP = (
     r"(?:(?!(?:not|no|non|never|except|unless|true|false|ones?|zeros?|may|can|cannot|must)\b|[01]\b)[\w'’-]+\s+){0,5}?"
 )
-# what is there, of which nothing else is said
+# tokens, without a clause that says more about them
 THERE = r"(?:(?:a|an|the|all|each|every)\s+)?(?:tokens?|words?|text)\b(?!\s+(?:to|that|which|not|is|are)\b)"
 ATTEND = re.compile(f"{YES}{IS}(?:{GAP}{SEEN}|{THERE})|{NO}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
 BLOCKED = re.compile(f"{YES}{IS}{GAP}{HIDDEN}|{NO}{IS}(?:{GAP}{SEEN}|{THERE})", re.IGNORECASE)
 
-# the same said the other way round: "positions to hide are True"
+# the reversed order: "positions to hide are True"
 PLACES = r"(?:(?:positions?|places?|tokens?|keys?|values?|entries|entry|elements?|words?|ones|those)\s+){0,2}"
 BE = (
     r"(?:(?:(?:that|which)\s+)?(?:are|is|be|(?:should|must)\s+be)\s+|(?=set|marked|=))"
     r"(?:(?:set|marked|given)\s+(?:to|as|with|by)\s+|=+\s*)?"
 )
 ONE, ZERO = (
-    rf"(?:{each})(?![a-z0-9_]|\.\d)(?!\s*(?:or|/|and|,)\s*(?:false|true|[01]\b))"
-    for each in ("1s?|ones?|true|真", "0s?|zeros?|false|假")
+    rf"(?:{value})(?![a-z0-9_]|\.\d)(?!\s*(?:or|/|and|,)\s*(?:false|true|[01]\b))"
+    for value in ("1s?|ones?|true|真", "0s?|zeros?|false|假")
 )
 PLAIN = r"(?<!not\s)(?<!not-)(?<!non\s)(?<!non-)(?<![a-z])"
 TO_HIDE, TO_SEE = (
-    rf"(?:{PLAIN}(?:to\s+(?:be\s+)?(?:{verbs})|{told})\s+{PLACES}{BE}|"
+    rf"(?:{PLAIN}(?:to\s+(?:be\s+)?(?:{verbs})|{adjectives})\s+{PLACES}{BE}|"
     rf"(?<![不非未])(?:{chinese})的?(?:位置|部分|地方|键|词)(?:的值)?(?:要|应)?(?:设|标记|标|置)?(?:为|是|成)\s*)"
-    for verbs, told, chinese in (
+    for verbs, adjectives, chinese in (
         (
             "mask(?:ed)?|ignored?|hid(?:e|den)|block(?:ed)?|excluded?",
             "(?:mask|padd|ignor|block)ed|hidden|padding|future",
@@ -68,61 +68,61 @@ TURNED = {
     "attend": re.compile(f"{TO_SEE}{ONE}|{TO_HIDE}{ZERO}", re.IGNORECASE),
     "blocked": re.compile(f"{TO_HIDE}{ONE}|{TO_SEE}{ZERO}", re.IGNORECASE),
 }
-# of what else it may be said that it is 0 where something is hidden
+# other tensors that are 0 at masked positions
 RESULTS = re.compile(r"attention|weight|scores?\b|logit|prob|softmax|output|loss|embed|权重|分数|输出", re.IGNORECASE)
 
 HIDES = re.compile(f"{YES}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
-# what is said of a mask that is to be added
+# words about an additive mask
 ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
 
 
 def ones_of(lines: Sequence[str]) -> str:
-    """ "attend" or "blocked", where what is said of a mask is that it holds ones and zeros; "": that is not said."""
+    """The meaning of 1, "attend" or "blocked", in text about a mask of ones and zeros; "": the text gives none."""
     words = [_words(line, is_told=True) for line in lines]
-    if any(ADDED.search(each) for each in words):
+    if any(ADDED.search(text) for text in words):
         return ""
-    found = {
-        meaning for each in words for meaning, form in (("attend", ATTEND), ("blocked", HIDES)) if form.search(each)
+    meanings = {
+        meaning for text in words for meaning, form in (("attend", ATTEND), ("blocked", HIDES)) if form.search(text)
     }
-    return next(iter(found)) if len(found) == 1 else ""
+    return next(iter(meanings)) if len(meanings) == 1 else ""
 
 
 def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
-    """ "attend" or "blocked", as a person says of a class's mask; "": nothing says it, or not all agree.
+    """The meaning of True in a class's mask, "attend" or "blocked"; "": the files give none, or several.
 
-    files: their names, as linecache knows them. name: of the argument. kind: of the class, whose own use of the mask
-    does not count as saying what it is given. What is said of the name itself counts before what is said of masks.
+    files: their names in linecache. name: of the argument. kind: of the class; its use of the mask does not count.
+    Text about the argument takes precedence over text about masks in general.
     """
     named: set[str] = set()
-    said: set[str] = set()
+    general: set[str] = set()
     for file in files:
         lines = linecache.getlines(file)
         try:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError):
             continue
-        others, told = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
+        others, docstring_lines = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
         is_named = False
         for number, line in enumerate(lines, start=1):
-            words = _words(line, is_told=number in told)
-            # an entry of a docstring goes on until the next begins
+            words = _words(line, is_told=number in docstring_lines)
+            # an entry of a docstring continues until the next begins
             goes_on = is_named and "#" not in line and bool(words.strip()) and not re.match(r"\s*\w+\s*[:(]", words)
             is_named = bool(words) and (goes_on or re.search(rf"\b{re.escape(name)}\b", line) is not None)
             if number in others or not words or not (is_named or re.search("mask|掩码", words.lower())):
                 continue
-            found = {meaning for meaning, form in (("attend", ATTEND), ("blocked", BLOCKED)) if form.search(words)}
-            said |= found
+            meanings = {meaning for meaning, form in (("attend", ATTEND), ("blocked", BLOCKED)) if form.search(words)}
+            general |= meanings
             if is_named:
                 is_plain = not RESULTS.search(words.replace(name, ""))
-                named |= found | {meaning for meaning, form in TURNED.items() if is_plain and form.search(words)}
-        said |= set(made_masks(tree, kind, name))
+                named |= meanings | {meaning for meaning, form in TURNED.items() if is_plain and form.search(words)}
+        general |= set(made_masks(tree, kind, name))
     if named:
         return next(iter(named)) if len(named) == 1 else ""
-    return next(iter(said)) if len(said) == 1 else ""
+    return next(iter(general)) if len(general) == 1 else ""
 
 
 def _others(tree: ast.AST, kind: str) -> set[int]:
-    """The lines of other classes that attend: they may take their masks otherwise."""
+    """The lines of other attention classes: their masks may have another meaning."""
     out: set[int] = set()
     for node in getattr(tree, "body", []):
         if isinstance(node, ast.ClassDef) and node.name != kind:
@@ -133,7 +133,7 @@ def _others(tree: ast.AST, kind: str) -> set[int]:
 
 
 def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:
-    """The lines of other classes on a mask that they compare or negate: what they hand on is another mask than it."""
+    """The lines of other classes that compare or negate a mask: they pass on another mask than they take."""
     lines: set[int] = set()
     for statement in getattr(tree, "body", []):
         if not isinstance(statement, ast.ClassDef) or statement.name == kind:
@@ -151,7 +151,7 @@ def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:
 
 
 def _docstrings(tree: ast.AST) -> set[int]:
-    """The lines of texts that stand by themselves."""
+    """The lines of the docstrings and other bare strings."""
     out: set[int] = set()
     for node in ast.walk(tree):
         value = node.value if isinstance(node, ast.Expr) else None
@@ -161,6 +161,6 @@ def _docstrings(tree: ast.AST) -> set[int]:
 
 
 def _words(line: str, *, is_told: bool) -> str:
-    """What a line says in a comment or a docstring, without what it is set in."""
+    """The text of a line in a comment or a docstring, without markup."""
     words = line if is_told else line.partition("#")[2]
     return re.sub(r"[*`\"]+", "", words).strip()

@@ -1,4 +1,4 @@
-"""Mask polarity: whether the masks that a file makes are true where a key may be seen, or where it is hidden."""
+"""Mask polarity: whether the masks that a file makes are True at allowed or at masked keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 __all__ = ["made_masks"]
 
-# these hand a mask on as it is
+# these return a mask unchanged
 PASSING = frozenset({
     "unsqueeze", "bool", "to", "int", "float", "byte", "expand", "repeat", "view", "reshape", "type", "long", "cuda",
     "expand_as", "type_as", "clone", "contiguous", "detach", "transpose", "from_numpy", "as_tensor", "tensor", "astype",
@@ -20,7 +20,7 @@ FEW = 2
 
 
 def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
-    """The meaning of each mask that a file makes outside of a class, and of what the class joins with its own argument.
+    """The meaning of each mask that a file makes outside of a class, and of those that the class joins to its argument.
 
     kind: the class. name: the argument.
     """
@@ -32,17 +32,17 @@ def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
             yield from _joined(node, name)
             continue
         for function in _functions(node):
-            known = _local(function)
+            signs_of = _local(function)
             values = [each.value for each in ast.walk(function) if isinstance(each, ast.Assign) and _is_mask(each)]
             if "mask" in getattr(function, "name", "").lower():
-                given = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
-                values += [part for each in given if each is not None for part in getattr(each, "elts", [each])]
-            signs = [_sign(each, known) for each in values]
+                returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+                values += [part for each in returns if each is not None for part in getattr(each, "elts", [each])]
+            signs = [_sign(each, signs_of) for each in values]
             yield from ("attend" if sign > 0 else "blocked" for sign in signs if sign)
 
 
 def _kept(tree: ast.AST) -> set[str]:
-    """The functions that a constructor calls: what they make a class keeps, and takes from nobody."""
+    """The functions that a constructor calls: their masks are buffers, no arguments."""
     inits = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     calls = [each for init in inits for each in ast.walk(init) if isinstance(each, ast.Call)]
     return {each.func.id for each in calls if isinstance(each.func, ast.Name)}
@@ -58,21 +58,21 @@ def _is_mask(node: ast.Assign) -> bool:
 
 
 def _joined(kind: ast.AST, name: str) -> Iterator[str]:
-    """What a mask must mean, so that it may be joined with a triangle that the class makes itself."""
+    """The meanings with which an argument can be joined to a causal mask of the class."""
     for function in _functions(kind):
-        known = {key: sign for key, sign in _local(function).items() if key != name}
+        signs = {key: sign for key, sign in _local(function).items() if key != name}
         for node in ast.walk(function):
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)):
                 continue
             wanted = 1 if isinstance(node.op, ast.BitAnd) else -1
-            for side, other in ((node.left, node.right), (node.right, node.left)):
+            for side, operand in ((node.left, node.right), (node.right, node.left)):
                 turn = _sign(side, {name: 1})
-                if turn and _sign(other, known) == wanted:
+                if turn and _sign(operand, signs) == wanted:
                     yield "attend" if turn * wanted > 0 else "blocked"
 
 
 def _local(function: ast.AST) -> dict[str, int]:
-    """The signs of the names that a function gives values to, once each."""
+    """The signs of the local names of a function; 0: a name with several."""
     out: dict[str, int] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -81,33 +81,33 @@ def _local(function: ast.AST) -> dict[str, int]:
     return out
 
 
-def _sign(node: ast.AST, known: Mapping[str, int]) -> int:
-    """1: true where a key may be seen; -1: where it is hidden; 0: that is not known."""
+def _sign(node: ast.AST, names: Mapping[str, int]) -> int:
+    """1: True at allowed keys; -1: True at masked keys; 0: unknown."""
     if isinstance(node, ast.Name):
-        return known.get(node.id, 0)
+        return names.get(node.id, 0)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return -_sign(node.operand, known)
+        return -_sign(node.operand, names)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _compared(node.left, node.ops[0], node.comparators[0], known)
+        return _compared(node.left, node.ops[0], node.comparators[0], names)
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
-            return -_sign(node.right, known)
-        signs = [_sign(node.left, known), _sign(node.right, known)]
+            return -_sign(node.right, names)
+        signs = [_sign(node.left, names), _sign(node.right, names)]
         wanted = {ast.BitAnd: 1, ast.BitOr: -1}.get(type(node.op), 0)
         return wanted if wanted and wanted in signs and -wanted not in signs else 0
     if isinstance(node, ast.Subscript):
-        return _sign(node.value, known)
-    return _called(node, known) if isinstance(node, ast.Call) else 0
+        return _sign(node.value, names)
+    return _called(node, names) if isinstance(node, ast.Call) else 0
 
 
-def _compared(left: ast.expr, sign: ast.cmpop, right: ast.expr, known: Mapping[str, int]) -> int:
+def _compared(left: ast.expr, sign: ast.cmpop, right: ast.expr, names: Mapping[str, int]) -> int:
     is_equal = isinstance(sign, ast.Eq)
     if is_equal or isinstance(sign, ast.NotEq):
         if _is_padding(left, right):
             return -1 if is_equal else 1
         if isinstance(right, ast.Constant):
-            own = _sign(left, known)
-            return own if bool(right.value) == is_equal else -own
+            sign_left = _sign(left, names)
+            return sign_left if bool(right.value) == is_equal else -sign_left
         return 0
     is_less = isinstance(sign, ast.Lt | ast.LtE)
     if not (is_less or isinstance(sign, ast.Gt | ast.GtE)):
@@ -119,26 +119,26 @@ def _compared(left: ast.expr, sign: ast.cmpop, right: ast.expr, known: Mapping[s
 
 
 def _is_padding(left: ast.expr, right: ast.expr) -> bool:
-    """Whether tokens are compared with the number of padding."""
+    """Whether tokens are compared with the padding id."""
     if re.search("pad", ast.unparse(right), re.IGNORECASE):
         return True
     is_zero = isinstance(right, ast.Constant) and right.value == 0
     return is_zero and isinstance(left, ast.Name) and TOKENS.search(left.id) is not None
 
 
-def _called(node: ast.Call, known: Mapping[str, int]) -> int:
+def _called(node: ast.Call, names: Mapping[str, int]) -> int:
     function = node.func
     called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if called in ("eq", "ne") and isinstance(function, ast.Attribute) and node.args:
-        return _compared(function.value, ast.Eq() if called == "eq" else ast.NotEq(), node.args[0], known)
+        return _compared(function.value, ast.Eq() if called == "eq" else ast.NotEq(), node.args[0], names)
     if called in ("logical_not", "bitwise_not"):
-        return -_sign(node.args[0] if node.args else getattr(function, "value", node), known)
+        return -_sign(node.args[0] if node.args else getattr(function, "value", node), names)
     text = ast.unparse(node)
     if called == "tril" and "inf" not in text:
         return 1
     if called == "triu":
         return -1 if "inf" not in text and re.search(r"\b1\)|=1", text) else 0
     if called in PASSING and isinstance(function, ast.Attribute):
-        own = _sign(function.value, known)
-        return own or (_sign(node.args[0], known) if node.args and len(node.args) <= FEW else 0)
+        inner = _sign(function.value, names)
+        return inner or (_sign(node.args[0], names) if node.args and len(node.args) <= FEW else 0)
     return 0

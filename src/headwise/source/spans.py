@@ -1,4 +1,4 @@
-"""Spans: where in a person's own code an operation was written, to the column."""
+"""Spans: the place of an operation in user code, to the column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.modules import lazy
 
 from headwise.source.libraries import is_library
 
-__all__ = ["Own", "Span", "sign_at", "span_of"]
+__all__ = ["UserCode", "Span", "sign_at", "span_of"]
 
 UNARY = {"UNARY_INVERT": "~", "UNARY_NEGATIVE": "-"}
 LIBRARIES = tuple(f"{folder.resolve()}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
@@ -23,7 +23,7 @@ LIBRARIES = tuple(f"{folder.resolve()}/" for folder in (Path(torch.__file__).par
 
 HEADWISE = f"{Path(__file__).resolve().parents[1]}/"
 LAZY = str(lazy.__file__)
-# these look on
+# these observe a run and are no steps of it
 ONLOOKERS = tuple(
     f"{HEADWISE}{part}/"
     for part in (
@@ -34,7 +34,7 @@ ONLOOKERS = tuple(
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of source: lines from 1, columns from 0 in characters, the end exclusive; None where it is not known."""
+    """A piece of source: lines from 1, columns from 0 in characters, the end exclusive; None: unknown."""
 
     file: str
     function: str
@@ -45,7 +45,7 @@ class Span:
 
     @property
     def source(self) -> str:
-        """The text of the span; the whole line where columns are not known; "" where the source is not at hand."""
+        """The text of the span; the whole line where columns are unknown; "" without source."""
         lines = linecache.getlines(self.file)[self.line - 1 : self.end_line or self.line]
         if not lines:
             return ""
@@ -56,42 +56,42 @@ class Span:
         return "".join([lines[0][self.column :], *lines[1:-1], lines[-1][: self.end_column]])
 
 
-class Own:
-    """Which code is the person's own: all that is in no library, and the files named."""
+class UserCode:
+    """User code: all code that is in no library, and the named files."""
 
     def __init__(self, files: Collection[str] = ()) -> None:
         self._files = frozenset(files)
-        self._known: dict[str, bool] = {}
+        self._is_user: dict[str, bool] = {}
 
     def __contains__(self, code: CodeType) -> bool:
         name = code.co_filename
-        if name not in self._known:
-            self._known[name] = name in self._files or not _is_library(name)
-        return self._known[name]
+        if name not in self._is_user:
+            self._is_user[name] = name in self._files or not _is_library(name)
+        return self._is_user[name]
 
     def frames(self, frame: FrameType | None, stop: FrameType | None = None) -> Iterator[FrameType]:
-        """The person's frames from the innermost outward, up to but not with `stop`."""
+        """The frames of user code from the innermost outward, up to but not with `stop`."""
         while frame is not None and frame is not stop:
             if frame.f_code in self:
                 yield frame
             frame = frame.f_back
 
     def supplied(self, frame: FrameType | None, stop: FrameType) -> FrameType | None:
-        """The outermost frame of headwise's between a frame and the person's own that called it; None: none is.
+        """The outermost frame of headwise between a frame and the user code that called it; None: there is none.
 
-        Where a file of headwise's is looked at as the person's own, its neighbours are no step of their own.
+        Where a file of headwise is itself user code, the other files of its folder are no steps.
         """
-        found, folder = None, stop.f_code.co_filename.rpartition("/")[0]
+        outermost, folder = None, stop.f_code.co_filename.rpartition("/")[0]
         while frame is not None and frame is not stop:
             name = frame.f_code.co_filename
             is_neighbour = name.rpartition("/")[0] == folder
             if name.startswith(HEADWISE) and not name.startswith(ONLOOKERS) and not is_neighbour:
-                found = frame
+                outermost = frame
             frame = frame.f_back
-        return found
+        return outermost
 
     def is_making(self, frame: FrameType | None, stop: FrameType) -> bool:
-        """Whether torch is making the parameters of a lazy module between a frame and the person's own."""
+        """Whether torch is initialising a lazy module between a frame and the user code that called it."""
         while frame is not None and frame is not stop:
             if frame.f_code.co_filename == LAZY:
                 return True
@@ -100,31 +100,31 @@ class Own:
 
 
 def sign_at(frame: FrameType) -> str:
-    """The operator that a frame is running, such as "@" or "+="; "" where it runs none."""
+    """The operator that a frame is running, such as "@" or "+="; "": none."""
     return _signs(frame.f_code).get(frame.f_lasti, "")
 
 
 @lru_cache(maxsize=512)
 def _signs(code: CodeType) -> dict[int, str]:
-    found = {}
-    for each in dis.get_instructions(code):
-        if each.opname in ("BINARY_OP", "COMPARE_OP"):
-            # from Python 3.13 on a comparison that is asked for its truth reads "bool(>)"
-            found[each.offset] = each.argrepr.removeprefix("bool(").removesuffix(")")
-        elif each.opname in UNARY:
-            found[each.offset] = UNARY[each.opname]
-    return found
+    signs = {}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("BINARY_OP", "COMPARE_OP"):
+            # from Python 3.13 on a comparison in a condition reads "bool(>)"
+            signs[instruction.offset] = instruction.argrepr.removeprefix("bool(").removesuffix(")")
+        elif instruction.opname in UNARY:
+            signs[instruction.offset] = UNARY[instruction.opname]
+    return signs
 
 
 def span_of(frame: FrameType) -> Span:
-    """What a frame is running now."""
+    """The place of the expression that a frame is running."""
     code = frame.f_code
     return _span(code, code.co_filename, frame.f_lasti, frame.f_lineno)
 
 
 @lru_cache(maxsize=4096)
 def _span(code: CodeType, file: str, instruction: int, fallback: int) -> Span:
-    # code of two files that reads alike is equal
+    # code objects of two files with the same text are equal, hence `file`
     for at, positions in enumerate(code.co_positions()):
         if at == instruction // 2:
             line, end_line, column, end_column = positions
@@ -132,7 +132,7 @@ def _span(code: CodeType, file: str, instruction: int, fallback: int) -> Span:
     else:
         line = end_line = column = end_column = None
     if line is None or column is None or end_column is None:
-        # python -X no_debug_ranges, and code that was made without positions
+        # python -X no_debug_ranges, and code objects without positions
         return Span(file, code.co_qualname, line or fallback)
     columns = (_characters(file, line, column), _characters(file, end_line or line, end_column))
     return Span(file, code.co_qualname, line, columns[0], end_line or line, columns[1])
@@ -147,7 +147,7 @@ def _characters(file: str, line: int, column: int) -> int:
 @lru_cache(maxsize=4096)
 def _is_library(file: str) -> bool:
     if file.startswith("<"):
-        # a cell, a prompt or exec is someone's own; frozen modules are Python's
+        # a cell, a prompt or exec is user code; frozen modules are Python's
         return file.startswith(("<frozen", "<__array_function__"))
     path = Path(file)
     # torch, einops and dataclasses compile code under names of their own

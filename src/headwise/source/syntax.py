@@ -1,4 +1,4 @@
-"""Syntax: the syntax tree of code at a span, and edits of it that leave the rest as it stands."""
+"""Syntax: the syntax tree of the code at a span, and edits that leave the rest of the text unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Code", "Edit", "Edits", "applied", "code_at"]
 
 @dataclass(frozen=True)
 class Edit:
-    """A text in place of a piece of source: lines from 1, columns from 0 in characters, the end exclusive."""
+    """A replacement for a piece of source: lines from 1, columns from 0 in characters, the end exclusive."""
 
     line: int
     column: int
@@ -30,23 +30,23 @@ Edits = tuple[Edit, ...]
 
 
 def applied(text: str, edits: Sequence[Edit]) -> str:
-    """A text with edits in place that do not overlap."""
+    """A text after edits that do not overlap."""
     # as Python counts them: a form feed ends no line
     lines = [f"{line}\n" for line in text.split("\n")]
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
-    for each in sorted(edits, key=lambda one: (one.line, one.column), reverse=True):
-        if each.end_line > len(lines):
+    for edit in sorted(edits, key=lambda change: (change.line, change.column), reverse=True):
+        if edit.end_line > len(lines):
             continue
-        start, stop = starts[each.line - 1] + each.column, starts[each.end_line - 1] + each.end_column
-        text = text[:start] + each.text + text[stop:]
+        start, stop = starts[edit.line - 1] + edit.column, starts[edit.end_line - 1] + edit.end_column
+        text = text[:start] + edit.text + text[stop:]
     return text
 
 
 @dataclass(frozen=True)
 class Code:
-    """A node of a file's syntax tree. parents: of every node of that tree."""
+    """A node of a file's syntax tree. tree: of the whole file."""
 
     node: ast.AST
     file: str
@@ -60,23 +60,23 @@ class Code:
     def of(self, node: ast.AST) -> str:
         """The text of a node."""
         where = self.edit(node, "")
-        own = self.lines[where.line - 1 : where.end_line]
-        if len(own) == 1:
-            return own[0][where.column : where.end_column]
-        return "".join([own[0][where.column :], *own[1:-1], own[-1][: where.end_column]])
+        lines = self.lines[where.line - 1 : where.end_line]
+        if len(lines) == 1:
+            return lines[0][where.column : where.end_column]
+        return "".join([lines[0][where.column :], *lines[1:-1], lines[-1][: where.end_column]])
 
     def edit(self, node: ast.AST, text: str) -> Edit:
-        """A text in place of a node."""
+        """The edit that replaces a node by a text."""
         line, stop = int(getattr(node, "lineno", 1)), int(getattr(node, "end_lineno", 1) or 1)
         start, end = int(getattr(node, "col_offset", 0)), int(getattr(node, "end_col_offset", 0) or 0)
         return Edit(line, _characters(self.lines, line, start), stop, _characters(self.lines, stop, end), text)
 
     def nodes(self, wanted: Callable[[ast.AST], bool]) -> Iterator[ast.AST]:
-        """The nodes of the file that are wanted."""
+        """The nodes of the file that meet a condition."""
         return (each for each in ast.walk(self.tree) if wanted(each))
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node stands in, from the inside outward."""
+        """The nodes around a node, from the innermost outward."""
         parents = {child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)}
         while node in parents:
             node = parents[node]
@@ -85,20 +85,20 @@ class Code:
     def has(self, name: str) -> bool:
         """Whether the file binds a name by an import."""
         return any(
-            (each.asname or each.name) == name
+            (alias.asname or alias.name) == name
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Import | ast.ImportFrom)
-            for each in node.names
+            for alias in node.names
         )
 
     def bracketed(self, node: ast.AST) -> str:
-        """The text of a node, in brackets where it has parts that stand side by side."""
+        """The text of a node, in brackets where it has several operands and is no matrix product."""
         is_product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
         is_simple = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
         return self.of(node) if is_simple or is_product else f"({self.of(node)})"
 
     def alone(self, text: str, node: ast.AST) -> str:
-        """A text for the place of a node, in brackets where what it stands in could take it apart."""
+        """A replacement text for a node, in brackets where precedence could split it."""
         parent = next(self.around(node), None)
         is_whole = isinstance(parent, ast.Assign | ast.Return | ast.AnnAssign | ast.Call | ast.keyword | ast.Expr)
         if is_whole and not (isinstance(parent, ast.Call) and parent.func is node):
@@ -107,7 +107,7 @@ class Code:
 
 
 def code_at(span: Span | None) -> Code | None:
-    """The code of a span; None: its file is no Python, or nothing stands just there."""
+    """The code of a span; None: its file is no Python, or no node has this span."""
     if span is None:
         return None
     lines = linecache.getlines(span.file)
@@ -116,9 +116,9 @@ def code_at(span: Span | None) -> Code | None:
     except (SyntaxError, ValueError):
         return None
     if span.column is None:
-        # only its line is known: the statement there
-        own = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _is_at(each, span.line)]
-        return Code(own[-1], span.file, tree) if own else None
+        # only the line is known: take the statement there
+        statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _is_at(each, span.line)]
+        return Code(statements[-1], span.file, tree) if statements else None
     wanted = (span.line, span.column, span.end_line or span.line, span.end_column)
     for node in ast.walk(tree):
         if not isinstance(node, ast.expr | ast.stmt):

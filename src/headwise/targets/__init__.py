@@ -1,6 +1,6 @@
-"""Targets: what a person named, found, read and loaded; and the child process with limits that runs it.
+"""Targets: the code that a user names, read and loaded, and the child process with limits that runs it.
 
-Its names are loaded when they are first used: the command line's parent process reads a target without torch.
+The names are loaded at first use: the command line's parent process reads a target without torch.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +10,8 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "Definition": "source_file", "Loaded": "loaded_target", "Source": "source_file", "Target": "target",
-    "at_hand": "objects", "attention_classes": "attention_definitions",
-    "bytes_like": "text_files", "check_name": "loader", "import_of": "stand_ins",
+    "attention_classes": "attention_definitions", "bytes_like": "text_files", "check_name": "loader",
+    "describe_object": "objects", "import_of": "stand_ins",
     "in_child": "child.process", "load": "loader", "meant": "stand_ins", "parse": "target", "python_of": "reader",
     "read": "reader",
 }  # fmt: skip
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwise.targets.loaded_target import Loaded as Loaded
     from headwise.targets.loader import check_name as check_name
     from headwise.targets.loader import load as load
-    from headwise.targets.objects import at_hand as at_hand
+    from headwise.targets.objects import describe_object as describe_object
     from headwise.targets.reader import python_of as python_of
     from headwise.targets.reader import read as read
     from headwise.targets.source_file import Definition as Definition

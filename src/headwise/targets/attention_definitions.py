@@ -21,32 +21,32 @@ __all__ = ["attention_classes"]
 
 # in the name of a class or a function
 NAMED = ("attention", "attn")
-# calls that are attention
+# calls that compute attention
 CALLS = frozenset(
     {"scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention", "MultiHeadAttention"}
 )
 SOFTMAXES = frozenset({"softmax", "Softmax"})
 PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
-# folders that hold the code of others
+# folders of third-party code
 OF_OTHERS = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "env"})
 SUFFIXES = (".py", ".ipynb")
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    """The files of Python and the notebooks below a folder, sorted, but for hidden folders and those of others."""
+    """The Python files and notebooks below a folder, sorted, without hidden folders and third-party code."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in OF_OTHERS and not name.startswith("."))
         yield from (Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES))
 
 
 def attention_classes(target: str) -> list[Definition]:
-    """What looks like attention in a file, or in the files below a folder that can be read."""
+    """The definitions that look like attention in a file, or in the readable files below a folder."""
     path = Path(target)
     if not path.is_dir():
         return _in_file(parse(target), target)
     definitions: list[Definition] = []
     for file in _python_files(path):
-        # it is no Python, or empty: what is asked about is the folder
+        # a file that is no Python, or empty, is no reason to refuse the folder
         with suppress(InputError):
             definitions += _in_file(parse(str(file)), str(file))
     return definitions

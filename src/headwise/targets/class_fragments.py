@@ -1,4 +1,4 @@
-"""Class fragments: one class out of the pieces in which a note shows it."""
+"""Class fragments: one class from the fragments of it in a note."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ PLAIN = ("nn.Module", "torch.nn.Module", "Module", "object")
 
 
 def joined(nodes: Sequence[Placed], name: str) -> list[Placed]:
-    """Statements in which a class is defined once, as whole as it can be made, where a note shows it several times.
+    """Statements with one definition of a class, as complete as possible, where a note defines it several times.
 
-    Of several definitions, those that can be built and called count, and the last of them as in Python. Where none can
-    be called, the last takes the methods of the others, and then the bare `def forward(self, …)` beside it.
+    Among several definitions, the last one that can be built and called stays. Where none can be called, the last one
+    gets the methods of the others, and then a bare `def forward(self, …)` of the note.
     """
-    own = [place for place, (_, node) in enumerate(nodes) if isinstance(node, ast.ClassDef) and node.name == name]
-    if not own:
+    places = [place for place, (_, node) in enumerate(nodes) if isinstance(node, ast.ClassDef) and node.name == name]
+    if not places:
         return list(nodes)
-    most = max(_wholeness(nodes[place][1]) for place in own)
-    dropped = {place for place in own if _wholeness(nodes[place][1]) < most}
-    last = max(set(own) - dropped)
+    most = max(_wholeness(nodes[place][1]) for place in places)
+    dropped = {place for place in places if _wholeness(nodes[place][1]) < most}
+    last = max(set(places) - dropped)
     file, kept = nodes[last]
     if isinstance(kept, ast.ClassDef) and not _is_called(kept):
         kept = copy.copy(kept)
-        others = [each for place in own if place != last for each in _body(nodes[place][1])]
+        others = [each for place in places if place != last for each in _body(nodes[place][1])]
         loose = [node for _, node in nodes if first_parameter(node) == "self"]
-        for each in (*others, *loose):
-            if isinstance(each, ast.FunctionDef) and each.name not in _methods(kept):
-                kept.body = [*kept.body, each]
+        for method in (*others, *loose):
+            if isinstance(method, ast.FunctionDef) and method.name not in _methods(kept):
+                kept.body = [*kept.body, method]
     return [(file, kept) if place == last else each for place, each in enumerate(nodes) if place not in dropped]
 
 
 def _wholeness(node: ast.stmt) -> int:
-    """2 of a class that can be built and called, less of one that shows only a part of that."""
+    """2: the class can be built and called; 1: one of the two; 0: neither."""
     if not isinstance(node, ast.ClassDef):
         return 0
     if any(ast.unparse(base) not in PLAIN for base in node.bases):
-        # what it lacks comes from a parent
+        # the base class may define the rest
         return 2
     return ("__init__" in _methods(node)) + _is_called(node)
 

@@ -1,4 +1,4 @@
-"""Dependencies: which statements of a file a name needs, through everything they read."""
+"""Dependencies: the statements of a file that a name needs, directly and through the names they read."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from collections.abc import Iterator, Sequence
 
 from headwise.targets.statements import Statement
 
-__all__ = ["Needs", "is_given", "needs"]
+__all__ = ["Needs", "is_predefined", "needs"]
 
 BUILT_IN = frozenset(dir(builtins))
 
 
 class Needs:
-    """What some names need. chosen: places of statements; names: all that were asked for; unbound: those none binds."""
+    """The needs of some names. chosen: indices of statements; names: all that are read; unbound: without a binding."""
 
     def __init__(self, statements: Sequence[Statement]) -> None:
         self.chosen: set[int] = set()
         self.unbound: set[str] = set()
         self.names: set[str] = set()
         self._statements = statements
-        self._seen: set[tuple[str, int, int]] = set()
+        self._visited: set[tuple[str, int, int]] = set()
         self._places: dict[str, list[int]] = {}
-        for at, own in enumerate(statements):
-            for name in own.binds | own.changes:
+        for at, statement in enumerate(statements):
+            for name in statement.binds | statement.changes:
                 self._places.setdefault(name, []).append(at)
 
     def want(self, name: str) -> None:
-        """Choose what gives a name the value it has at the end of the file, and all that this needs."""
+        """Choose the statements that determine the value of a name at the end of the file, with all their needs."""
         end = len(self._statements)
         self._follow([(name, end, end)])
 
     def choose(self, at: int) -> None:
-        """Choose a statement and all that it needs."""
+        """Choose a statement with all its needs."""
         self._follow(self._taken(at, len(self._statements)))
 
     def _follow(self, waiting: list[tuple[str, int, int]]) -> None:
-        """Choose what gives names their values.
+        """Choose the statements that determine the values of names.
 
-        Each comes with the place before which it is looked up, and the one at which what it is may be called: a
-        function reads the names in it as they are then.
+        waiting: (name, before, called): the name is looked up before the index `before`, and its value may be called at
+        the index `called`, where a function reads the names in its body.
         """
         while waiting:
-            one = waiting.pop()
-            if one not in self._seen:
-                self._seen.add(one)
-                name, before, called = one
+            lookup = waiting.pop()
+            if lookup not in self._visited:
+                self._visited.add(lookup)
+                name, before, called = lookup
                 self.names.add(name)
-                if name not in self._places and not is_given(name):
+                if name not in self._places and not is_predefined(name):
                     self.unbound.add(name)
                 for at in self._binding(name, before):
                     waiting += self._taken(at, called)
 
     def _binding(self, name: str, before: int) -> Iterator[int]:
-        """The last statement before a place that surely binds a name, and those after it that may change it."""
+        """The last statement before an index that surely binds a name, and those after it that may change it."""
         for at in reversed(self._places.get(name, ())):
             if at < before:
                 yield at
@@ -62,44 +62,49 @@ class Needs:
                     break
 
     def _taken(self, at: int, called: int) -> list[tuple[str, int, int]]:
-        """Take a statement, of which what it makes may be called at a place; what it reads."""
+        """Choose a statement whose functions may be called at an index; the lookups of the names that it reads."""
         self.chosen.add(at)
-        own = self._statements[at]
+        statement = self._statements[at]
         return [
-            *((name, at, when) for name in sorted(own.now) for when in (at, called)),
-            *((name, called, called) for name in sorted(own.later)),
+            *((name, at, when) for name in sorted(statement.now) for when in (at, called)),
+            *((name, called, called) for name in sorted(statement.later)),
         ]
 
 
-def is_given(name: str) -> bool:
-    """Whether a name that a file does not bind is there all the same: Python's own, or like `__file__`."""
+def is_predefined(name: str) -> bool:
+    """Whether a name is a builtin, or a module attribute such as `__file__`."""
     return name in BUILT_IN or (name.startswith("__") and name.endswith("__"))
 
 
 def needs(statements: Sequence[Statement], name: str) -> Needs:
-    """What a name needs: what binds it, all that this reads, and what is added to it by decorators elsewhere."""
-    found = Needs(statements)
-    found.want(name)
-    functions = {each: own.later for own in statements if isinstance(own.node, ast.FunctionDef) for each in own.binds}
-    own_values = {
-        each
-        for own in statements
-        if not own.is_import and not isinstance(own.node, ast.FunctionDef)
-        for each in own.binds
+    """The needs of a name: its bindings, the names that these read, and the decorators that register in its value."""
+    needed = Needs(statements)
+    needed.want(name)
+    functions = {
+        function: statement.later
+        for statement in statements
+        if isinstance(statement.node, ast.FunctionDef)
+        for function in statement.binds
+    }
+    values = {
+        bound
+        for statement in statements
+        if not statement.is_import and not isinstance(statement.node, ast.FunctionDef)
+        for bound in statement.binds
     }
     while True:
-        before = len(found.chosen)
-        for at, own in enumerate(statements):
-            # a star may bind any name, and hide any of Python's own
-            is_added = own.is_star or _reach(own.decorators, functions) & found.names & own_values
-            if at not in found.chosen and (is_added or _is_about_paths(own)):
-                found.choose(at)
-        if len(found.chosen) == before:
-            return found
+        before = len(needed.chosen)
+        for at, statement in enumerate(statements):
+            # a star import may bind any name, and shadow any builtin
+            is_added = statement.is_star or _reach(statement.decorators, functions) & needed.names & values
+            if at not in needed.chosen and (is_added or _is_about_paths(statement)):
+                needed.choose(at)
+        if len(needed.chosen) == before:
+            return needed
 
 
 def _reach(names: frozenset[str], functions: dict[str, frozenset[str]]) -> set[str]:
-    """Names, and all that the functions among them read."""
+    """Some names, and all names that the functions among them read."""
     out: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -110,9 +115,9 @@ def _reach(names: frozenset[str], functions: dict[str, frozenset[str]]) -> set[s
     return out
 
 
-def _is_about_paths(own: Statement) -> bool:
-    """Whether a statement says where modules are: sys.path.append(…)."""
-    call = own.node.value if isinstance(own.node, ast.Expr) else None
+def _is_about_paths(statement: Statement) -> bool:
+    """Whether a statement changes the module search path: sys.path.append(…)."""
+    call = statement.node.value if isinstance(statement.node, ast.Expr) else None
     return isinstance(call, ast.Call) and ast.unparse(call.func) in (
         "sys.path.append",
         "sys.path.insert",

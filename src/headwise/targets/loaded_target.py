@@ -1,4 +1,4 @@
-"""Loaded target: what loading a target gives."""
+"""Loaded target: the result of loading a target, and the refusals of loading."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WORDS = 300
 
 @dataclass(frozen=True)
 class Loaded:
-    """What was loaded. namespace: of its file; files: what its code objects call the person's own files.
+    """A loaded target. namespace: of its file; files: the user files, by the names in their code objects.
 
-    spoken: what the person calls each of these; supplied: names that the code uses and that headwise gave; source:
-    what was read, with the texts of own files that were imported. early: where names that were given are read as it is
-    loaded; form: "file", "open" or "fragment", as `form_of` says.
+    spoken: the display name of each of these; supplied: unbound names that headwise defined; source: the text that was
+    read, with the imported user files. early: where supplied names are read at loading; form: "file", "open" or
+    "fragment", see `form_of`.
     """
 
     object: Any
@@ -38,7 +38,7 @@ class Loaded:
 
 
 def attribute(namespace: Mapping[str, Any], target: Target, source: Source) -> Any:
-    """What the dotted name of a target is in a namespace."""
+    """The value of a target's dotted name in a namespace."""
     root, *inner = target.name.split(".")
     if root not in namespace:
         raise no_name(target, source, namespace)
@@ -51,7 +51,7 @@ def attribute(namespace: Mapping[str, Any], target: Target, source: Source) -> A
 
 
 def no_name(target: Target, source: Source, namespace: Mapping[str, Any] | None = None) -> Refusal:
-    """That a target has no such name, with the names like it, and those it defines."""
+    """The refusal of an unknown name, with similar names, or those that the target defines."""
     names = [each.name for each in source.definitions]
     if not names and not namespace:
         return _nothing(target)
@@ -63,14 +63,14 @@ def no_name(target: Target, source: Source, namespace: Mapping[str, Any] | None 
 
 
 def _nothing(target: Target) -> Refusal:
-    """That a target defines nothing: of a note, that no code was found in it."""
+    """The refusal of a target without definitions, or of a note without code."""
     if target.kind == "note":
         return refusal("refuse.target_no_code", path=target.path)
     return refusal("refuse.target_no_definition", path=target.path)
 
 
 def unnamed(target: Target, source: Source) -> Refusal:
-    """That a target names a whole file where one thing in it is meant."""
+    """The refusal of a whole file where one name in it is needed."""
     names = [each.name for each in source.definitions]
     if not names:
         return _nothing(target)
@@ -78,7 +78,7 @@ def unnamed(target: Target, source: Source) -> Refusal:
 
 
 def not_run(error: BaseException, target: Target, file: str, line: int) -> Refusal:
-    """That a line of a target raised an error as it was loaded. line: where none of the file is in the traceback."""
+    """The refusal of a target whose line raised an error at loading. line: where the traceback has none of the file."""
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == file:

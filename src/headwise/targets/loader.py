@@ -1,4 +1,4 @@
-"""Loader: runs what a target needs, and nothing else, and hands over the class, the function or the value."""
+"""Loader: the class, function or value of a target, by running only the statements that it needs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from types import CodeType
 from typing import Any
 
 from headwise.errors import AttentionError
-from headwise.targets.dependencies import Needs, is_given, needs
+from headwise.targets.dependencies import Needs, is_predefined, needs
 from headwise.targets.loaded_target import Loaded, attribute, no_name, not_run, unnamed
-from headwise.targets.locations import place_of
+from headwise.targets.locations import location_of
 from headwise.targets.module_import import imported
 from headwise.targets.source_file import Source, no_python
 from headwise.targets.stand_ins import Missing, d2l_modules, supplied
@@ -27,138 +27,137 @@ __all__ = ["check_name", "load"]
 
 
 def load(target: Target, source: Source) -> Loaded:
-    """The object of a target, made by running only what it needs of the source.
+    """The object of a target, by running only the statements of the source that it needs.
 
-    That is: the imports, the definitions and the assignments that it reads, and those that they read, in the order of
-    the file; with what changes these values in place, and what decorators elsewhere add to them. Then classes and
-    functions beside it, where they run without more: a call may want a configuration. Never a main guard, and no call
-    for its own sake. A Refusal says which line fails, or which package is missing.
+    These are the imports, definitions and assignments that it reads, and those that they read, in the order of the
+    file, with in-place changes of these values and decorators that register in them. Then the other classes and
+    functions, where they need nothing more: a call may need a configuration. Main guards and bare calls never run.
+    A Refusal says which line fails, or which package is missing.
     """
     if target.kind == "module":
         return imported(target, source)
-    place = place_of(target)
+    location = location_of(target)
     root = target.name.partition(".")[0]
-    own, binding = _bindings(target, source, place.file_of)
-    place.remember(source)
-    namespace = place.namespace(binding[-1].file if binding else str(place.file))
-    found = needs(own, root)
-    given = _supply(found, root, namespace)
-    runner = _Runner(own, namespace, target)
-    for at in sorted(found.chosen):
+    body, binding = _bindings(target, source, location.file_of)
+    location.remember(source)
+    namespace = location.namespace(binding[-1].file if binding else str(location.file))
+    needed = needs(body, root)
+    supplied_names = _supply(needed, root, namespace)
+    runner = _Runner(body, namespace, target)
+    for at in sorted(needed.chosen):
         runner.run(at)
     value = attribute(namespace, target, source)
     if isinstance(value, Missing):
         value()
-    runner.run_beside(found)
-    spoken, texts = place.own_files(source)
+    runner.run_beside(needed)
+    spoken, texts = location.user_files(source)
     return Loaded(
-        value, namespace, tuple(spoken), spoken, given, replace(source, texts=source.texts | texts),
-        early=early_reads(own, found, given), form=form_of(target, own),
+        value, namespace, tuple(spoken), spoken, supplied_names, replace(source, texts=source.texts | texts),
+        early=early_reads(body, needed, supplied_names), form=form_of(target, body),
     )  # fmt: skip
 
 
 def check_name(target: Target, source: Source) -> None:
-    """Refuse a name that the source of a target does not bind, before anything of it is run, or torch imported.
+    """Refuse a name that the source of a target does not bind, before any of it runs and before torch is imported.
 
-    What only running tells (an attribute of a class, a name of a star import or of an imported module) is let through.
+    Attributes of a class, and names of a star import or of an imported module, are known only by running, and pass.
     """
     if target.kind != "module":
         _bindings(target, source, str)
 
 
 def _bindings(target: Target, source: Source, file_of: Callable[[str], str]) -> tuple[list[Statement], list[Statement]]:
-    """The statements of a source, and those that bind the name of its target; a Refusal where none may."""
+    """The statements of a source, and those that bind the name of its target; a Refusal where none can."""
     if not target.name:
         raise unnamed(target, source)
     root = target.name.partition(".")[0]
     cells = [(file_of(cell.file), cell.code) for cell in source.cells]
-    own = statements(cells, note_of=root if target.kind == "note" else "")
-    binding = [each for each in own if root in each.binds | each.changes]
-    if not binding and not any(each.is_star for each in own):
+    body = statements(cells, note_of=root if target.kind == "note" else "")
+    binding = [each for each in body if root in each.binds | each.changes]
+    if not binding and not any(each.is_star for each in body):
         raise no_name(target, source)
-    return own, binding
+    return body, binding
 
 
-def _supply(found: Needs, root: str, namespace: dict[str, Any]) -> tuple[str, ...]:
-    """Give the names that nothing binds, as far as it is known what they mean."""
-    given = []
-    for name in sorted(found.unbound - {root}):
+def _supply(needed: Needs, root: str, namespace: dict[str, Any]) -> tuple[str, ...]:
+    """Define the unbound names that have a usual meaning; these names."""
+    supplied_names = []
+    for name in sorted(needed.unbound - {root}):
         try:
             namespace[name] = supplied(name)
         except LookupError:
-            # Python will say so, should it come to that
+            # a NameError follows only if the name is read
             continue
-        given.append(name)
-    return tuple(given)
+        supplied_names.append(name)
+    return tuple(supplied_names)
 
 
 class _Runner:
     """Runs statements of a file in its namespace."""
 
-    def __init__(self, own: Sequence[Statement], namespace: dict[str, Any], target: Target) -> None:
-        self._own, self._namespace, self._target = own, namespace, target
-        self._flags = flags_of(each.node for each in own)
+    def __init__(self, body: Sequence[Statement], namespace: dict[str, Any], target: Target) -> None:
+        self._body, self._namespace, self._target = body, namespace, target
+        self._flags = flags_of(each.node for each in body)
 
     def run(self, at: int) -> None:
-        """Run a statement that is needed."""
-        each = self._own[at]
-        if each.is_future:
+        """Run a needed statement. Errors: Refusal."""
+        statement = self._body[at]
+        if statement.is_future:
             return
         try:
-            self._run_with_d2l(self._compiled(each))
+            self._run_with_d2l(self._compiled(statement))
         except SyntaxError as error:
             raise no_python(self._target.path, error) from error
         except ImportError as error:
-            # a star that fails binds nothing: what it would have bound is said where it is missed
-            if not each.is_import:
-                raise self._missing(error, each, str(error.name)) from error
-            for name in each.binds | (each.changes - self._namespace.keys()):
-                self._namespace[name] = Missing(name, partial(self._missing, error, each))
+            # a failed star import binds nothing: its names are refused where they are read
+            if not statement.is_import:
+                raise self._missing(error, statement, str(error.name)) from error
+            for name in statement.binds | (statement.changes - self._namespace.keys()):
+                self._namespace[name] = Missing(name, partial(self._missing, error, statement))
         except AttentionError:
             raise
         except Exception as error:
-            if self._target.kind == "note" and isinstance(error, NameError) and not each.is_definition:
-                # a line that explains a part of a function is no part of the file
+            if self._target.kind == "note" and isinstance(error, NameError) and not statement.is_definition:
+                # in a note, a line that explains part of a function is no code of the file
                 return
-            raise not_run(error, self._target, each.file, each.node.lineno) from error
+            raise not_run(error, self._target, statement.file, statement.node.lineno) from error
 
-    def _missing(self, error: ImportError, each: Statement, name: str) -> Refusal:
-        """What to say where something is used that could not be imported."""
+    def _missing(self, error: ImportError, statement: Statement, name: str) -> Refusal:
+        """The refusal of a use of a failed import."""
         if isinstance(error, ModuleNotFoundError):
             return refusal("refuse.target_package", name=name, package=str(error.name).partition(".")[0])
-        return not_run(error, self._target, each.file, each.node.lineno)
+        return not_run(error, self._target, statement.file, statement.node.lineno)
 
-    def run_beside(self, found: Needs) -> None:
-        """Run the definitions that nothing needed asks for, where this takes no import of anything large, and no call.
-
-        One that fails is left out.
-        """
-        for at, each in enumerate(self._own):
-            if at not in found.chosen and each.is_definition and not each.binds & self._namespace.keys():
+    def run_beside(self, needed: Needs) -> None:
+        """Run the other definitions that need no import of a large package and no call; leave out those that fail."""
+        for at, statement in enumerate(self._body):
+            if at not in needed.chosen and statement.is_definition and not statement.binds & self._namespace.keys():
                 self._try(at, frozenset())
 
     def _try(self, at: int, asked: frozenset[int]) -> bool:
-        """Whether a statement that may fail has run, with what it reads before it."""
-        each = self._own[at]
-        if at in asked or not (each.is_definition or each.is_constant or self._is_light(each)):
+        """Whether a statement that may fail has run, after the statements that it reads."""
+        statement = self._body[at]
+        if at in asked or not (statement.is_definition or statement.is_constant or self._is_light(statement)):
             return False
-        for name in sorted(each.now | (each.later if each.is_definition else frozenset())):
-            if name not in self._namespace and not is_given(name):
+        for name in sorted(statement.now | (statement.later if statement.is_definition else frozenset())):
+            if name not in self._namespace and not is_predefined(name):
                 binding = next(
-                    (i for i in range(at - 1, -1, -1) if name in self._own[i].binds | self._own[i].changes), None
+                    (i for i in range(at - 1, -1, -1) if name in self._body[i].binds | self._body[i].changes), None
                 )
-                if (binding is None or not self._try(binding, asked | {at})) and name in each.now:
+                if (binding is None or not self._try(binding, asked | {at})) and name in statement.now:
                     return False
         try:
-            exec(self._compiled(each), self._namespace)
-        except Exception:  # noqa: BLE001  nothing that is needed
+            exec(self._compiled(statement), self._namespace)
+        except Exception:  # noqa: BLE001  this statement is not needed
             return False
         return True
 
-    def _is_light(self, each: Statement) -> bool:
-        """Whether a statement is an import of something that is there anyway."""
-        root = each.imported_from.partition(".")[0]
-        return each.is_import and (root in sys.modules or root in sys.stdlib_module_names) and not each.is_star
+    def _is_light(self, statement: Statement) -> bool:
+        """Whether a statement imports a module that is loaded already, or of the standard library."""
+        root = statement.imported_from.partition(".")[0]
+        return (
+            statement.is_import and (root in sys.modules or root in sys.stdlib_module_names) and not statement.is_star
+        )
 
     def _run_with_d2l(self, code: CodeType) -> None:
         try:
@@ -169,10 +168,10 @@ class _Runner:
             sys.modules.update(d2l_modules())
             exec(code, self._namespace)
 
-    def _compiled(self, each: Statement) -> CodeType:
+    def _compiled(self, statement: Statement) -> CodeType:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             code: CodeType = compile(
-                ast.Module([each.node], []), each.file, "exec", flags=self._flags, dont_inherit=True
+                ast.Module([statement.node], []), statement.file, "exec", flags=self._flags, dont_inherit=True
             )
             return code

@@ -1,4 +1,4 @@
-"""Locations: where the code of a target lies: its folder, its package, and what Python calls its files."""
+"""Locations: the file, folders and package of a target, and the names of its code objects."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ from headwise.targets.target import Target
 from headwise.targets.text_files import text_of
 from headwise.wording import Refusal
 
-__all__ = ["Place", "own_modules", "place_of"]
+__all__ = ["Location", "user_modules", "location_of"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """file: the target's, in full. said: what the person calls it. module: the name its code runs under, package: the
-    package it is in, or "". folders: where its own modules are."""
+class Location:
+    """The location of a target. file: the full path; path: as the user wrote it. module: the name that its code runs
+    under, package: its package, or "". folders: of its neighbour modules.
+    """
 
     file: Path
-    said: str
+    path: str
     module: str
     package: str
     folders: tuple[Path, ...]
 
-    def file_of(self, said: str) -> str:
-        """What code objects are to call a file of Source.texts: the whole path, and "…/BOOK.ipynb[3]" for a cell."""
-        return f"{self.file}{said.removeprefix(self.said)}"
+    def file_of(self, path: str) -> str:
+        """The file name for code objects of a file of Source.texts: the full path, and "…/BOOK.ipynb[3]" for a cell."""
+        return f"{self.file}{path.removeprefix(self.path)}"
 
     def remember(self, source: Source) -> None:
-        """Let tracebacks and spans find the lines of the code."""
+        """Put the lines of the code into linecache, for tracebacks and spans."""
         joined: dict[str, list[str]] = {}
         for cell in source.cells:
             lines = cell.code.split("\n")
-            own = joined.setdefault(self.file_of(cell.file), [""] * len(lines))
+            merged = joined.setdefault(self.file_of(cell.file), [""] * len(lines))
             for at, line in enumerate(lines):
-                if line.strip() and not (line == OPENING and own[at]):
-                    own[at] = line
+                if line.strip() and not (line == OPENING and merged[at]):
+                    merged[at] = line
         for file, lines in joined.items():
             linecache.cache[file] = (len("\n".join(lines)), None, [f"{line}\n" for line in lines], file)
 
     def namespace(self, file: str) -> dict[str, Any]:
-        """The names that a module at this place begins with; from here on its own modules can be imported.
+        """The namespace of a new module at this location, whose neighbour modules can be imported from now on.
 
-        file: what its code objects call it, where `inspect` looks for the source of its classes.
+        file: the file name of its code objects, where `inspect` looks for the source of its classes.
         """
         at = next((i for i, each in enumerate(sys.path) if each in _packages()), len(sys.path))
         for folder in self.folders:
             if str(folder) not in sys.path:
-                # after Python's own modules, which a random.py of the person's must not replace
+                # after the standard library, which a user's random.py must not shadow
                 sys.path.insert(at, str(folder))
         module = types.ModuleType(self.module)
         sys.modules[self.module] = module
@@ -67,33 +68,33 @@ class Place:
         module.__file__ = file
         return vars(module)
 
-    def own_files(self, source: Source) -> tuple[dict[str, str], dict[str, str]]:
-        """What the person calls each of their files that has been run, and the texts of those that were imported."""
-        spoken = {self.file_of(said): said for said in source.texts}
-        imported = own_modules(self.folders, is_absolute=Path(self.said).is_absolute())
-        more = {file: said for file, said in imported.items() if file not in spoken}
-        return spoken | more, {said: "".join(linecache.getlines(file)) for file, said in more.items()}
+    def user_files(self, source: Source) -> tuple[dict[str, str], dict[str, str]]:
+        """The display name of each user file that has run, and the texts of those that were imported."""
+        spoken = {self.file_of(path): path for path in source.texts}
+        imported = user_modules(self.folders, is_absolute=Path(self.path).is_absolute())
+        modules = {file: path for file, path in imported.items() if file not in spoken}
+        return spoken | modules, {path: "".join(linecache.getlines(file)) for file, path in modules.items()}
 
 
-def own_modules(folders: Sequence[Path], *, is_absolute: bool = False) -> dict[str, str]:
-    """The files in some folders, but in no library, that have been imported, and what the person calls each of them."""
+def user_modules(folders: Sequence[Path], *, is_absolute: bool = False) -> dict[str, str]:
+    """The imported modules in some folders, without libraries: the display name of each file."""
     here = started_in().resolve()
-    found = {}
+    names = {}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py") or is_library(file):
             continue
         if any(Path(file).is_relative_to(folder) for folder in folders):
             is_here = not is_absolute and Path(file).is_relative_to(here)
-            found[file] = str(Path(file).relative_to(here)) if is_here else file
-    return found
+            names[file] = str(Path(file).relative_to(here)) if is_here else file
+    return names
 
 
-def place_of(target: Target) -> Place:
-    """Where a target lies. Folders around it that are packages, or that its relative imports reach, are its package."""
+def location_of(target: Target) -> Location:
+    """The location of a target. Parent folders that are packages, or that relative imports reach, are its package."""
     file = target.file.resolve()
     if target.kind != "python":
-        return Place(file, target.path, _name(file), "", (file.parent,))
+        return Location(file, target.path, _name(file), "", (file.parent,))
     parts: list[str] = []
     folder = file.parent
     deep = _levels(file)
@@ -105,11 +106,11 @@ def place_of(target: Target) -> Place:
     folders = (file.parent, folder) if parts else (file.parent,)
     package = ".".join(parts)
     name = f"{package}.{_name(file)}" if package else _name(file)
-    return Place(file, target.path, name, package, folders)
+    return Location(file, target.path, name, package, folders)
 
 
 def _levels(file: Path) -> int:
-    """How many folders up the relative imports of a file reach; 0 where it has none."""
+    """The number of parent folders that the relative imports of a file reach; 0: it has none."""
     try:
         tree = parsed(text_of(file, file.name, is_python=True))
     except (SyntaxError, Refusal):
@@ -118,7 +119,7 @@ def _levels(file: Path) -> int:
 
 
 def _name(file: Path) -> str:
-    # not the file's own name, by which the code of a neighbour may import the whole of it
+    # not the stem itself: a neighbour may import the whole file by it
     return f"headwise_target_{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}"
 
 

@@ -1,4 +1,4 @@
-"""Magics: code as notebooks and sessions hold it, with what is no Python left empty."""
+"""Magics: the Python of notebook cells and interactive sessions, other lines left empty."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["without_magics", "without_prompts"]
 
 # %matplotlib inline, !pip install, ?print, print?, files = !ls
 MAGIC = re.compile(r"\s*(?:[%!?]|[\w.]+\?{1,2}\s*$|[\w, ]+=\s*[%!])")
-# a cell that begins so holds another language, but for these
+# cell magics of another language; these exceptions hold Python
 OTHER = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
 MOST = 200
 
 
 def without_magics(code: str) -> str:
-    """The code with the lines that are commands of a notebook left empty; nothing of a cell in another language.
+    """The code with notebook commands left empty; "" for a cell in another language.
 
-    Only a line where Python stops counts as a command: one that goes on with % inside of brackets stays.
+    Only a line with a syntax error counts as a command: a continuation line that begins with % stays.
     """
     if OTHER.match(code):
         return ""
@@ -39,7 +39,7 @@ def without_magics(code: str) -> str:
 
 
 def without_prompts(lines: Sequence[str]) -> list[str]:
-    """The lines of a session, which begins with >>>, as code: the prompt as blanks, what was printed as empty lines."""
+    """The code of an interactive session: prompts become blanks, printed lines become empty."""
     if not next((line for line in lines if line.strip()), "").lstrip().startswith(">>>"):
         return list(lines)
     return [

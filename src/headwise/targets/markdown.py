@@ -1,4 +1,4 @@
-"""Markdown: the Python in a Markdown note or a plain text, each line and column at its place."""
+"""Markdown: the Python in a Markdown note or a plain text, with its lines and columns kept."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ OUT = re.compile(r"^\s*Out\s*\[[\d ]*\]:")
 
 @dataclass(frozen=True)
 class _Block:
-    """Lines that may be code. first: the number of the first, from 0."""
+    """Lines that may be code. first: the number of the first line, from 0."""
 
     first: int
     lines: tuple[str, ...]
 
 
 def cells_of_note(file: str, text: str, name: str = "") -> tuple[Cell, ...]:
-    """The Python of a note: of its fences, else of its `In [n]:` cells, else whatever of its lines is Python.
+    """The Python of a note: in its fences, its `In [n]:` cells, its other lines, or its lines without HTML tags.
 
-    Last, whatever is Python once the tags of a page are gone. The first of these that defines `name` counts; where no
-    name is wanted, the first that defines anything; and where none does, the first that has any Python.
+    The first of these that defines `name` counts; with no name, the first that defines anything; else the first with
+    any Python.
     """
     lines = text.split("\n")
     root = name.partition(".")[0]
-    found = []
+    candidates = []
     for blocks in (_fenced(lines), _prompted(lines), _loose(lines, root), _loose(_untagged(lines), root)):
         cells = tuple(cell for block in blocks for cell in _cells(file, block, len(lines)))
-        known = {each.name for each in definitions(cells)}
-        if root in known or (not root and known):
+        names = {each.name for each in definitions(cells)}
+        if root in names or (not root and names):
             return cells
-        found.append(cells)
-    return next((cells for cells in found if cells), ())
+        candidates.append(cells)
+    return next((cells for cells in candidates if cells), ())
 
 
 def fault_of_note(text: str, name: str) -> SyntaxError | None:
-    """Why what a note has of a class or function is no Python; None where the note has nothing of it."""
+    """The syntax error in a note's definition of a name; None: it has no such definition, or a valid one."""
     lines = text.split("\n")
     starts = re.compile(rf"\s*(?:[>] ?)*(?:>>> )?(?:class|def)\s+{re.escape(name)}\b")
     for block in (*_fenced(lines), *_prompted(lines), *_loose(lines, name)):
@@ -66,25 +66,25 @@ def _fenced(lines: Sequence[str]) -> Iterator[_Block]:
     """The blocks between fences of ``` or ~~~, in lists and quotes too."""
     at, is_comment = 0, False
     while at < len(lines):
-        found = None if is_comment else FENCE.match(lines[at])
-        if found is None:
+        opening = None if is_comment else FENCE.match(lines[at])
+        if opening is None:
             opened, closed = lines[at].rfind("<!--"), lines[at].rfind("-->")
             is_comment = opened > closed if max(opened, closed) >= 0 else is_comment
             at += 1
             continue
-        end = re.compile(rf"^[ \t>]*{re.escape(found['fence'][0])}{{{len(found['fence'])},}}\s*$")
+        end = re.compile(rf"^[ \t>]*{re.escape(opening['fence'][0])}{{{len(opening['fence'])},}}\s*$")
         last = next((i for i in range(at + 1, len(lines)) if end.match(lines[i])), len(lines))
-        info = found["info"].strip()
+        info = opening["info"].strip()
         if not info or PYTHON.match(info):
             inside = lines[at + 1 : last]
-            if ">" in found["front"]:
+            if ">" in opening["front"]:
                 inside = [QUOTED.sub(lambda m: " " * len(m[0]), line) for line in inside]
             yield _Block(at + 1, tuple(inside))
         at = last + 1
 
 
 def _prompted(lines: Sequence[str]) -> Iterator[_Block]:
-    """What follows each `In [n]:` up to the next one or its output."""
+    """The blocks after each `In [n]:`, up to the next one or its output."""
     starts = [at for at, line in enumerate(lines) if PROMPT.match(line)]
     marks = sorted({*starts, *(at for at, line in enumerate(lines) if OUT.match(line)), len(lines)})
     for start in starts:
@@ -92,7 +92,7 @@ def _prompted(lines: Sequence[str]) -> Iterator[_Block]:
         beside = PROMPT.match(lines[start])
         rest = beside[1] if beside else ""
         if rest.strip():
-            # the code begins beside the prompt, and goes on below it, as far to the right or not at all
+            # the code begins beside the prompt; the lines below are aligned with it, or not indented
             front = len(lines[start]) - len(rest.lstrip())
             below = lines[start + 1 : end]
             is_aligned = all(not line.strip() or line[:front].strip() in ("", "...:") for line in below)
@@ -104,25 +104,25 @@ def _prompted(lines: Sequence[str]) -> Iterator[_Block]:
 
 
 def _loose(lines: Sequence[str], name: str) -> Iterator[_Block]:
-    """All lines, or those as far to the right as the one that defines a name, where that is indented."""
+    """All lines, or those with the indentation of the definition of a name."""
     starts = re.compile(rf"([ \t]+)(?:class|def)\s+{re.escape(name)}\b") if name else None
-    deep = next((found[1] for line in lines if starts and (found := starts.match(line))), "")
+    deep = next((match[1] for line in lines if starts and (match := starts.match(line))), "")
     yield _Block(0, tuple(line if line.startswith(deep) else "" for line in lines))
 
 
 def _untagged(lines: Sequence[str]) -> list[str]:
-    """The lines of a page as they are shown; a column after something that is written otherwise is not kept."""
+    """The lines of a page without tags and entities; columns after these are not kept."""
     return [html.unescape(TAG.sub("", line)) for line in lines]
 
 
 def _cells(file: str, block: _Block, total: int) -> Iterator[Cell]:
-    """The Python in a block: the whole of it, else those of its pieces that are."""
-    # what a page was copied with in place of a blank is as wide as one
+    """The Python in a block: the whole block, else its statements that parse."""
+    # non-breaking and wide spaces of copied pages count as blanks
     lines = without_prompts([line.replace("\u00a0", " ").replace("\u3000", " ") for line in block.lines])
     text = [line for line in lines if line.strip()]
     deep = min((line[: len(line) - len(line.lstrip())] for line in text), key=len, default="")
     opening = [OPENING] if deep else []
-    # a block that is all indented is asked about below a line that opens one
+    # an indented block parses only below a line that opens a block
     code = without_magics("\n".join([*opening, *lines]))
     lines = code.split("\n")[len(opening) :] if code else []
     try:

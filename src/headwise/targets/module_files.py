@@ -1,4 +1,4 @@
-"""Module files: where an installed module lies, found without importing it."""
+"""Module files: the file of a module, without importing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["file_of_module"]
 
 
 def file_of_module(module: str) -> Path | None:
-    """The file of a module's source; None where it has none. A module that is not there is a Refusal."""
+    """The source file of a module; None: it has none. Errors: Refusal for a missing module."""
     spec = _spec_of(module)
     if spec is None:
         raise refusal("refuse.target_module", module=module)
@@ -22,10 +22,10 @@ def file_of_module(module: str) -> Path | None:
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """What is known of a module, None where there is none; no parent of it is imported."""
+    """The spec of a module; None: there is no such module. No parent package is imported."""
     _with_folder()
     first, *rest = module.split(".")
-    # one that is loaded already may have changed what it says of itself
+    # a loaded module may have changed its own spec
     spec = PathFinder.find_spec(first)
     if spec is None:
         try:
@@ -42,7 +42,7 @@ def _spec_of(module: str) -> ModuleSpec | None:
 
 
 def _with_folder() -> None:
-    """Let modules be found in the folder where the person is, after all others."""
+    """Add the working folder of the user to the end of the search path."""
     folder = str(started_in())
     if folder not in sys.path:
         sys.path.append(folder)

@@ -1,4 +1,4 @@
-"""Module import: a target in a module that Python can import, as it is."""
+"""Module import: the object of a target in an importable module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headwise.errors import AttentionError
 from headwise.targets.loaded_target import Loaded, attribute, not_run, unnamed
-from headwise.targets.locations import own_modules
+from headwise.targets.locations import user_modules
 from headwise.targets.module_files import file_of_module
 from headwise.targets.source_file import Source
 from headwise.targets.target import Target
@@ -20,13 +20,13 @@ __all__ = ["imported"]
 
 
 def imported(target: Target, source: Source) -> Loaded:
-    """The object of a target of the kind "module". Its own file is that in which the object was written."""
+    """The object of a target of the kind "module". Its file is the one that defines the object."""
     if not target.name:
         raise unnamed(target, source)
     file, root = str(file_of_module(target.path) or ""), target.name.partition(".")[0]
     try:
         module = importlib.import_module(target.path)
-        # a package may make its names only when they are asked for
+        # a package may load its names lazily
         lazy = {root: getattr(module, root)} if hasattr(module, root) else {}
     except ModuleNotFoundError as error:
         missing = str(error.name)
@@ -37,10 +37,10 @@ def imported(target: Target, source: Source) -> Loaded:
         raise not_run(error, target, file, 1) from error
     value = attribute({**vars(module), **lazy}, target, source)
     home = sys.modules.get(getattr(value, "__module__", None) or target.path, module)
-    own = getattr(home, "__file__", None) or ""
-    top = Path(own).parents[home.__name__.count(".")] if own else Path()
-    spoken = own_modules((top,)) if own else {}
-    if own.endswith(".py"):
-        spoken |= {own: target.path if home is module else home.__name__}
-    texts = {said: "".join(linecache.getlines(each)) for each, said in spoken.items()}
+    home_file = getattr(home, "__file__", None) or ""
+    top = Path(home_file).parents[home.__name__.count(".")] if home_file else Path()
+    spoken = user_modules((top,)) if home_file else {}
+    if home_file.endswith(".py"):
+        spoken |= {home_file: target.path if home is module else home.__name__}
+    texts = {name: "".join(linecache.getlines(each)) for each, name in spoken.items()}
     return Loaded(value, dict(vars(home)), tuple(spoken), spoken, (), replace(source, texts=source.texts | texts))

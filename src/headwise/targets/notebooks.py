@@ -15,8 +15,7 @@ __all__ = ["cells_of_notebook"]
 def cells_of_notebook(path: str, text: str) -> tuple[dict[str, str], tuple[Cell, ...]]:
     """The texts and the cells of a notebook: "BOOK.ipynb[3]" is its third code cell, as a fresh run numbers them.
 
-    Commands of the notebook (% and !) stay as empty lines; a cell of another language (%%bash), or that is no Python,
-    has no code.
+    Notebook commands (% and !) become empty lines; cells of another language (%%bash) and invalid cells are left out.
     """
     try:
         book = json.loads(text)
@@ -27,12 +26,12 @@ def cells_of_notebook(path: str, text: str) -> tuple[dict[str, str], tuple[Cell,
     for number, code in enumerate(_codes(book), 1):
         name = f"{path}[{number}]"
         texts[name] = code
-        own = without_magics(code)
+        python = without_magics(code)
         try:
-            parsed(own)
+            parsed(python)
         except SyntaxError:
             continue
-        cells.append(Cell(name, own))
+        cells.append(Cell(name, python))
     if not texts:
         raise refusal("refuse.target_notebook", path=path, reason="no code cell")
     return texts, tuple(cells)
@@ -41,15 +40,15 @@ def cells_of_notebook(path: str, text: str) -> tuple[dict[str, str], tuple[Cell,
 def _codes(book: Any) -> list[str]:
     if not isinstance(book, dict):
         return []
-    own = book.get("cells")
-    if own is None:
+    cells = book.get("cells")
+    if cells is None:
         # format 3 has sheets of cells
-        own = [cell for sheet in book.get("worksheets") or [] for cell in sheet.get("cells") or []]
+        cells = [cell for sheet in book.get("worksheets") or [] for cell in sheet.get("cells") or []]
     codes = []
-    for cell in own if isinstance(own, list) else []:
+    for cell in cells if isinstance(cells, list) else []:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            said = cell.get("source", cell.get("input", ""))
-            code = "".join(map(str, said)) if isinstance(said, list) else str(said)
+            source = cell.get("source", cell.get("input", ""))
+            code = "".join(map(str, source)) if isinstance(source, list) else str(source)
             if code.strip():
                 codes.append(code.replace("\r\n", "\n"))
     return codes

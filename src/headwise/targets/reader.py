@@ -1,4 +1,4 @@
-"""Reader: the source of a target, by its syntax alone: nothing is run or imported."""
+"""Reader: the source of a target, without running or importing any of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["python_of", "read"]
 
 
 def read(target: Target) -> Source:
-    """The source of a target; a Refusal says why it cannot be read, or where it is no Python."""
+    """The source of a target. Errors: Refusal where it cannot be read, or where it is no Python."""
     if target.kind == "module":
         file = file_of_module(target.path)
         if file is None:
@@ -26,22 +26,22 @@ def read(target: Target) -> Source:
         return _source(target, {target.path: text}, (_python_cell(target.path, text),))
     text = text_of(target.file, target.path, is_python=target.kind == "python")
     if target.kind == "notebook":
-        found = _source(target, *cells_of_notebook(target.path, text))
-        _check_cells(found, target.name.partition(".")[0])
-        return found
+        source = _source(target, *cells_of_notebook(target.path, text))
+        _check_cells(source, target.name.partition(".")[0])
+        return source
     if target.kind == "python":
         return _source(target, {target.path: text}, (_python_cell(target.path, text),))
-    found = _source(target, {target.path: text}, cells_of_note(target.path, text, target.name))
+    source = _source(target, {target.path: text}, cells_of_note(target.path, text, target.name))
     root = target.name.partition(".")[0]
-    if root and all(each.name != root for each in found.definitions):
+    if root and all(each.name != root for each in source.definitions):
         fault = fault_of_note(text, root)
         if fault is not None:
             raise no_python(target.path, fault)
-    return found
+    return source
 
 
 def python_of(target: Target, texts: Mapping[str, str]) -> str:
-    """The code of a target, whose texts may have been changed: of a note or a notebook, its Python alone."""
+    """The Python of a target with the given texts, which may be changed ones."""
     if target.kind == "notebook":
         return _joined(without_magics(text) for name, text in texts.items() if name.startswith(f"{target.path}["))
     if target.kind == "note":
@@ -71,11 +71,11 @@ def _python_cell(path: str, text: str) -> Cell:
 
 
 def _check_cells(source: Source, name: str) -> None:
-    """Say where a cell that should define a name is no Python."""
+    """Refuse a cell with the definition of a name that is no Python."""
     if name and all(each.name != name for each in source.definitions):
-        for said, text in source.texts.items():
+        for file, text in source.texts.items():
             if re.search(rf"^\s*(?:class|def)\s+{re.escape(name)}\b", text, re.MULTILINE):
                 try:
                     checked(without_magics(text))
                 except SyntaxError as error:
-                    raise no_python(said, error) from error
+                    raise no_python(file, error) from error

@@ -1,4 +1,4 @@
-"""Source file: the code of a target as plain data, read without running any of it."""
+"""Source file: the code of a target as plain data: texts, cells and definitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Cell:
-    """Code that stands together. file: a key of Source.texts; code: Python, each line at its place in that text."""
+    """A piece of Python. file: a key of Source.texts; code: its lines have the line numbers of that text."""
 
     file: str
     code: str
@@ -42,7 +42,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Source:
-    """What was read. title: the target's path; texts: whole texts by the name of their file, as the person says it."""
+    """The code of a target. title: the target's path; texts: whole texts by the display name of their file."""
 
     title: str
     texts: dict[str, str]
@@ -51,9 +51,9 @@ class Source:
 
 
 def parsed(code: str) -> ast.Module:
-    """The tree of a code; SyntaxError (as for nesting that is too deep) where it is no Python."""
+    """The syntax tree of code. Errors: SyntaxError, for nesting that is too deep as well."""
     with warnings.catch_warnings():
-        # what Python has to say of an escape such as "\d" is not what was asked
+        # warnings about escapes such as "\d" do not matter here
         warnings.simplefilter("ignore")
         try:
             return ast.parse(code)
@@ -62,7 +62,7 @@ def parsed(code: str) -> ast.Module:
 
 
 def checked(code: str) -> None:
-    """SyntaxError where a code is no whole file of Python, as with a return outside of a function."""
+    """Raise SyntaxError where code does not compile as a file, such as a return outside of a function."""
     tree = parsed(code)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,35 +73,35 @@ def checked(code: str) -> None:
 
 
 def no_python(path: str, error: SyntaxError) -> Refusal:
-    """That a file is no Python, with the line and the column."""
+    """The refusal of a file that is no Python, with the line and the column."""
     if error.lineno is None:
         return refusal("refuse.target_deep", path=path)
     return refusal("refuse.target_syntax", path=path, line=error.lineno, column=error.offset or 1, reason=error.msg)
 
 
 def definitions(cells: Sequence[Cell]) -> tuple[Definition, ...]:
-    """The classes and functions of cells, those inside of if and try too; of several of one name the last.
+    """The classes and functions of cells, also inside of if, with and try; the last one of each name.
 
-    A function whose first parameter is self is a method that stands by itself, and is none.
+    A function whose first parameter is self is a loose method and does not count.
     """
-    found: dict[str, Definition] = {}
+    by_name: dict[str, Definition] = {}
     for cell in cells:
         for node in top_level(parsed(cell.code).body):
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and first_parameter(node) != "self":
                 kind = "class" if isinstance(node, ast.ClassDef) else "function"
-                found.pop(node.name, None)
-                found[node.name] = Definition(node.name, kind, cell.file, node.lineno)
-    return tuple(found.values())
+                by_name.pop(node.name, None)
+                by_name[node.name] = Definition(node.name, kind, cell.file, node.lineno)
+    return tuple(by_name.values())
 
 
 def first_parameter(node: ast.stmt) -> str:
-    """The name of the first parameter of a function; "" of anything else."""
-    given = node.args.posonlyargs + node.args.args if isinstance(node, ast.FunctionDef) else []
-    return given[0].arg if given else ""
+    """The name of the first parameter of a function; "": it has none, or is no function."""
+    parameters = node.args.posonlyargs + node.args.args if isinstance(node, ast.FunctionDef) else []
+    return parameters[0].arg if parameters else ""
 
 
 def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run when a file does, with what if, try and with hold, but without the main guard."""
+    """The top-level statements of a file, with those inside of if, try and with, without the main guard."""
     for node in body:
         yield node
         if isinstance(node, ast.If) and not is_main_guard(node):
@@ -115,5 +115,5 @@ def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 def is_main_guard(node: ast.stmt) -> bool:
     """Whether a statement is `if __name__ == "__main__":`, in whatever form."""
     return isinstance(node, ast.If) and any(
-        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(node.test)
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
     )

@@ -1,4 +1,4 @@
-"""Stand-ins: what headwise gives in place of names that code uses without importing them, and of packages not there."""
+"""Stand-ins: default values of names that code uses without an import, and placeholders of missing packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwise.wording import Refusal, refusal
 
 __all__ = ["Missing", "d2l_modules", "import_of", "meant", "supplied"]
 
-# what a name that was never imported most often means: a module, or module:attribute
+# the usual meaning of a name that was not imported: a module, or module:attribute
 MEANT = {
     "torch": "torch",
     "nn": "torch.nn",
@@ -49,24 +49,24 @@ MEANT = {
 
 
 def supplied(name: str) -> Any:
-    """What a name that nothing binds most likely means. LookupError where that is not known, or not installed."""
+    """The usual value of an unbound name. Errors: LookupError where it is unknown or not installed."""
     if name == "d2l":
         return d2l_modules()["d2l.torch"]
     module, _, attribute = MEANT[name].partition(":")
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ImportError as error:
         raise LookupError(name) from error
-    return getattr(found, attribute) if attribute else found
+    return getattr(imported, attribute) if attribute else imported
 
 
 def meant(name: str) -> str:
-    """What stands in for a name, as it is called in full; "": it is not known."""
+    """The full name of the usual value of an unbound name; "": unknown."""
     return "d2l.torch" if name == "d2l" else MEANT.get(name, "").replace(":", ".")
 
 
 def import_of(name: str) -> str:
-    """The import by which a file may give a name what it most likely means; "": none is known, or it is no library's.
+    """The import statement of the usual value of a name; "": it is unknown, or comes from headwise.
 
     >>> import_of("F"), import_of("Optional"), import_of("math")
     ('import torch.nn.functional as F', 'from typing import Optional', 'import math')
@@ -85,21 +85,21 @@ def import_of(name: str) -> str:
 
 
 def d2l_modules() -> dict[str, types.ModuleType]:
-    """The package d2l as far as attention needs it: {"d2l": …, "d2l.torch": …}."""
+    """A package d2l with what attention code uses: {"d2l": …, "d2l.torch": …}."""
     import torch
     from torch import nn
     from torch.nn import functional
 
     from headwise.compat import d2l
 
-    package, own = types.ModuleType("d2l"), types.ModuleType("d2l.torch")
+    package, submodule = types.ModuleType("d2l"), types.ModuleType("d2l.torch")
     package.__path__ = []
-    own.__dict__.update({name: getattr(d2l, name) for name in d2l.__all__})
-    own.__dict__.update(torch=torch, nn=nn, F=functional, add_to_class=_add_to_class)
-    own.__dict__["Module"] = type("Module", (nn.Module,), {"save_hyperparameters": _save_hyperparameters})
-    own.__getattr__ = lambda name: getattr(Missing("d2l", _no_d2l), name)  # type: ignore[method-assign]
-    package.__dict__["torch"] = own
-    return {"d2l": package, "d2l.torch": own}
+    submodule.__dict__.update({name: getattr(d2l, name) for name in d2l.__all__})
+    submodule.__dict__.update(torch=torch, nn=nn, F=functional, add_to_class=_add_to_class)
+    submodule.__dict__["Module"] = type("Module", (nn.Module,), {"save_hyperparameters": _save_hyperparameters})
+    submodule.__getattr__ = lambda name: getattr(Missing("d2l", _no_d2l), name)  # type: ignore[method-assign]
+    package.__dict__["torch"] = submodule
+    return {"d2l": package, "d2l.torch": submodule}
 
 
 def _no_d2l(name: str) -> Refusal:
@@ -107,7 +107,7 @@ def _no_d2l(name: str) -> Refusal:
 
 
 def _add_to_class(owner: type) -> Callable[[Callable[..., Any]], None]:
-    """A decorator that makes a function a method of a class that exists already."""
+    """A decorator that adds a function to an existing class as a method."""
 
     def add(function: Callable[..., Any]) -> None:
         setattr(owner, function.__name__, function)
@@ -116,7 +116,7 @@ def _add_to_class(owner: type) -> Callable[[Callable[..., Any]], None]:
 
 
 def _save_hyperparameters(self: Any, ignore: Sequence[str] = ()) -> None:
-    """Keep the arguments of the __init__ that calls this, as attributes."""
+    """Store the arguments of the calling __init__ as attributes."""
     frame = sys._getframe(1)
     named = frame.f_code.co_varnames[1 : frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
     for name in named:
@@ -125,9 +125,9 @@ def _save_hyperparameters(self: Any, ignore: Sequence[str] = ()) -> None:
 
 
 class Missing:
-    """Stands for something that could not be imported: it may be named, and any use of it raises refuse(its name).
+    """A placeholder of a failed import: it may be named, and any use of it raises refuse(its name).
 
-    Its attributes and its items are Missing too, and it goes into a union, since annotations ask for these.
+    Its attributes, its items and unions with it are Missing too, since annotations evaluate them.
     """
 
     def __init__(self, name: str, refuse: Callable[[str], Refusal]) -> None:

@@ -1,4 +1,4 @@
-"""Statements: what each statement at the top of a file binds, and what it reads, then or when it is called."""
+"""Statements: the names that each top-level statement of a file binds, and those that it reads, now or when called."""
 
 from __future__ import annotations
 import __future__
@@ -18,7 +18,7 @@ __all__ = ["Statement", "flags_of", "statements"]
 
 LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-# methods that change what they are called on, and so belong to it
+# methods that change their object in place
 CHANGES = frozenset(
     (
         "append",
@@ -39,9 +39,9 @@ CHANGES = frozenset(
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement. binds: names it surely gives a value; changes: names it may, or whose value it changes.
+    """One statement. binds: names that it surely binds; changes: names that it may bind, or whose value it changes.
 
-    now: the names it reads as it runs; later: those that the functions in it read when they are called. decorators:
+    now: the names that it reads when it runs; later: those that its functions read when they are called. decorators:
     those that its decorators read.
     """
 
@@ -56,17 +56,17 @@ class Statement:
 
     @property
     def is_import(self) -> bool:
-        """Whether this is an import of one thing."""
+        """Whether this is an import."""
         return isinstance(self.node, ast.Import | ast.ImportFrom)
 
     @property
     def imported(self) -> str:
-        """The name that an import asks for; "" of anything else."""
+        """The name that an import imports; "": no import."""
         return self.node.names[0].name if isinstance(self.node, ast.Import | ast.ImportFrom) else ""
 
     @property
     def imported_from(self) -> str:
-        """The module that an import needs; "" of anything else, and of one that begins with a dot."""
+        """The module of an absolute import; "": no import, or a relative one."""
         if isinstance(self.node, ast.ImportFrom):
             return "" if self.node.level else self.node.module or ""
         return self.imported
@@ -85,16 +85,16 @@ class Statement:
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is an assignment that calls nothing."""
+        """Whether this is an assignment without a call."""
         return isinstance(self.node, ast.Assign | ast.AnnAssign) and not any(
-            isinstance(each, ast.Call | ast.comprehension | ast.Await) for each in ast.walk(self.node)
+            isinstance(part, ast.Call | ast.comprehension | ast.Await) for part in ast.walk(self.node)
         )
 
 
 def statements(cells: Sequence[tuple[str, str]], *, note_of: str = "") -> list[Statement]:
-    """The statements of cells (file, code), in order; each import of several things is several, and main guards go.
+    """The statements of cells (file, code), in order, with one statement per imported name and without main guards.
 
-    note_of: in a note, the class that is meant, which may stand there in fragments.
+    note_of: the class to load from a note, which may define it in fragments; "": no note.
     """
     nodes = [(file, node) for file, code in cells for node in _flat(parsed(code).body)]
     flags = flags_of(node for _, node in nodes)
@@ -102,12 +102,12 @@ def statements(cells: Sequence[tuple[str, str]], *, note_of: str = "") -> list[S
 
 
 def flags_of(nodes: Iterable[ast.stmt]) -> int:
-    """What `from __future__ import …` among some statements says to the compiler."""
+    """The compiler flags of the `from __future__ import …` among some statements."""
     flags = 0
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            for each in node.names:
-                feature = getattr(__future__, each.name, None)
+            for alias in node.names:
+                feature = getattr(__future__, alias.name, None)
                 flags |= feature.compiler_flag if feature else 0
     return flags
 
@@ -117,13 +117,13 @@ def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         if is_main_guard(node):
             continue
         if isinstance(node, ast.If) and isinstance(node.test, ast.Constant) and node.test.value is True:
-            # so indented code of a note begins
+            # the opening line above indented code of a note
             yield from _flat(node.body)
         elif isinstance(node, ast.Import | ast.ImportFrom) and len(node.names) > 1:
             for alias in node.names:
-                one = copy.copy(node)
-                one.names = [alias]
-                yield one
+                single = copy.copy(node)
+                single.names = [alias]
+                yield single
         else:
             yield node
 
@@ -134,13 +134,13 @@ def _statement(node: ast.stmt, file: str, flags: int) -> Statement:
         try:
             code = compile(ast.Module([node], []), file, "exec", flags=flags, dont_inherit=True)
         except SyntaxError:
-            # such as a return outside of a function, which is part of no file; a definition is told of when it is run
+            # such as a return outside of a function; the error of a definition is raised when it runs
             none = frozenset[str]()
-            own = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else none
-            return Statement(node, file, none.union(own), none, none, none, none)
+            defined = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else none
+            return Statement(node, file, none.union(defined), none, none, none, none)
     now, later, bound = _reads(code)
     is_plain = not isinstance(node, ast.If | ast.Try | ast.For | ast.While | ast.With | ast.Match | ast.Delete)
-    # "import a.b" and "import a" give a, of which other imports may have given other parts
+    # "import a.b" and "import a" bind a, which another import may have bound with other submodules
     is_plain &= not (isinstance(node, ast.Import) and not node.names[0].asname)
     changes = frozenset(_changed(node))
     is_star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
@@ -162,18 +162,18 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
-    """The names whose value is changed in place: x[i] = …, x.a = …, x.append(…), setattr(x, …)."""
-    for each in ast.walk(node) if not isinstance(node, ast.ClassDef | ast.FunctionDef) else ():
-        if isinstance(each, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            for target in each.targets if isinstance(each, ast.Assign) else [each.target]:
+    """The names whose values a statement changes in place: x[i] = …, x.a = …, x.append(…), setattr(x, …)."""
+    for part in ast.walk(node) if not isinstance(node, ast.ClassDef | ast.FunctionDef) else ():
+        if isinstance(part, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            for target in part.targets if isinstance(part, ast.Assign) else [part.target]:
                 root = _root(target)
                 if root and not isinstance(target, ast.Name):
                     yield root
-        elif isinstance(each, ast.Call) and isinstance(node, ast.Expr) and each is node.value:
-            if isinstance(each.func, ast.Attribute) and each.func.attr in CHANGES:
-                yield _root(each.func)
-            elif isinstance(each.func, ast.Name) and each.func.id == "setattr" and each.args:
-                yield _root(each.args[0])
+        elif isinstance(part, ast.Call) and isinstance(node, ast.Expr) and part is node.value:
+            if isinstance(part.func, ast.Attribute) and part.func.attr in CHANGES:
+                yield _root(part.func)
+            elif isinstance(part.func, ast.Name) and part.func.id == "setattr" and part.args:
+                yield _root(part.args[0])
 
 
 def _root(node: ast.expr) -> str:
@@ -183,28 +183,30 @@ def _root(node: ast.expr) -> str:
 
 
 def _reads(code: CodeType) -> tuple[set[str], set[str], set[str]]:
-    """The names that code at the top of a file reads now and later, and those it binds."""
+    """The names that top-level code reads now and later, and those that it binds."""
     now: set[str] = set()
     later: set[str] = set()
     bound: set[str] = set()
-    for each in dis.get_instructions(code):
-        name = each.argval
-        if each.opname.startswith(LOADS):
+    for instruction in dis.get_instructions(code):
+        name = instruction.argval
+        if instruction.opname.startswith(LOADS):
             now.add(str(name))
-        elif each.opname == "STORE_NAME" and name != "__annotations__":
+        elif instruction.opname == "STORE_NAME" and name != "__annotations__":
             bound.add(str(name))
-    for own in _inside(code):
-        _read_inside(own, now, later, is_now=own.co_name in COMPREHENSIONS or _is_class(own))
+    for inner in _inside(code):
+        _read_inside(inner, now, later, is_now=inner.co_name in COMPREHENSIONS or _is_class(inner))
     return now, later, bound
 
 
 def _read_inside(code: CodeType, now: set[str], later: set[str], *, is_now: bool) -> None:
-    own: set[str] = set()
-    for each in dis.get_instructions(code):
-        if each.opname == "STORE_NAME":
-            own.add(str(each.argval))
-        elif each.opname.startswith("LOAD_GLOBAL") or (each.opname.startswith(LOADS) and str(each.argval) not in own):
-            (now if is_now else later).add(str(each.argval))
+    stored: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_NAME":
+            stored.add(str(instruction.argval))
+        elif instruction.opname.startswith("LOAD_GLOBAL") or (
+            instruction.opname.startswith(LOADS) and str(instruction.argval) not in stored
+        ):
+            (now if is_now else later).add(str(instruction.argval))
     for inner in _inside(code):
         _read_inside(inner, now, later, is_now=is_now and (inner.co_name in COMPREHENSIONS or _is_class(inner)))
 
@@ -214,5 +216,5 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 
 
 def _is_class(code: CodeType) -> bool:
-    # the body of a class begins by keeping its own name
+    # the body of a class stores its module and qualified name first
     return "__qualname__" in code.co_names and "__module__" in code.co_names

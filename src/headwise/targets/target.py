@@ -1,4 +1,4 @@
-"""Target: what a person named, as FILE:NAME, FILE, or package.module:NAME."""
+"""Target: code that a user names, as FILE:NAME, FILE, or package.module:NAME."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTEBOOK = (".ipynb",)
 
 @dataclass(frozen=True)
 class Target:
-    """A place of code. path: as the person wrote it; name: of what is meant there, "" for all; kind: how to read it.
+    """Code to examine. path: as the user wrote it; name: of a definition there, "" for all; kind: how to read it.
 
     kind: "python", "note", "notebook" or "module" (then path is the module's dotted name).
     """
@@ -29,15 +29,15 @@ class Target:
 
     @property
     def file(self) -> Path:
-        """The file, from wherever this is run: a relative path begins at the folder where the person is."""
+        """The file: a relative path begins at the working folder of the user, in a child process too."""
         return started_in() / Path(self.path)
 
 
 def parse(text: str) -> Target:
     """The target that a text names: "FILE:NAME", "FILE" or "package.module:NAME".
 
-    A file is told by being there; its suffix tells its kind (.py, .ipynb, anything else is a note), and "notes.md"
-    may also hold a colon in its name. NAME may be dotted: "Outer.Inner". A text that names nothing is a Refusal.
+    An existing path is a file, whose suffix gives the kind (.py, .ipynb, anything else is a note); its name may contain
+    a colon. NAME may be dotted: "Outer.Inner". Errors: Refusal for a text that names nothing.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".md") as note:

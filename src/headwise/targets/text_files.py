@@ -1,4 +1,4 @@
-"""Text files: what a file holds, as text, or one sentence on why it cannot be read."""
+"""Text files: the text of a file, or one sentence on why it cannot be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDS = re.compile(r"(\r\n|\r|\n)")
 
 
 def text_of(file: Path, path: str, *, is_python: bool = False) -> str:
-    """The text of a file, lines ended by "\\n". path: what the person calls it. is_python: a coding line counts."""
+    """The text of a file, lines ended by "\\n". path: as the user wrote it. is_python: a coding line counts."""
     data = _bytes_of(file, path)
     encoding = _encoding(data) if is_python else "utf-8"
     try:
@@ -29,9 +29,9 @@ def text_of(file: Path, path: str, *, is_python: bool = False) -> str:
 
 
 def bytes_like(file: Path, text: str) -> bytes:
-    """A changed text of a Python file, as that file is written: in its encoding, with its mark and its line ends.
+    """The bytes of a changed text of a Python file, in its encoding, with its byte order mark and its line ends.
 
-    A line that is new ends as the line before it.
+    A new line ends as the line before it.
     """
     data = file.read_bytes()
     encoding = _encoding(data).removesuffix("-sig")
@@ -39,20 +39,20 @@ def bytes_like(file: Path, text: str) -> bytes:
     pieces = ENDS.split(data.removeprefix(mark).decode(encoding))
     before, ends, after = pieces[::2], [*pieces[1::2], ""], text.split("\n")
     usual = ends[0] or "\n"
-    made: list[str] = []
+    line_ends: list[str] = []
     for _, start, stop, first, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        own = [*ends[start:stop][: last - first]]
-        made += own + [(own or ends[:start] or [usual])[-1]] * (last - first - len(own))
-    whole = "".join(line + (end or usual) for line, end in zip(after[:-1], made[:-1], strict=True))
+        old_ends = [*ends[start:stop][: last - first]]
+        line_ends += old_ends + [(old_ends or ends[:start] or [usual])[-1]] * (last - first - len(old_ends))
+    whole = "".join(line + (end or usual) for line, end in zip(after[:-1], line_ends[:-1], strict=True))
     return mark + (whole + after[-1]).encode(encoding)
 
 
 def _encoding(data: bytes) -> str:
-    """What a Python file says it is written in."""
+    """The declared encoding of a Python file."""
     try:
         return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
     except SyntaxError:
-        # an unknown coding, or the first lines are no UTF-8: said where it is read
+        # an unknown encoding, or first lines that are no UTF-8: decoding raises the error
         return "utf-8"
 
 

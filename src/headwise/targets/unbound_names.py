@@ -1,4 +1,4 @@
-"""Unbound names: what code reads and nothing binds, where that fails at loading, and whether the file is complete."""
+"""Unbound names: where names without a binding fail at loading, and whether the file is complete."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from headwise.targets.target import Target
 __all__ = ["early_reads", "form_of"]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-# blocks in which an error may be met, or a statement left out
+# blocks that may catch an error, or skip a statement
 GUARDED = (ast.Try, ast.If, ast.For, ast.While, ast.With)
 
 
-def form_of(target: Target, own: Sequence[Statement]) -> str:
-    """ "file": its own imports are all it has, without which Python cannot run it; "open": what it takes from elsewhere
-    may bind any name; "fragment": it is shown in a note or a notebook, or imports nothing at all.
+def form_of(target: Target, body: Sequence[Statement]) -> str:
+    """The form of a target. "file": its imports bind all its names; "open": a star import or exec may bind any name;
+    "fragment": it is part of a note or a notebook, or has no imports.
     """
-    if target.kind != "python" or not any(each.is_import for each in own):
+    if target.kind != "python" or not any(each.is_import for each in body):
         return "fragment"
-    calls = (node for each in own for node in ast.walk(each.node) if isinstance(node, ast.Call))
-    is_open = any(each.is_star for each in own) or any(_name(call.func) in ("exec", "globals") for call in calls)
+    calls = (node for each in body for node in ast.walk(each.node) if isinstance(node, ast.Call))
+    is_open = any(each.is_star for each in body) or any(_name(call.func) in ("exec", "globals") for call in calls)
     return "open" if is_open else "file"
 
 
-def early_reads(own: Sequence[Statement], found: Needs, names: Collection[str]) -> dict[str, tuple[str, ast.Name]]:
-    """Where names are read without which a file cannot even be loaded: its file, and the place in its tree."""
+def early_reads(body: Sequence[Statement], needed: Needs, names: Collection[str]) -> dict[str, tuple[str, ast.Name]]:
+    """The first read of each name at loading, where its absence is an error: the file, and the node."""
     out: dict[str, tuple[str, ast.Name]] = {}
-    for at in sorted(found.chosen):
-        each = own[at]
-        for name in sorted(each.now & set(names) - out.keys()) if not isinstance(each.node, GUARDED) else ():
-            read = next((node for node in _run_now(each.node) if node.id == name), None)
+    for at in sorted(needed.chosen):
+        statement = body[at]
+        for name in sorted(statement.now & set(names) - out.keys()) if not isinstance(statement.node, GUARDED) else ():
+            read = next((node for node in _run_now(statement.node) if node.id == name), None)
             if read is not None:
-                out[name] = each.file, read
+                out[name] = statement.file, read
     return out
 
 
 def _run_now(node: ast.AST) -> Iterator[ast.Name]:
-    """The names in a statement that are read as it runs: not those in the bodies of its functions."""
+    """The names that a statement reads when it runs: not those in the bodies of its functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Name):
             yield child

@@ -1,6 +1,6 @@
 """Tracing: the record of attention code as annotated source, with every axis by its name.
 
-Its names are loaded when they are first used: the command line's parent process prints a trace without torch.
+The names are loaded at first use: the command line's parent process prints a trace without torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Annotation: a copy of traced code with its shapes as comments; parsed, it is the same code."""
+"""Annotation: a copy of traced code with its shapes as comments and the same syntax tree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IMPORT = re.compile(r"(import|from)\s+\w")
 
 @dataclass(frozen=True)
 class _Piece:
-    """Lines of one file that are code. first: the number of the first of them."""
+    """Consecutive lines of code of one file. first: the number of the first."""
 
     file: str
     first: int
@@ -40,40 +40,40 @@ class _Piece:
 
 
 def annotated(traces: Sequence[Trace]) -> str:
-    """The code of one target, or of several of one file, with a comment of shapes above each statement that has any.
+    """The code of one target, or of several of one file, with the shapes of each statement as a comment above it.
 
-    Of a note or a notebook it is the code in it. A Refusal says so where that cannot be read as Python.
+    Notes and notebooks give their code alone. Errors: Refusal where the code cannot be parsed.
     """
     path = traces[0].target.rpartition(":")[0] or traces[0].target
-    said: dict[tuple[str, int], list[str]] = {}
+    comments: dict[tuple[str, int], list[str]] = {}
     for trace in traces:
         for file, number, text in _remarks(trace):
-            own = said.setdefault((file, number), [])
-            own += [] if text in own else [text]
-    pieces = [piece for file, text in _own(traces[0], path) for piece in _pieces(file, text, set(said))]
+            texts = comments.setdefault((file, number), [])
+            texts += [] if text in texts else [text]
+    pieces = [piece for file, text in _target_files(traces[0], path) for piece in _pieces(file, text, set(comments))]
     before = "\n\n".join(piece.code for piece in pieces)
-    after = "\n\n".join(_with_comments(piece, said) for piece in pieces)
+    after = "\n\n".join(_with_comments(piece, comments) for piece in pieces)
     if not pieces or _parsed(before) is None or _parsed(before) != _parsed(after):
         raise refusal("refuse.no_copy", target=path)
     return after if after.endswith("\n") else f"{after}\n"
 
 
-def _own(trace: Trace, path: str) -> list[tuple[str, str]]:
-    """The files of a target itself: not others that it imports."""
+def _target_files(trace: Trace, path: str) -> list[tuple[str, str]]:
+    """The files of a target itself, without those that it imports."""
     name = path.rpartition("/")[2]
-    found = [(file, text) for file, text in trace.sources.items() if file.rpartition("/")[2].startswith(name)]
+    files = [(file, text) for file, text in trace.sources.items() if file.rpartition("/")[2].startswith(name)]
     ran = {step.place.file for step in trace.steps}
-    return found or [(file, text) for file, text in trace.sources.items() if file in ran]
+    return files or [(file, text) for file, text in trace.sources.items() if file in ran]
 
 
 def _remarks(trace: Trace) -> Iterator[tuple[str, int, str]]:
-    """What is written above the statement on each line."""
-    for each in trace.comments:
-        if each.true:
-            said = say("trace.comment", lang=trace.lang, said=each.said, true=each.true)
-            yield each.place.file, each.place.line, f"≠ {said}"
-    for file, number, own in columns_of(trace):
-        for text in _of_columns(own, trace.lang):
+    """The comments (file, line, text) to write above statements."""
+    for comment in trace.comments:
+        if comment.true:
+            sentence = say("trace.comment", lang=trace.lang, said=comment.said, true=comment.true)
+            yield comment.place.file, comment.place.line, f"≠ {sentence}"
+    for file, number, columns in columns_of(trace):
+        for text in _of_columns(columns, trace.lang):
             yield file, number, text
     for step in trace.steps:
         for sign in signs_of(trace, step):
@@ -86,9 +86,9 @@ def _remarks(trace: Trace) -> Iterator[tuple[str, int, str]]:
                 yield problem.place.file, problem.place.line, f"✗ {line}"
 
 
-def _of_columns(own: Columns, lang: str) -> Iterator[str]:
-    labels = own.labels or ("",) * len(own.chains)
-    for label, column in zip(labels, own.chains, strict=True):
+def _of_columns(columns: Columns, lang: str) -> Iterator[str]:
+    labels = columns.labels or ("",) * len(columns.chains)
+    for label, column in zip(labels, columns.chains, strict=True):
         for chain in column:
             yield (f"{label}: " if label else "") + _of_chain(chain)
             if chain.scrambled:
@@ -96,23 +96,23 @@ def _of_columns(own: Columns, lang: str) -> Iterator[str]:
 
 
 def _of_chain(chain: Chain) -> str:
-    return f"{chain.said()}  {chain.times}".rstrip()
+    return f"{chain.text()}  {chain.times}".rstrip()
 
 
-def _pieces(file: str, text: str, told: set[tuple[str, int]]) -> Iterator[_Piece]:
-    """The code of a file: all of it, or of a note the blocks that ran and the imports before them."""
+def _pieces(file: str, text: str, commented: set[tuple[str, int]]) -> Iterator[_Piece]:
+    """The code of a file: the whole file, or, in a note, the blocks that ran and the imports before them."""
     lines = text.split("\n")
     if _parsed(text) is not None:
         yield _Piece(file, 1, tuple(lines))
         return
-    numbers = {number for name, number in told if name == file}
-    blocks = [each for each in _fenced(file, lines) if _parsed(each.code) is not None]
-    shown = [each for each in blocks if numbers & set(range(each.first, each.first + len(each.lines)))]
+    numbers = {number for name, number in commented if name == file}
+    blocks = [piece for piece in _fenced(file, lines) if _parsed(piece.code) is not None]
+    shown = [piece for piece in blocks if numbers & set(range(piece.first, piece.first + len(piece.lines)))]
     if not shown:
         blocks = list(_bare(file, lines))
-        shown = [each for each in blocks if numbers & set(range(each.first, each.first + len(each.lines)))]
+        shown = [piece for piece in blocks if numbers & set(range(piece.first, piece.first + len(piece.lines)))]
     yield from (
-        each for each in blocks if each in shown or (shown and _only_imports(each) and each.first < shown[0].first)
+        piece for piece in blocks if piece in shown or (shown and _only_imports(piece) and piece.first < shown[0].first)
     )
 
 
@@ -123,13 +123,13 @@ def _fenced(file: str, lines: Sequence[str]) -> Iterator[_Piece]:
         if not FENCE.match(line):
             continue
         if start is not None:
-            own = textwrap.dedent("\n".join(lines[start : number - 1])).split("\n")
-            yield _Piece(file, start + 1, tuple(own))
+            block = textwrap.dedent("\n".join(lines[start : number - 1])).split("\n")
+            yield _Piece(file, start + 1, tuple(block))
         start = number if start is None else None
 
 
 def _bare(file: str, lines: Sequence[str]) -> Iterator[_Piece]:
-    """Classes, functions and imports that stand at the left margin among other text."""
+    """Classes, functions and imports without indentation among other text."""
     at = 0
     while at < len(lines):
         size = 0
@@ -152,10 +152,10 @@ def _only_imports(piece: _Piece) -> bool:
     return bool(body) and all(isinstance(each, ast.Import | ast.ImportFrom) for each in body)
 
 
-def _with_comments(piece: _Piece, said: dict[tuple[str, int], list[str]]) -> str:
+def _with_comments(piece: _Piece, comments: dict[tuple[str, int], list[str]]) -> str:
     starts = _starts(piece.lines)
     above: dict[int, list[str]] = {}
-    for (file, number), texts in said.items():
+    for (file, number), texts in comments.items():
         at = number - piece.first
         if file == piece.file and 0 <= at < len(piece.lines):
             above.setdefault(starts.get(at, at), []).extend(texts)
@@ -169,7 +169,7 @@ def _with_comments(piece: _Piece, said: dict[tuple[str, int], list[str]]) -> str
 
 
 def _starts(lines: Sequence[str]) -> dict[int, int]:
-    """Where the statement begins that each line is a part of, both counted from 0."""
+    """The first line of the statement of each line, both counted from 0."""
     starts: dict[int, int] = {}
     first: int | None = None
     for token in tokenize.generate_tokens(io.StringIO("\n".join(lines) + "\n").readline):
@@ -184,7 +184,7 @@ def _starts(lines: Sequence[str]) -> dict[int, int]:
 
 
 def _parsed(code: str) -> str | None:
-    """The code as a tree without places; None: it is no Python."""
+    """The syntax tree of code, dumped without positions; None: it is no Python."""
     try:
         return ast.dump(ast.parse(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Batch mixing: what shapes show to be wrong although they are legal: attention among the elements of a batch."""
+"""Batch mixing: warnings where shapes show attention among the elements of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["signs_of"]
 
 
 def signs_of(trace: Trace, step: Step) -> tuple[str, ...]:
-    """The sentences that a step is to be read with; () where its shapes show nothing wrong."""
+    """The warnings about a step; (): its shapes show no mixing."""
     batch = next((each.name for each in trace.symbols if each.meaning == "batch"), None)
     if step.op != "MultiheadAttention" or batch is None:
         return ()

@@ -1,4 +1,4 @@
-"""Chains: steps that feed one another, joined as a person writes them: [B, L, D] → linear → [B, L, H*d] → view → …"""
+"""Chains: the steps of one expression in a row: [B, L, D] → linear → [B, L, H*d] → view → …"""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headwise.tracing.steps import Place, Step
 __all__ = ["ARROW", "Chain", "Part", "chains", "holds"]
 
 ARROW = " → "
-# what stands between two tensors, by the name of the operation
+# the sign between two tensors, by the name of the operation
 BETWEEN = {
     "matmul": "@", "bmm": "@", "mm": "@", "add": "+", "sub": "-", "mul": "*", "div": "/",
     **{sign: sign for sign in ("@", "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "==", "!=", "<", "<=", ">")},
     **{sign: sign for sign in (">=", "+=", "-=", "*=", "@=", "/=", "//=", "%=", "**=", "&=", "|=", "^=")},
 }  # fmt: skip
-# names whose attributes are functions, and no methods of a tensor
+# names whose attributes are functions, not methods of a tensor
 NAMESPACES = ("torch", "F", "nn", "self", "functional", "einops", "np", "math")
-# what the chain brought, where an operation takes other tensors beside it
+# the output of the chain so far, where an operation has other inputs too
 HERE = "·"
-# of more others that are alike only one is said
+# of more equal inputs only one is shown
 MOST = 3
 
 Part = tuple[Shape | str, ...]
@@ -29,7 +29,7 @@ Part = tuple[Shape | str, ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """Steps of one expression, each fed by the one before. turns: how many such chains say the same."""
+    """Steps of one expression; each takes the output of the one before. turns: the number of equal chains."""
 
     steps: tuple[Step, ...]
     parts: tuple[Part, ...]
@@ -37,12 +37,12 @@ class Chain:
 
     @property
     def place(self) -> Place:
-        """Where the last step, and with it the whole expression, was written."""
+        """The place of the last step, which contains the whole expression."""
         return self.steps[-1].place
 
     @property
     def times(self) -> str:
-        """How often all of it ran, as it is written behind: "× H", "×3", or ""."""
+        """How often the chain ran, as text: "× H", "×3", or ""."""
         by_loop = self.steps[0].times
         if by_loop:
             return f"× {by_loop}"
@@ -50,8 +50,8 @@ class Chain:
 
     @property
     def scrambled(self) -> tuple[str, ...]:
-        """The axes that a step mixed up: its result has them so, and what it took had not."""
-        found = [
+        """The axes that a step scrambles: they are scrambled in its outputs, and in none of its inputs."""
+        axes = [
             axis.text
             for step in self.steps
             if not any(each.is_scrambled for each in step.inputs)
@@ -59,9 +59,9 @@ class Chain:
             for axis in shape.axes
             if axis.scrambled
         ]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(axes))
 
-    def said(self, *, real: bool = False) -> str:
+    def text(self, *, real: bool = False) -> str:
         """The chain as one line of text."""
         return ARROW.join(
             "".join(each if isinstance(each, str) else each.said(real=real) for each in part) for part in self.parts
@@ -69,24 +69,24 @@ class Chain:
 
 
 def chains(steps: Sequence[Step]) -> tuple[Chain, ...]:
-    """Steps of one call of a function, joined where one stands in the other's source and gives what it takes."""
-    made: list[list[Step]] = []
+    """Steps of one call of a function, joined where one is nested in the source of the next and is its first input."""
+    groups: list[list[Step]] = []
     waiting: list[list[Step]] = []
     for step in steps:
         inside = [each for each in waiting if holds(step.place, each[-1].place)]
-        joined = _feeding(inside, step)
-        if joined is None:
-            joined = []
-            made.append(joined)
-        joined.append(step)
-        # what stands inside was taken by this step, and by no other
-        waiting = [each for each in waiting if all(each is not one for one in inside)]
-        waiting.append(joined)
-    return _told_once([Chain(tuple(each), _parts(each)) for each in made])
+        group = _feeding(inside, step)
+        if group is None:
+            group = []
+            groups.append(group)
+        group.append(step)
+        # a nested chain is the input of this step alone
+        waiting = [each for each in waiting if all(each is not taken for taken in inside)]
+        waiting.append(group)
+    return _merged([Chain(tuple(each), _parts(each)) for each in groups])
 
 
 def holds(outer: Place, inner: Place) -> bool:
-    """Whether the source of one place stands inside that of another, or is the same."""
+    """Whether the source of one place contains that of another, or is the same."""
     if outer.file != inner.file:
         return False
     if outer.column is None or inner.column is None:
@@ -103,7 +103,7 @@ def _end(place: Place) -> tuple[int, int]:
 
 
 def _feeding(inside: Sequence[list[Step]], step: Step) -> list[Step] | None:
-    """The chain whose last result is what a step works on: its only input, or its first."""
+    """The nested chain whose last output is the only or first input of a step; None: there is none."""
     fitting = [each for each in inside if each[-1].times == step.times and _gives_first(each[-1], step)]
     if len(step.inputs) > 1:
         fitting = [each for each in fitting if _begins(step.place, each[-1].place)]
@@ -111,19 +111,19 @@ def _feeding(inside: Sequence[list[Step]], step: Step) -> list[Step] | None:
 
 
 def _gives_first(before: Step, step: Step) -> bool:
-    """Whether the first input of a step has the shape that the step before gave."""
+    """Whether the first input of a step has the shape of an output of the step before."""
     return bool(step.inputs) and str(step.inputs[0]) in {str(each) for each in before.outputs}
 
 
 def _begins(outer: Place, inner: Place) -> bool:
-    """Whether a place stands first in another: nothing comes before it but brackets, or a function's name."""
+    """Whether an inner place begins an outer one, after at most brackets or a function name."""
     if outer.line != inner.line or outer.column is None or inner.column is None:
         return _start(outer) == _start(inner) or outer.column is None
     before = outer.source[: inner.column - outer.column].strip()
     name = before.rstrip("( ")
     if not name:
         return True
-    # of scores.masked_fill(mask == 0) the scores stand first
+    # in scores.masked_fill(mask == 0) the scores come first
     is_method = "." in name and name.partition(".")[0] not in NAMESPACES
     return before.endswith("(") and name.replace(".", "").isidentifier() and not is_method
 
@@ -147,34 +147,34 @@ def _parts(steps: Sequence[Step]) -> tuple[Part, ...]:
 
 
 def _beside(others: Sequence[Shape]) -> Part:
-    """The other tensors that an operation takes."""
+    """The text of the inputs besides the first."""
     if not others:
         return ()
-    said: list[Shape | str] = [f"({HERE}"]
+    pieces: list[Shape | str] = [f"({HERE}"]
     if len(others) > MOST and len(set(map(str, others))) == 1:
-        # how many there are is known of this run only
-        said.append(", …")
+        # their number holds for this run only
+        pieces.append(", …")
         others = others[:1]
-    for each in others:
-        said += [", ", each]
-    return (*said, ")")
+    for shape in others:
+        pieces += [", ", shape]
+    return (*pieces, ")")
 
 
 def _results(shapes: Sequence[Shape]) -> Part:
-    if len(shapes) > 1 and len({str(each) for each in shapes}) == 1:
+    if len(shapes) > 1 and len({str(shape) for shape in shapes}) == 1:
         return (f"{len(shapes)} × ", shapes[0])
-    said: list[Shape | str] = [shapes[0]]
-    for each in shapes[1:]:
-        said += [", ", each]
-    return tuple(said)
+    pieces: list[Shape | str] = [shapes[0]]
+    for shape in shapes[1:]:
+        pieces += [", ", shape]
+    return tuple(pieces)
 
 
-def _told_once(found: Sequence[Chain]) -> tuple[Chain, ...]:
-    """Chains that end on one line and say the same are told once, with their number."""
+def _merged(unmerged: Sequence[Chain]) -> tuple[Chain, ...]:
+    """Chains, with equal ones that end on one line merged and counted."""
     out: dict[tuple[object, ...], Chain] = {}
-    for chain in found:
+    for chain in unmerged:
         place = chain.place
-        key = (place.file, place.end_line or place.line, chain.said(), chain.steps[0].times)
+        key = (place.file, place.end_line or place.line, chain.text(), chain.steps[0].times)
         same = out.get(key)
         out[key] = chain if same is None else Chain(same.steps, same.parts, same.turns + 1)
     return tuple(out.values())

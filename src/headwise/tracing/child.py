@@ -1,4 +1,4 @@
-"""Child: what the child process does to trace what a person named, and answers as plain data."""
+"""Child: traces a target in the child process and returns plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["answer"]
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The traces of a request: {"target", "init", "call", "cross", "aten", "all", "lang"} -> {"traces": [...]}.
 
-    What cannot be traced is {"refused": a sentence}; with "all", what of several cannot, by its name.
+    A failure is {"refused": a sentence}; with "all", "refused_each" has the failures by name.
     """
     lang = str(request.get("lang", "en"))
     try:
@@ -24,18 +24,18 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             return {"traces": [_traced(target, request)]}
         source = read(target)
         traces, refused = [], {}
-        for each in source.definitions:
+        for definition in source.definitions:
             try:
-                traces.append(_traced(Target(target.path, each.name, target.kind), request))
+                traces.append(_traced(Target(target.path, definition.name, target.kind), request))
             except InputError as error:
-                refused[each.name] = said(error, lang)
+                refused[definition.name] = error_text(error, lang)
         return {"traces": traces, "refused_each": refused}
     except InputError as error:
-        return {"refused": said(error, lang)}
+        return {"refused": error_text(error, lang)}
 
 
-def said(error: InputError, lang: str) -> str:
-    """An error in a language, where it can be said in several."""
+def error_text(error: InputError, lang: str) -> str:
+    """The text of an error, in a language where it is a Refusal."""
     return error.said(lang) if isinstance(error, Refusal) else str(error)
 
 

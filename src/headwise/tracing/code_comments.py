@@ -1,4 +1,4 @@
-"""Code comments: the shapes that a person wrote beside code, and the operations that each is about."""
+"""Code comments: the shapes in the comments of code, and the operations that each describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FENCE = re.compile(r"\s*(```|~~~)")
 TICKS = re.compile(r"`([^`\n]+)`")
 MATH = re.compile(r"\$[^$]*\$")
 WORD = re.compile(r"[A-Za-z_]\w*")
-# how far above a chain in prose the word may stand that says which tensor is meant
+# the most lines between a chain in prose and the word for its tensor
 NEAR = 3
 
 
@@ -29,8 +29,8 @@ NEAR = 3
 class Remark:
     """A chain of shapes in a comment or in prose.
 
-    about: the operations that it must be about, from which a mistake in it can be told; beside: others that it may be
-    about; later: the operations that follow without a blank line, which it may tell as well.
+    about: the operations that it must describe, against which it is checked; beside: others that it may describe;
+    later: the operations that follow without a blank line, which it may describe as well.
     """
 
     place: Place
@@ -41,22 +41,22 @@ class Remark:
 
 
 def remarks(file: str, text: str, steps: Sequence[Step]) -> tuple[Remark, ...]:
-    """What a file says of the shapes of the functions that ran in it; a note says it in prose too."""
+    """The chains of shapes in a file about the functions that ran in it; those in the prose of a note too."""
     lines = text.split("\n")
-    own = _by_call(steps)
-    inside = [each for each in own if each.place.file == file]
-    found: list[Remark] = []
+    by_call = _by_call(steps)
+    inside = [each for each in by_call if each.place.file == file]
+    out: list[Remark] = []
     for first, last in _outermost(functions(lines)):
         here = [each for each in inside if first <= each.place.line <= last]
         if here:
-            found += _in_code(file, lines, first, last, here)
+            out += _in_code(file, lines, first, last, here)
     if _is_prose(text):
-        found += _in_prose(file, lines, inside)
-    return tuple(found)
+        out += _in_prose(file, lines, inside)
+    return tuple(out)
 
 
 def _by_call(steps: Sequence[Step]) -> list[Chain]:
-    """The chains of each call of a function; and, where it calls others of the person's own, those that go through."""
+    """The chains of each function call; where it calls other user functions, also those through these calls."""
     calls: dict[tuple[Place, ...], list[Step]] = {}
     through: dict[tuple[Place, ...], list[Step]] = {}
     for step in steps:
@@ -64,9 +64,9 @@ def _by_call(steps: Sequence[Step]) -> list[Chain]:
         for level in range(len(step.chain) + 1):
             at = step.chain[level] if level < len(step.chain) else step.place
             through.setdefault(step.chain[:level], []).append(replace(step, place=at, chain=step.chain[:level]))
-    own = [chain for each in calls.values() for chain in chains(each)]
+    direct = [chain for each in calls.values() for chain in chains(each)]
     longer = [chain for call, each in through.items() if len(each) > len(calls.get(call, ())) for chain in chains(each)]
-    return own + [each for each in longer if each not in own]
+    return direct + [each for each in longer if each not in direct]
 
 
 def _outermost(blocks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -74,7 +74,7 @@ def _outermost(blocks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _in_code(file: str, lines: Sequence[str], first: int, last: int, here: Sequence[Chain]) -> Iterator[Remark]:
-    words, code, held = _tokens(lines, first, last)
+    words, code, docstring_lines = _tokens(lines, first, last)
     for number, column, text in words:
         later: tuple[Chain, ...] = ()
         is_alone = number not in code
@@ -89,13 +89,13 @@ def _in_code(file: str, lines: Sequence[str], first: int, last: int, here: Seque
             about, beside = _at(here, number), ()
         for chain in spoken(text, bare=True):
             yield Remark(_placed(file, number, column, chain), chain, about, beside, later)
-    for number in held:
+    for number in docstring_lines:
         for chain in spoken(lines[number - 1]):
             yield Remark(_placed(file, number, 0, chain), chain, (), tuple(here))
 
 
 def _following(first: int, last: int, code: set[int]) -> list[int]:
-    """The lines of code from one on, up to the next blank line or comment."""
+    """The lines of code from a line up to the next blank line or comment."""
     out = []
     for number in range(first, last + 1):
         if number not in code:
@@ -105,10 +105,10 @@ def _following(first: int, last: int, code: set[int]) -> list[int]:
 
 
 def _tokens(lines: Sequence[str], first: int, last: int) -> tuple[list[tuple[int, int, str]], set[int], list[int]]:
-    """The comments of a function (line, column, text), the lines that hold code, and those of its docstrings."""
+    """The comments of a function (line, column, text), its lines of code, and those of its docstrings."""
     comments: list[tuple[int, int, str]] = []
     code: set[int] = set()
-    held: list[int] = []
+    docstring_lines: list[int] = []
     block = "\n".join(lines[first - 1 : last]) + "\n"
     fresh = True
     try:
@@ -120,19 +120,19 @@ def _tokens(lines: Sequence[str], first: int, last: int) -> tuple[list[tuple[int
             elif token.type in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
                 fresh = fresh or token.type == tokenize.NEWLINE
             elif token.type == tokenize.STRING and fresh:
-                # a text that stands alone, such as a docstring
-                held += range(start, end + 1)
+                # a bare string, such as a docstring
+                docstring_lines += range(start, end + 1)
                 fresh = False
             else:
                 code |= set(range(start, end + 1))
                 fresh = False
     except (SyntaxError, tokenize.TokenError):
         pass
-    return comments, code, held
+    return comments, code, docstring_lines
 
 
 def _at(here: Sequence[Chain], number: int) -> tuple[Chain, ...]:
-    """The chains of the expressions that a line has a part in."""
+    """The chains of the expressions on a line."""
     return tuple(each for each in here if each.place.line <= number <= (each.place.end_line or each.place.line))
 
 
@@ -150,33 +150,33 @@ def _is_prose(text: str) -> bool:
 
 
 def _in_prose(file: str, lines: Sequence[str], inside: Sequence[Chain]) -> Iterator[Remark]:
-    """What stands between backticks outside of blocks of code."""
+    """The chains between backticks outside of code blocks."""
     is_code = False
     for number, line in enumerate(lines, 1):
         if FENCE.match(line):
             is_code = not is_code
             continue
-        for found in () if is_code else TICKS.finditer(line):
+        for match in () if is_code else TICKS.finditer(line):
             role = _role_near(lines, number)
             about = tuple(each for each in inside if _role_of(each) == role) if role else ()
-            for chain in spoken(found[1]):
-                yield Remark(_placed(file, number, found.start(1), chain), chain, about, tuple(inside))
+            for chain in spoken(match[1]):
+                yield Remark(_placed(file, number, match.start(1), chain), chain, about, tuple(inside))
 
 
 def _role_near(lines: Sequence[str], number: int) -> str:
-    """Which tensor a line of prose is about, by its own words or by those above it; "": that is not said."""
-    seen = 0
+    """The tensor that a line of prose is about, by its words or by those above; "": unknown."""
+    count = 0
     for line in reversed(lines[:number]):
         if not line.strip():
             continue
-        if FENCE.match(line) or seen > NEAR:
+        if FENCE.match(line) or count > NEAR:
             break
-        seen += 1
+        count += 1
         plain = TICKS.sub(" ", line)
         # a formula beside the word names other tensors by single letters
-        for said in (MATH.sub(" ", plain), plain):
-            words = {each.lower() for each in re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", said)}
-            roles = [role for role, own in ROLES.items() if words & own]
+        for text in (MATH.sub(" ", plain), plain):
+            words = {each.lower() for each in re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", text)}
+            roles = [role for role, role_words in ROLES.items() if words & role_words]
             if len(roles) == 1:
                 return roles[0]
         if roles:
@@ -185,12 +185,12 @@ def _role_near(lines: Sequence[str], number: int) -> str:
 
 
 def _role_of(chain: Chain) -> str:
-    """Which tensor an expression makes, by the names in it; "": none or several of queries, keys and values."""
+    """The tensor that an expression makes, by its names; "": none or several of queries, keys and values."""
     names = [
         name
         for name in WORD.findall(chain.steps[0].place.source)
         if "head_width" not in meanings(name) or len(name) == 1
     ]
     parts = {part.lower() for name in names for part in name.split("_")}
-    roles = [role for role, own in ROLES.items() if parts & own]
+    roles = [role for role, role_words in ROLES.items() if parts & role_words]
     return roles[0] if len(roles) == 1 else ""

@@ -10,9 +10,9 @@ from typing import Any
 from headwise.calls import Plan, whole
 from headwise.calls import find as find_call
 from headwise.errors import InputError
-from headwise.targets import at_hand, in_child
+from headwise.targets import describe_object, in_child
 from headwise.tracing.comment_check import compared
-from headwise.tracing.probe_runs import Found, probed, unbuilt
+from headwise.tracing.probe_runs import ProbeResult, probed, unbuilt
 from headwise.tracing.steps import Problem, Trace
 from headwise.wording import Refusal, refusal
 
@@ -33,14 +33,14 @@ def traced(
     kernels: bool = False,
     lang: str = "en",
 ) -> Trace:
-    """The trace of an object that is at hand.
+    """The trace of an object in memory.
 
-    title: what the person calls it. namespace: of its file. files: which files are the person's own, and what to call
-    each; texts: what they hold. init, call, cross: as the command line takes them.
+    title: its display name. namespace: of its file. files: the user files with their display names; texts: their texts.
+    init, call, cross: as the command line takes them.
     """
     options = {"init": init, "call": call, "cross": cross}
-    plan, seen = planned(target, namespace=namespace, files=files, options=options, kernels=kernels, lang=lang)
-    return as_trace(plan, seen, title=title, texts=texts, supplied=supplied, lang=lang)
+    plan, probe = planned(target, namespace=namespace, files=files, options=options, kernels=kernels, lang=lang)
+    return as_trace(plan, probe, title=title, texts=texts, supplied=supplied, lang=lang)
 
 
 def planned(
@@ -51,70 +51,84 @@ def planned(
     options: Mapping[str, Any],
     kernels: bool = False,
     lang: str = "en",
-) -> tuple[Plan, Found]:
-    """How an object that is at hand is built and called, and what its probe runs tell.
+) -> tuple[Plan, ProbeResult]:
+    """The plan by which an object in memory is built and called, and the result of its probe runs.
 
     options: "init", "call" and "cross", as the command line takes them; the rest as in `traced`.
     """
-    own = tuple(files)
+    user_files = tuple(files)
     target, init = whole(target, options.get("init"))
     options = {**options, "init": init}
     is_crossed = bool(options.get("cross"))
-    found = find_call(target, namespace=namespace, own=own, **(options | ({"cross": None} if is_crossed else {})))
+    search = find_call(
+        target, namespace=namespace, own=user_files, **(options | ({"cross": None} if is_crossed else {}))
+    )
     if is_crossed:
-        failed = [each.plan for each in found.failures if each.plan.setting == "cross"]
-        if failed and found.plans and found.plans[0].setting == "self":
-            # it runs but for keys of their own: that is what was asked about, not another layout that runs by chance
-            return failed[0], probed(failed[0], own=own, spoken=files, kernels=kernels, lang=lang)
-        crossed = tuple(plan for plan in found.plans if plan.setting == "cross")
-        found = replace(found, plans=crossed) if crossed else find_call(target, namespace=namespace, own=own, **options)
+        failed = [each.plan for each in search.failures if each.plan.setting == "cross"]
+        if failed and search.plans and search.plans[0].setting == "self":
+            # it fails only with separate keys: trace that call, not another layout that runs by chance
+            return failed[0], probed(failed[0], user_files=user_files, spoken=files, kernels=kernels, lang=lang)
+        crossed = tuple(plan for plan in search.plans if plan.setting == "cross")
+        search = (
+            replace(search, plans=crossed)
+            if crossed
+            else find_call(target, namespace=namespace, own=user_files, **options)
+        )
     if "_mask" in (options.get("call") or {}):
-        # what runs without the mask that was declared is not what was asked for
-        found = replace(found, plans=tuple(plan for plan in found.plans if plan.mask))
-    if not found.plans:
-        # such as a package that is not installed, and needed after all
-        for each in found.failures:
-            if isinstance(each.error, Refusal):
-                raise each.error
-        if found.failures and not _is_ready(found.failures[0].plan):
-            return found.failures[0].plan, unbuilt(found.failures[0], files)
-    plan, seen = _followed(found.plans, tuple(each.plan for each in found.failures), own, files, kernels, lang)
-    if not found.plans and options.get("call") is None:
-        seen = replace(seen, problems=tuple(map(_guessed, seen.problems)))
-    return plan, seen
+        # a call without the declared mask is not the requested one
+        search = replace(search, plans=tuple(plan for plan in search.plans if plan.mask))
+    if not search.plans:
+        # such as a missing package that is needed after all
+        for failure in search.failures:
+            if isinstance(failure.error, Refusal):
+                raise failure.error
+        if search.failures and not _is_ready(search.failures[0].plan):
+            return search.failures[0].plan, unbuilt(search.failures[0], files)
+    plan, probe = _followed(
+        search.plans, tuple(each.plan for each in search.failures), user_files, files, kernels, lang
+    )
+    if not search.plans and options.get("call") is None:
+        probe = replace(probe, problems=tuple(map(_guessed, probe.problems)))
+    return plan, probe
 
 
 def as_trace(
-    plan: Plan, seen: Found, *, title: str, texts: Mapping[str, str], supplied: tuple[str, ...] = (), lang: str = "en"
+    plan: Plan,
+    probe: ProbeResult,
+    *,
+    title: str,
+    texts: Mapping[str, str],
+    supplied: tuple[str, ...] = (),
+    lang: str = "en",
 ) -> Trace:
-    """What the probe runs of a plan tell, as a trace."""
-    made = Trace(
+    """The result of the probe runs of a plan, as a trace."""
+    uncommented = Trace(
         target=title,
         sources=dict(texts),
-        symbols=seen.symbols,
-        steps=seen.steps,
-        problems=seen.problems,
+        symbols=probe.symbols,
+        steps=probe.steps,
+        problems=probe.problems,
         supplied=supplied,
         init=dict(plan.init),
         call=dict(plan.call),
         lang=lang,
     )
-    return replace(made, comments=compared(made))
+    return replace(uncommented, comments=compared(uncommented))
 
 
 def _guessed(problem: Problem) -> Problem:
-    """A problem that another call might not have: of an operation, or of values that do not fit."""
+    """A problem, marked as guessed where another call might not have it."""
     may_be = problem.op or problem.error.startswith(("ValueError", "TypeError", "IndexError", "AssertionError"))
     return replace(problem, setting="guessed") if may_be else problem
 
 
 def _is_ready(plan: Plan) -> bool:
-    """Whether a target can be built, and what it is called with be made."""
+    """Whether a target and its arguments can be built."""
     try:
         sizes = plan.sizes(0)
         plan.build(sizes)
         plan.arguments(sizes)
-    except Exception:  # noqa: BLE001  a constructor may raise anything, and so may an expression; what was tried tells why
+    except Exception:  # noqa: BLE001  a constructor or an expression may raise anything; the failures have the reason
         return False
     return True
 
@@ -122,50 +136,50 @@ def _is_ready(plan: Plan) -> bool:
 def _followed(
     plans: tuple[Plan, ...],
     failed: tuple[Plan, ...],
-    own: tuple[str, ...],
+    user_files: tuple[str, ...],
     files: Mapping[str, str],
     kernels: bool,
     lang: str,
-) -> tuple[Plan, Found]:
-    """The richest plan that runs; one that fails only where keys are longer than queries tells what to call each."""
+) -> tuple[Plan, ProbeResult]:
+    """The first plan that runs; one that fails only with more keys than queries names the symbols."""
     crossed = next((plan for plan in failed if plan.setting == "cross"), None)
     if plans and (plans[0].setting == "cross" or crossed is None):
-        return plans[0], probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
+        return plans[0], probed(plans[0], user_files=user_files, spoken=files, kernels=kernels, lang=lang)
     if crossed is None:
-        return failed[0], probed(failed[0], own=own, spoken=files, kernels=kernels, lang=lang)
-    first = probed(crossed, own=own, spoken=files, kernels=kernels, lang=lang)
+        return failed[0], probed(failed[0], user_files=user_files, spoken=files, kernels=kernels, lang=lang)
+    first = probed(crossed, user_files=user_files, spoken=files, kernels=kernels, lang=lang)
     if not plans:
         # it fails however it is called
         return crossed, replace(first, problems=tuple(replace(each, setting="") for each in first.problems))
     if _is_refused(first):
-        # the person's code says itself that it does not do this
-        return plans[0], probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
+        # user code refuses this call on purpose
+        return plans[0], probed(plans[0], user_files=user_files, spoken=files, kernels=kernels, lang=lang)
     masked = _masked_as(crossed, plans[0])
-    then = probed(masked, own=own, spoken=files, kernels=kernels, equal={"S": "L"}, lang=lang)
-    if then.problems:
-        then = probed(plans[0], own=own, spoken=files, kernels=kernels, lang=lang)
-        return plans[0], Found(then.symbols, then.steps, (*first.problems, *then.problems))
-    return masked, Found(first.symbols, then.steps, first.problems)
+    result = probed(masked, user_files=user_files, spoken=files, kernels=kernels, equal={"S": "L"}, lang=lang)
+    if result.problems:
+        result = probed(plans[0], user_files=user_files, spoken=files, kernels=kernels, lang=lang)
+        return plans[0], ProbeResult(result.symbols, result.steps, (*first.problems, *result.problems))
+    return masked, ProbeResult(first.symbols, result.steps, first.problems)
 
 
-def _is_refused(found: Found) -> bool:
-    """Whether the code raised an error of its own, on purpose."""
-    return bool(found.problems) and all(
-        not each.op and each.error.startswith(("ValueError", "NotImplementedError", "AssertionError"))
-        and each.place is not None and each.place.source.lstrip().startswith(("raise", "assert"))
-        for each in found.problems
+def _is_refused(probe: ProbeResult) -> bool:
+    """Whether user code raised the errors on purpose."""
+    return bool(probe.problems) and all(
+        not problem.op and problem.error.startswith(("ValueError", "NotImplementedError", "AssertionError"))
+        and problem.place is not None and problem.place.source.lstrip().startswith(("raise", "assert"))
+        for problem in probe.problems
     )  # fmt: skip
 
 
-def _masked_as(plan: Plan, other: Plan) -> Plan:
-    """A plan with the mask of another, whose last axis counts keys."""
-    mask = other.call.get("_mask")
+def _masked_as(plan: Plan, masked: Plan) -> Plan:
+    """A plan with the mask of another plan, whose last axis becomes keys."""
+    mask = masked.call.get("_mask")
     if plan.mask or not isinstance(mask, Mapping):
         return plan
     shape = list(mask["shape"])
     if len(shape) > 1 and shape[-1] == "L":
         shape[-1] = "S"
-    return replace(plan, mask=other.mask, call={**plan.call, "_mask": {**mask, "shape": shape}})
+    return replace(plan, mask=masked.mask, call={**plan.call, "_mask": {**mask, "shape": shape}})
 
 
 def trace(
@@ -179,14 +193,14 @@ def trace(
 ) -> Trace:
     """What attention code does on every line, with each axis of each tensor by its name.
 
-    target: a class, a function or a module that is at hand, which runs in this process; or what the command line
-    takes ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
-    child process with limits. init, call: how it is built and called, sizes as numbers or symbols ("H*d"); None: that
-    is found out. cross: only with keys of another length than queries (True), or of the same (False); None: whichever
-    runs. aten: with what torch really ran for each operation. lang: "en" or "zh".
+    target: a class, a function or a module in memory, which runs in this process; or a target of the command line
+    ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
+    child process with limits. init, call: its arguments, sizes as numbers or symbols ("H*d"); None: headwise searches.
+    cross: only with keys of another length than queries (True), or of the same (False); None: whichever runs. aten:
+    with the operations that torch dispatched for each. lang: "en" or "zh".
 
-    `print` shows the source with the chain of shapes on each line; `steps` and `symbols` are the same as data. An
-    InputError says what is missing where the target cannot be found, built or called.
+    `print` shows the source with the chain of shapes on each line; `steps` and `symbols` are the same as data. Errors:
+    InputError where the target cannot be found, built or called.
 
     >>> import torch
     >>> def scores(q, k):
@@ -204,13 +218,13 @@ def trace(
         if "refused" in answer:
             raise InputError(str(answer["refused"]))
         return Trace.from_dict(answer["traces"][0])
-    found = at_hand(target)
+    info = describe_object(target)
     return traced(
         target,
-        title=found.title,
-        namespace=found.namespace,
-        files=found.files,
-        texts={said: "".join(linecache.getlines(file)) for file, said in found.files.items()},
+        title=info.title,
+        namespace=info.namespace,
+        files=info.files,
+        texts={name: "".join(linecache.getlines(file)) for file, name in info.files.items()},
         init=init,
         call=call,
         cross=cross,

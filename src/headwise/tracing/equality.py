@@ -1,4 +1,4 @@
-"""Equality: expressions in symbols, compared by numbers that no product of a few symbols shares."""
+"""Equality: expressions in symbols, compared by evaluating them with distinct primes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from headwise.tracing.shape_text import names_in, tree_of
 from headwise.tracing.size_words import may_mean
 from headwise.tracing.steps import Symbol
 
-__all__ = ["Scale"]
+__all__ = ["SymbolScale"]
 
 NUMBERS = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097, 1103, 1109)
 MOST_READINGS = 400
 
 
-class Scale:
-    """Numbers for symbols, by which expressions are compared."""
+class SymbolScale:
+    """A number for each symbol, by which expressions are compared."""
 
     def __init__(self, symbols: Sequence[Symbol]) -> None:
         self.symbols = symbols
-        free = [each for each in symbols if not each.equals]
-        self._numbers = {each.name: Fraction(n) for each, n in zip(free, NUMBERS, strict=False)}
-        for each in symbols:
-            if each.equals and (value := self.value(each.equals)) is not None:
-                self._numbers[each.name] = value
+        free = [symbol for symbol in symbols if not symbol.equals]
+        self._numbers = {symbol.name: Fraction(n) for symbol, n in zip(free, NUMBERS, strict=False)}
+        for symbol in symbols:
+            if symbol.equals and (value := self.value(symbol.equals)) is not None:
+                self._numbers[symbol.name] = value
 
     def value(self, expression: str) -> Fraction | None:
-        """The number of an expression in symbols; None: it has none."""
+        """The value of an expression in symbols; None: it has none."""
         return _computed(tree_of(expression), self._numbers)
 
     def fits(self, element: str, axis: str) -> bool:
-        """Whether what a person wrote may be said of an axis; of an axis that is not known anything may."""
+        """Whether a written element may describe an axis; any element fits an unknown axis."""
         wanted = self.value(axis)
         if wanted is None:
             return True
@@ -46,7 +46,7 @@ class Scale:
         return any(_computed(tree, dict(zip(words, reading, strict=True))) == wanted for reading in readings)
 
     def meanings_in(self, element: str) -> frozenset[str]:
-        """What the symbols mean that the words of an element may stand for; none: they may stand for any."""
+        """The meanings of the symbols that the words of an element may be; empty: any."""
         names = {name for word in names_in(element) or () for name in may_mean(word, self.symbols) or ()}
         return frozenset(each.meaning for each in self.symbols if each.name in names)
 
@@ -58,7 +58,7 @@ class Scale:
 
 
 def _computed(node: ast.expr | None, numbers: Mapping[str, Fraction]) -> Fraction | None:
-    """The value of an expression; None: it is no sum, product or quotient of what has a number."""
+    """The value of an expression; None: it is no sum, product or quotient of known names."""
     if isinstance(node, ast.Constant):
         return Fraction(node.value) if isinstance(node.value, int) else None
     if isinstance(node, ast.Name):

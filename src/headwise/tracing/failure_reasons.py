@@ -21,9 +21,9 @@ def reason(
     meanings: Mapping[str, str],
     lang: str,
 ) -> str:
-    """One sentence on an operation that failed in every run; "": nothing can be said in symbols.
+    """One sentence on an operation that failed in every run.
 
-    shapes: what it took, as said. meanings: what each symbol means, in words.
+    shapes: of its inputs, in symbols. meanings: of each symbol, in words.
     """
     first = operations[0]
     sizes = _sizes(operations)
@@ -43,10 +43,10 @@ def reason(
         for place in range(-min(map(len, sizes)), 0):
             a, b = sizes[0][place], sizes[1][place]
             if a != b and set(a) != {1} and set(b) != {1}:
-                said = expressions.name(a), expressions.name(b)
+                names = expressions.name(a), expressions.name(b)
                 return say(
                     "trace.reason.broadcast", lang=lang, op=first.name, left=shapes[0], right=shapes[1],
-                    a=said[0], b=said[1], axis=place,
+                    a=names[0], b=names[1], axis=place,
                 )  # fmt: skip
     return say("trace.reason.other", lang=lang, op=first.name, shapes=", ".join(shapes) or "-")
 
@@ -58,24 +58,24 @@ def _of_an_einsum(
     expressions: Expressions,
     lang: str,
 ) -> str:
-    """Which letter of the equation stands for axes of several sizes."""
+    """One sentence on the letter of an equation that has two sizes."""
     first = operations[0]
     equation = next((value for value in first.arguments.values() if isinstance(value, str)), "").replace(" ", "")
     terms = equation.partition("->")[0].split(",")
-    # a library may have written the equation, whose letters are then none of the person's
+    # the letters of an equation inside a library mean nothing to the user
     if equation and equation in first.span.source.replace(" ", "") and len(terms) == len(sizes):
-        met: dict[str, Sizes] = {}
+        letters: dict[str, Sizes] = {}
         for term, axes in zip(terms, sizes, strict=True):
             before, _, after = term.partition("...")
             ends = after or ("" if "..." in term else before)
             starts = before if "..." in term else ""
             named = [*zip(starts, axes, strict=False), *zip(reversed(ends), reversed(axes), strict=False)]
             for letter, axis in named:
-                other = met.setdefault(letter, axis)
-                if other != axis and set(other) != {1} and set(axis) != {1}:
+                bound = letters.setdefault(letter, axis)
+                if bound != axis and set(bound) != {1} and set(axis) != {1}:
                     return say(
                         "trace.reason.letter", lang=lang, op=first.name, left=shapes[0], right=shapes[-1],
-                        letter=letter, a=expressions.name(other), b=expressions.name(axis),
+                        letter=letter, a=expressions.name(bound), b=expressions.name(axis),
                     )  # fmt: skip
     return say("trace.reason.other", lang=lang, op=first.name, shapes=", ".join(shapes) or "-")
 
@@ -101,16 +101,18 @@ def _of_a_view(
     if len({len(each) for each in asked}) > 1 or not asked[0]:
         return say("trace.reason.other", lang=lang, op=operations[0].name, shapes=shape)
     wanted = [tuple(each) for each in zip(*asked, strict=True)]
-    said = [("-1" if set(each) == {-1} else expressions.name(each)) for each in wanted]
+    texts = [("-1" if set(each) == {-1} else expressions.name(each)) for each in wanted]
     there = product(sizes[0], len(operations))
-    sentence = say("trace.reason.view", lang=lang, op=operations[0].name, shape=shape, asked=f"[{', '.join(said)}]")
-    for at, one in enumerate(said):
-        for other, own in expressions.symbols.items():
-            if one in expressions.symbols and other != one:
-                changed = product([own if place == at else each for place, each in enumerate(wanted)], len(operations))
+    sentence = say("trace.reason.view", lang=lang, op=operations[0].name, shape=shape, asked=f"[{', '.join(texts)}]")
+    for at, text in enumerate(texts):
+        for symbol, symbol_sizes in expressions.symbols.items():
+            if text in expressions.symbols and symbol != text:
+                changed = product(
+                    [symbol_sizes if place == at else each for place, each in enumerate(wanted)], len(operations)
+                )
                 if changed == there:
                     return sentence + say(
-                        "trace.reason.swapped", lang=lang, a=one, meaning=meanings.get(one, one), b=other
+                        "trace.reason.swapped", lang=lang, a=text, meaning=meanings.get(text, text), b=symbol
                     )
     if product([each for each in wanted if set(each) != {-1}], len(operations)) == there:
         return sentence + say("trace.reason.noncontiguous", lang=lang)
@@ -118,11 +120,11 @@ def _of_a_view(
 
 
 def _asked(arguments: Mapping[str, Any]) -> list[int]:
-    """The sizes that a view was given."""
-    given = [value for name, value in arguments.items() if name.isdigit() and int(name) > 0]
-    if len(given) == 1 and isinstance(given[0], tuple | list):
-        given = list(given[0])
+    """The sizes in the arguments of a view."""
+    values = [value for name, value in arguments.items() if name.isdigit() and int(name) > 0]
+    if len(values) == 1 and isinstance(values[0], tuple | list):
+        values = list(values[0])
     shape = arguments.get("shape", arguments.get("size"))
     if isinstance(shape, tuple | list):
-        given = list(shape)
-    return [each for each in given if isinstance(each, int)]
+        values = list(shape)
+    return [each for each in values if isinstance(each, int)]

@@ -1,4 +1,4 @@
-"""Function lines: which lines of a file are shown, namely the functions in which something ran, from def to end."""
+"""Function lines: the lines of a file to show: the whole functions in which operations ran."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["functions", "indent_of", "regions"]
 
 DEFINES = re.compile(r"\s*(async\s+)?def\s+\w+")
 CLASS = re.compile(r"\s*class\s+\w+.*:")
-# of a longer run of lines on which nothing is to be said, only the ends are shown
+# of a longer run of lines without shapes only the ends are shown
 LONGEST, ENDS = 16, 4
 
 
 def functions(lines: Sequence[str]) -> list[tuple[int, int]]:
     """The first and the last line of each function of a file, from line 1; the file may be a note with code in it."""
-    found = []
+    spans = []
     for at, line in enumerate(lines):
         if DEFINES.match(line):
             try:
@@ -28,17 +28,17 @@ def functions(lines: Sequence[str]) -> list[tuple[int, int]]:
             first = at
             while first > 0 and lines[first - 1].lstrip().startswith("@"):
                 first -= 1
-            found.append((first + 1, at + len(block)))
-    return found
+            spans.append((first + 1, at + len(block)))
+    return spans
 
 
-def regions(lines: Sequence[str], told: Iterable[int]) -> list[tuple[int, int]]:
-    """Which lines are shown, so that each of `told` is shown with the function it stands in, and with its class."""
-    own = functions(lines)
+def regions(lines: Sequence[str], numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and last lines of the shown regions: the functions around some lines, with their classes."""
+    spans = functions(lines)
     shown: set[int] = set()
-    marked = {number for number in told if 1 <= number <= len(lines)}
+    marked = {number for number in numbers if 1 <= number <= len(lines)}
     for number in marked:
-        around = [(first, last) for first, last in own if first <= number <= last]
+        around = [(first, last) for first, last in spans if first <= number <= last]
         first, last = min(around, default=(number, number))
         shown |= set(range(first, last + 1))
         shown |= _class_of(lines, first) if around else set()
@@ -46,13 +46,13 @@ def regions(lines: Sequence[str], told: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def indent_of(line: str) -> int:
-    """How many columns of space a line begins with."""
+    """The number of columns of a line's indentation."""
     text = line.expandtabs(4)
     return len(text) - len(text.lstrip())
 
 
 def _class_of(lines: Sequence[str], number: int) -> set[int]:
-    """The line of the class in which a line stands."""
+    """The line of the class around a line; empty: there is none."""
     indent = indent_of(lines[number - 1])
     for at in range(number - 1, 0, -1):
         line = lines[at - 1]
@@ -61,10 +61,10 @@ def _class_of(lines: Sequence[str], number: int) -> set[int]:
     return set()
 
 
-def _silent(shown: Sequence[int], told: set[int]) -> set[int]:
-    """The middle of each long run of lines of which nothing is to be said."""
+def _silent(shown: Sequence[int], marked: set[int]) -> set[int]:
+    """The middle of each long run of unmarked lines."""
     out: set[int] = set()
-    for first, last in _runs([number for number in shown if number not in told]):
+    for first, last in _runs([number for number in shown if number not in marked]):
         if last - first + 1 > LONGEST:
             out |= set(range(first + ENDS, last - ENDS + 1))
     return out

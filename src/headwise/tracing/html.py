@@ -1,4 +1,4 @@
-"""A trace as HTML: one page that needs nothing but itself, or a block for a notebook."""
+"""A trace as HTML: one self-contained page, or a block for a notebook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["block", "page"]
 
 
 def page(traces: Sequence[Trace]) -> str:
-    """A whole page of one trace or several; nothing on it is loaded, and nothing in it can act."""
+    """A page of one trace or several, without scripts and external resources."""
     style = _asset("trace", "css") + _asset("page", "css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return Template(_asset("page", "html")).substitute(
@@ -35,7 +35,7 @@ def page(traces: Sequence[Trace]) -> str:
 
 
 def block(trace: Trace) -> str:
-    """A trace for a notebook: every rule of its style is for this block alone."""
+    """A trace for a notebook, with style rules for this block alone."""
     return f"<style>{_asset('trace', 'css')}</style>{''.join(_block(trace))}"
 
 
@@ -54,9 +54,9 @@ def _block(trace: Trace) -> Iterator[str]:
         yield f'<p class="called">{_text(text)}</p>\n'
     for text in notices(trace):
         yield f"<p>{_text(text)}</p>\n"
-    found = listing(trace)
-    for file in found:
-        if len(found) > 1:
+    listed = listing(trace)
+    for file in listed:
+        if len(listed) > 1:
             yield f'<p class="file">{_text(file.name)}</p>\n'
         yield from _file(file, trace.lang)
     for problem in unplaced(trace):
@@ -78,15 +78,15 @@ def _line(line: Line, lang: str) -> Iterator[str]:
     source = _text(line.text.expandtabs(4)) if line.text.strip() else ""
     number = f'<td class="number failing">✗ {line.number}</td>' if line.is_failing else _number(line.number)
     yield f'<tr class="source">{number}<td>{source}</td></tr>\n'
-    said = [
+    rows = [
         *(_note(f"≠ {say('trace.comment', lang=lang, said=each.said, true=each.true)}") for each in line.comments),
         *("".join(_columns(each, lang)) for each in line.columns),
         *(f'<div class="bad">⚠ {_text(each)}</div>' for each in line.signs),
         *("".join(_problem(each, lang)) for each in line.problems),
     ]
     indent = " " * indent_of(line.text)
-    for each in said:
-        yield f'<tr class="said">{_number("")}<td>{indent}<div class="columns">{each}</div></td></tr>\n'
+    for row in rows:
+        yield f'<tr class="said">{_number("")}<td>{indent}<div class="columns">{row}</div></td></tr>\n'
 
 
 def _number(number: int | str) -> str:
@@ -97,9 +97,9 @@ def _note(text: str) -> str:
     return f'<span class="note">{_text(text)}</span>'
 
 
-def _columns(own: Columns, lang: str) -> Iterator[str]:
-    labels = own.labels or ("",) * len(own.chains)
-    for label, column in zip(labels, own.chains, strict=True):
+def _columns(columns: Columns, lang: str) -> Iterator[str]:
+    labels = columns.labels or ("",) * len(columns.chains)
+    for label, column in zip(labels, columns.chains, strict=True):
         yield "<div>"
         if label:
             yield f'<div class="quiet">{_text(label)}</div>'
@@ -113,8 +113,8 @@ def _chain(chain: Chain, lang: str) -> Iterator[str]:
     times = f' <span class="turn">{_text(chain.times)}</span>' if chain.times else ""
     yield f'<div class="chain">{ARROW.join(parts)}{times}</div>'
     if chain.scrambled:
-        said = say("trace.scrambled", lang=lang, axes=", ".join(chain.scrambled))
-        yield f'<div class="bad">⚠ {_text(said)}</div>'
+        text = say("trace.scrambled", lang=lang, axes=", ".join(chain.scrambled))
+        yield f'<div class="bad">⚠ {_text(text)}</div>'
     for step in chain.steps:
         for kernel in step.kernels:
             yield f'<div class="quiet">  {_text(say("trace.kernel", lang=lang, op=step.op, kernel=kernel))}</div>'

@@ -1,4 +1,4 @@
-"""Legend: what the letters of a trace mean, how its code was built and called, and what it did not define."""
+"""Legend: the meanings of a trace's symbols, the call of its code, and the names that headwise supplied."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def legend(trace: Trace, *, real: bool = False) -> list[str]:
-    """The symbols that the shapes of a trace use, each with what it means and what the code calls it.
+    """The symbols in the shapes of a trace, each with its meaning and its name in the code.
 
-    real: with their sizes in the run that is shown.
+    real: with their sizes in the shown run.
     """
     used = {
         word
@@ -48,26 +48,26 @@ def _entry(symbol: Symbol, lang: str, real: bool) -> str:
     size = f" = {symbol.size}" if real else ""
     if symbol.meaning == "parameter":
         bound = f" = {symbol.equals}" if symbol.equals else ""
-        said = symbol.said if symbol.said != symbol.name else ""
-        return f"{symbol.name}{bound}{size} {said}".strip()
-    said = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
+        alias = symbol.said if symbol.said != symbol.name else ""
+        return f"{symbol.name}{bound}{size} {alias}".strip()
+    alias = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
     if symbol.equals:
-        return f"{symbol.name} = {symbol.equals}{size}{said}"
-    return f"{symbol.name}{size} {say(MEANINGS[symbol.meaning], lang=lang)}{said}"
+        return f"{symbol.name} = {symbol.equals}{size}{alias}"
+    return f"{symbol.name}{size} {say(MEANINGS[symbol.meaning], lang=lang)}{alias}"
 
 
 def called(trace: Trace) -> str:
-    """How the code was built and called, as Python would write it, with symbols for sizes; "": that is not known."""
+    """The call of the code as Python, with symbols for sizes; "": unknown."""
     name = trace.target.rpartition(":")[2]
     built = "" if not trace.init else _arguments(trace.init)
-    given = "" if trace.call is None else _arguments(trace.call)
+    arguments = "" if trace.call is None else _arguments(trace.call)
     if trace.init is None:
-        return f"{name}({given})" if trace.call is not None else ""
-    return f"{name}({built})({given})"
+        return f"{name}({arguments})" if trace.call is not None else ""
+    return f"{name}({built})({arguments})"
 
 
 def notices(trace: Trace) -> Iterator[str]:
-    """What a person should know besides: names that were supplied, problems without a place, comments compared."""
+    """Further notices: supplied names, a trace without steps, and the count of checked comments."""
     if trace.supplied:
         yield say("trace.supplied", lang=trace.lang, names=", ".join(trace.supplied))
     if not trace.steps and not trace.problems:
@@ -78,17 +78,17 @@ def notices(trace: Trace) -> Iterator[str]:
 
 
 def condition(problem: Problem, lang: str) -> str:
-    """When a problem arises; "": always."""
+    """The condition of a problem; "": it always occurs."""
     key = CONDITIONS.get(problem.setting)
     return "" if key is None else say(key, lang=lang)
 
 
-def _arguments(given: Mapping[str, Any]) -> str:
-    said = [f"{name}={_value(value)}" for name, value in given.items() if not name.startswith("_")]
-    mask = given.get("_mask")
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    parts = [f"{name}={_value(value)}" for name, value in arguments.items() if not name.startswith("_")]
+    mask = arguments.get("_mask")
     if isinstance(mask, Mapping) and "argument" in mask:
-        said.append(f"{mask['argument']}={_value(mask.get('shape'))} {mask.get('means', '')}".rstrip())
-    return ", ".join(said)
+        parts.append(f"{mask['argument']}={_value(mask.get('shape'))} {mask.get('means', '')}".rstrip())
+    return ", ".join(parts)
 
 
 def _value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Result names: what the person's own lines call the results of their operations."""
+"""Result names: the names that user code assigns to the results of operations."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from headwise.tracing.function_lines import functions, indent_of
 from headwise.tracing.steps import Place
 
-__all__ = ["RETURNED", "Assigned", "Calling"]
+__all__ = ["RETURNED", "Assigned", "ResultNames"]
 
-# what the code gives back has no name there
+# the name of a returned value
 RETURNED = "output"
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """An expression and the names that it is given. start, end: (line, column), the end exclusive.
+    """An expression and the names that it is assigned to. start, end: (line, column), the end exclusive.
 
-    names: none where it is what its function gives back. is_each: it runs once for each name.
+    names: (): it is returned. is_each: it runs once for each name.
     """
 
     start: tuple[int, int]
@@ -30,12 +30,12 @@ class Assigned:
 
     @property
     def is_returned(self) -> bool:
-        """Whether it has no name, since it is what its function gives back."""
+        """Whether the expression is returned and has no name."""
         return not self.names
 
 
-class Calling:
-    """Reads sources, and says what the result of an operation is called. sources: as in `Trace`."""
+class ResultNames:
+    """The names of results in some sources. sources: as in `Trace`."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._read = {name: list(_assigned(text.split("\n"))) for name, text in sources.items()}
@@ -43,34 +43,34 @@ class Calling:
     def name(
         self, op: str, place: Place, chain: Sequence[Place], *, part: int = 0, turn: int = 0, turns: int = 1
     ) -> str:
-        """What a result is called: "q" where it is assigned to q, "q · view" where it is part of what is; "": nothing.
+        """The name of a result: "q" where it is assigned to q, "q · view" where it is a part of that; "": it has none.
 
-        part: which of several results. turn: which of the `turns` times that it ran there. What a helper gives back is
-        called as its caller calls it.
+        part: index among several results. turn: index among the `turns` runs of the operation. A value that a helper
+        returns has the name in its caller.
         """
         start, end = (place.line, place.column or 0), (place.end_line or place.line, place.end_column or 0)
         around = [each for each in self._read.get(place.file, []) if each.start <= start and end <= each.end]
         if not around:
             return ""
-        found = max(around, key=lambda each: (each.start, (-each.end[0], -each.end[1])))
-        is_whole = (found.start, found.end) == (start, end)
-        if found.is_returned and chain and is_whole:
+        innermost = max(around, key=lambda expression: (expression.start, (-expression.end[0], -expression.end[1])))
+        is_whole = (innermost.start, innermost.end) == (start, end)
+        if innermost.is_returned and chain and is_whole:
             return self.name(op, chain[-1], chain[:-1], part=part, turn=turn, turns=turns)
-        if found.is_returned and chain:
+        if innermost.is_returned and chain:
             name = self.name("", chain[-1], chain[:-1], part=part, turn=turn, turns=turns)
-        elif found.is_returned:
+        elif innermost.is_returned:
             name = RETURNED
-        elif found.is_each and turns == len(found.names):
-            name = found.names[turn]
-        elif is_whole and not found.is_each and part < len(found.names):
-            name = found.names[part]
+        elif innermost.is_each and turns == len(innermost.names):
+            name = innermost.names[turn]
+        elif is_whole and not innermost.is_each and part < len(innermost.names):
+            name = innermost.names[part]
         else:
-            name = ", ".join(found.names)
+            name = ", ".join(innermost.names)
         return name if is_whole or not (op and name) else f"{name} · {op}"
 
 
 def _assigned(lines: Sequence[str]) -> Iterator[Assigned]:
-    """Each expression of the functions of a file that is given a name or given back; the file may be a note."""
+    """The assigned and returned expressions in the functions of a file, which may be a note."""
     for first, last in functions(lines):
         block = lines[first - 1 : last]
         indent = min((indent_of(line) for line in block if line.strip()), default=0)
@@ -80,11 +80,11 @@ def _assigned(lines: Sequence[str]) -> Iterator[Assigned]:
             continue
         for node in ast.walk(tree):
             for expression, names, is_each in _named(node):
-                yield _found(expression, names, block, first - 1, indent, is_each=is_each)
+                yield _located(expression, names, block, first - 1, indent, is_each=is_each)
 
 
 def _named(node: ast.AST) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
-    """The expressions of a statement, what each is called, and whether it runs once for each of its names."""
+    """The expressions of a statement, their names, and whether they run once for each name."""
     if isinstance(node, ast.Return) and node.value is not None:
         yield node.value, (), False
     elif isinstance(node, ast.AugAssign):
@@ -95,13 +95,13 @@ def _named(node: ast.AST) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
     elif isinstance(node, ast.Assign):
         for target in node.targets:
             yield node.value, _names(target), False
-            # what is unpacked late, such as a map, runs as it is given its names
+            # a lazy iterable, such as a map, runs while its target is unpacked
             yield target, _names(target), True
             if isinstance(node.value, ast.GeneratorExp | ast.ListComp):
                 yield node.value.elt, _names(target), True
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = zip(target.elts, node.value.elts, strict=False)
-                yield from ((value, _names(own), False) for own, value in pairs)
+                yield from ((value, _names(element), False) for element, value in pairs)
 
 
 def _names(target: ast.AST) -> tuple[str, ...]:
@@ -110,10 +110,10 @@ def _names(target: ast.AST) -> tuple[str, ...]:
     return (ast.unparse(target),)
 
 
-def _found(
+def _located(
     node: ast.AST, names: tuple[str, ...], block: Sequence[str], above: int, indent: int, *, is_each: bool
 ) -> Assigned:
-    """An expression of a block that was moved left by `indent` and stands under `above` lines."""
+    """An expression with its position in the file. indent: columns removed from the block; above: lines before it."""
     edges = []
     for line, column in (
         (getattr(node, "lineno", 1), getattr(node, "col_offset", 0)),

@@ -1,11 +1,11 @@
-"""Serialization: a trace as data that JSON carries, and back."""
+"""Serialization: a trace as JSON data, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwise.dataflow import Axis, Shape
+from headwise.dataflow import NamedAxis, Shape
 from headwise.tracing.steps import Comment, Place, Problem, Step, Symbol, Trace
 
 __all__ = ["SCHEMA", "from_plain", "to_plain"]
@@ -14,25 +14,32 @@ SCHEMA = 1
 
 
 def to_plain(trace: Trace) -> dict[str, Any]:
-    """Everything in a trace, as `headwise trace --json` prints it.
+    """A trace as JSON data, as `headwise trace --json` prints it.
 
-    "output" and "axes" are those of the first result, None and [] where there is none; "shapes" has every axis of
-    every tensor as [name, size, scrambled]. "error" is the problem that stops the code, None where it runs.
+    "output" and "axes": of the first result, None and [] without one. "shapes": every axis of every tensor as [name,
+    size, scrambled]. "error": the problem that stops the code, None where it runs.
     """
     return {
         "schema": SCHEMA,
         "target": trace.target,
         "lang": trace.lang,
         "symbols": {
-            each.name: {"meaning": each.meaning, "size": each.size, "said": each.said, "equals": each.equals}
-            for each in trace.symbols
+            symbol.name: {"meaning": symbol.meaning, "size": symbol.size, "said": symbol.said, "equals": symbol.equals}
+            for symbol in trace.symbols
         },
         "ops": [_step(each) for each in trace.steps],
         "comments": [
-            {**_place(each.place), "said": each.said, "true": each.true or each.said, "wrong": bool(each.true)}
-            for each in trace.comments
+            {
+                **_place(comment.place),
+                "said": comment.said,
+                "true": comment.true or comment.said,
+                "wrong": bool(comment.true),
+            }
+            for comment in trace.comments
         ],
-        "error": _problem(min(trace.problems, key=lambda each: each.setting == "cross")) if trace.problems else None,
+        "error": _problem(min(trace.problems, key=lambda problem: problem.setting == "cross"))
+        if trace.problems
+        else None,
         "problems": [_problem(each) for each in trace.problems],
         "supplied": list(trace.supplied),
         "init": None if trace.init is None else dict(trace.init),
@@ -42,16 +49,17 @@ def to_plain(trace: Trace) -> dict[str, Any]:
 
 
 def from_plain(data: Mapping[str, Any]) -> Trace:
-    """The trace that `to_plain` made this of."""
+    """The trace of the data of `to_plain`."""
     return Trace(
         target=data["target"],
         sources=dict(data["sources"]),
         symbols=tuple(Symbol(name=name, **each) for name, each in data["symbols"].items()),
         steps=tuple(_read_step(each) for each in data["ops"]),
         comments=tuple(
-            Comment(_read_place(each), each["said"], each["true"] if each["wrong"] else "") for each in data["comments"]
+            Comment(_read_place(comment), comment["said"], comment["true"] if comment["wrong"] else "")
+            for comment in data["comments"]
         ),
-        problems=tuple(_read_problem(each) for each in data["problems"]),
+        problems=tuple(_read_problem(comment) for comment in data["problems"]),
         supplied=tuple(data["supplied"]),
         init=data["init"],
         call=data["call"],
@@ -112,7 +120,7 @@ def _axes(shapes: Sequence[Shape]) -> list[list[list[Any]]]:
 
 
 def _read_axes(data: Sequence[Sequence[Sequence[Any]]]) -> tuple[Shape, ...]:
-    return tuple(Shape(tuple(Axis(*axis) for axis in shape)) for shape in data)
+    return tuple(Shape(tuple(NamedAxis(*axis) for axis in shape)) for shape in data)
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Shape text: the chains of shapes that a text tells, as people write them in comments."""
+"""Shape text: the chains of shapes in a comment or another text."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RUN = re.compile(r"(?<![\w.$\\])[A-Zb](?:[A-Za-z](?:_[a-z])?){1,4}(?![\w.(])")
 LETTER = re.compile(r"[A-Za-z](?:_[a-z])?")
 BARE = re.compile(r"\w+(?:, ?\w+){2,}")
 PRODUCT = re.compile(r"[×@·*x⋅=]|and|和|与|\s")
-# a bracket right behind these is a shape, behind any other word it is a call
+# a bracket right after these words is a shape, after any other word a call
 SHAPE_WORDS = ("shape", "size", "Size", "dims", "形状", "维度", "大小")
 
 
 @dataclass(frozen=True)
 class SpokenShape:
-    """One shape. elements: what stands between its commas; start, end: where it stands in the text."""
+    """One written shape. elements: the texts between its commas; start, end: its position in the text."""
 
     elements: tuple[str, ...]
     start: int
@@ -35,7 +35,7 @@ class SpokenShape:
 
 @dataclass(frozen=True)
 class SpokenChain:
-    """Shapes that arrows or signs of a product join, in order."""
+    """Shapes in order, joined by arrows or product signs."""
 
     shapes: tuple[SpokenShape, ...]
     text: str
@@ -54,21 +54,21 @@ def spoken(text: str, *, bare: bool = False) -> tuple[SpokenChain, ...]:
             start = len(text) - len(text.lstrip())
             stripped = text.strip()
             return (SpokenChain((SpokenShape(elements, start, start + len(stripped)),), stripped, start),)
-    found = sorted([*_bracketed(text), *_crossed(text)], key=lambda each: each.start)
+    shapes = sorted([*_bracketed(text), *_crossed(text)], key=lambda shape: shape.start)
     is_run = False
-    if not found:
+    if not shapes:
         is_run = True
-        found = list(_runs(text))
+        shapes = list(_runs(text))
     chains: list[list[SpokenShape]] = []
-    for shape in found:
+    for shape in shapes:
         between = text[chains[-1][-1].end : shape.start] if chains else ""
         if chains and _joins(between):
             chains[-1].append(shape)
         else:
             chains.append([shape])
-    # a word that is no shape looks like one, but not two with an arrow between them
-    told = [own for own in chains if not is_run or len(own) > 1]
-    return tuple(SpokenChain(tuple(own), text[own[0].start : own[-1].end], own[0].start) for own in told)
+    # a word may look like a run of letters, but not two with an arrow between them
+    accepted = [chain for chain in chains if not is_run or len(chain) > 1]
+    return tuple(SpokenChain(tuple(chain), text[chain[0].start : chain[-1].end], chain[0].start) for chain in accepted)
 
 
 def names_in(element: str) -> frozenset[str] | None:
@@ -80,7 +80,7 @@ def names_in(element: str) -> frozenset[str] | None:
 
 
 def tree_of(element: str) -> ast.expr | None:
-    """An element as an expression; None: it is none."""
+    """The syntax tree of an element; None: it is no arithmetic expression."""
     text = re.sub(r"[×·⋅]", "*", element.strip())
     # "seq len" is one word
     text = re.sub(r"(?<=\w) (?=\w)", "_", text)
@@ -93,7 +93,7 @@ def tree_of(element: str) -> ast.expr | None:
 
 
 def _joins(between: str) -> bool:
-    """Whether what stands between two shapes makes one chain of them."""
+    """Whether the text between two shapes joins them into a chain."""
     if ARROWS.search(between):
         return True
     left = between.strip("() ")
@@ -101,36 +101,36 @@ def _joins(between: str) -> bool:
 
 
 def _bracketed(text: str) -> Iterator[SpokenShape]:
-    for found in BRACKETS.finditer(text):
-        before = text[: found.start()].rstrip()
-        touching = text[: found.start()]
+    for match in BRACKETS.finditer(text):
+        before = text[: match.start()].rstrip()
+        touching = text[: match.start()]
         is_call = bool(re.search(r"[\w.\])]$", touching)) and not before.endswith(SHAPE_WORDS)
-        inner = next((each for each in found.groups() if each is not None), "")
+        inner = next((each for each in match.groups() if each is not None), "")
         elements = tuple(each.strip() for each in re.split(r"[,，、]", inner))
         if not is_call and _is_shape(elements):
-            yield SpokenShape(elements, found.start(), found.end())
+            yield SpokenShape(elements, match.start(), match.end())
 
 
 def _is_shape(elements: Sequence[str]) -> bool:
-    """Whether each element reads as a size, and one at least has a word."""
+    """Whether every element reads as a size, and at least one has a word."""
     words = [names_in(each) for each in elements]
     return 2 <= len(elements) <= 6 and all(each is not None for each in words) and any(words)
 
 
 def _crossed(text: str) -> Iterator[SpokenShape]:
-    for found in CROSSED.finditer(text):
-        elements = tuple(re.split(r" [x×] ", found[0]))
+    for match in CROSSED.finditer(text):
+        elements = tuple(re.split(r" [x×] ", match[0]))
         if _is_shape(elements):
-            yield SpokenShape(elements, found.start(), found.end())
+            yield SpokenShape(elements, match.start(), match.end())
 
 
 def _runs(text: str) -> Iterator[SpokenShape]:
-    for found in RUN.finditer(text):
-        letters = tuple(LETTER.findall(found[0]))
+    for match in RUN.finditer(text):
+        letters = tuple(LETTER.findall(match[0]))
         if (
-            "".join(letters) == found[0]
+            "".join(letters) == match[0]
             and len(set(letters)) == len(letters)
             and all(meanings(each) for each in letters)
             and len(letters) > 1
         ):
-            yield SpokenShape(letters, found.start(), found.end())
+            yield SpokenShape(letters, match.start(), match.end())

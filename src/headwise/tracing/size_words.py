@@ -1,4 +1,4 @@
-"""Size words: which sizes the words may mean that people write in comments about shapes."""
+"""Size words: the meanings of words for sizes in comments about shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LENGTHS = ("queries", "keys")
 _BATCH, _HEADS, _KEY_HEADS = ("batch",), ("heads", "key_heads"), ("key_heads",)
 _HEAD_WIDTH, _WIDTH = ("head_width", "value_width"), ("width", "parameter", "value_width")
 
-# what the words of each row may mean, in lower case; a word may stand in several rows
+# meanings and their words in lower case; a word may be in several rows
 _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (_BATCH, "b bs bsz bz n batch batches batch_size batchsize nbatches num_batches 批量 批大小 批次 批量大小"),
     (
@@ -40,7 +40,7 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
 )  # fmt: skip
 
-# words by which prose and code tell queries, keys and values apart
+# words for queries, keys and values in prose and code
 ROLES: Mapping[str, frozenset[str]] = {
     "queries": frozenset(("q", "query", "queries", "wq", "查询")),
     "keys": frozenset(("k", "key", "keys", "wk", "键")),
@@ -49,7 +49,7 @@ ROLES: Mapping[str, frozenset[str]] = {
 
 
 def meanings(word: str) -> frozenset[str]:
-    """What a word of a comment may mean: keys of Symbol.meaning; none: it is not known.
+    """The possible meanings of a word, as in Symbol.meaning; empty: unknown.
 
     >>> sorted(meanings("T")), sorted(meanings("num_heads")), sorted(meanings("apple"))
     (['keys', 'queries'], ['heads', 'key_heads'], [])
@@ -59,11 +59,11 @@ def meanings(word: str) -> frozenset[str]:
 
 
 def may_mean(word: str, symbols: Sequence[Symbol]) -> frozenset[str] | None:
-    """The symbols that a word may stand for, by the table and by what the code itself calls them; None: any."""
-    own = frozenset(each.name for each in symbols if each.said and each.said == word)
-    known = meanings(word)
-    # without keys of a length of their own, there is but one length
-    if known & {*LENGTHS} and not any(each.meaning == "keys" for each in symbols):
-        known |= {"queries"}
-    found = own | {each.name for each in symbols if each.meaning in known}
-    return found or None
+    """The symbols that a word may be, by the table and by their names in the code; None: any."""
+    by_code = frozenset(each.name for each in symbols if each.said and each.said == word)
+    possible = meanings(word)
+    # without a separate key length there is only one length
+    if possible & {*LENGTHS} and not any(each.meaning == "keys" for each in symbols):
+        possible |= {"queries"}
+    names = by_code | {each.name for each in symbols if each.meaning in possible}
+    return names or None

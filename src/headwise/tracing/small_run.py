@@ -1,4 +1,4 @@
-"""Small run: a plan run once with sizes so small that every number can be shown, and with telling arguments."""
+"""Small run: one run of a plan with sizes so small that every number can be shown."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, evaluated
-from headwise.dataflow import Follower, Source
+from headwise.dataflow import Follower, Origin
 from headwise.recording import Record, record
 from headwise.tracing.probe_runs import PROBES, calling, named_arguments
 
 __all__ = ["Small", "run_small"]
 
-# what each symbol is given first, by what it means
+# the first size to try, by the meaning of the symbol
 FIRST = {
     "batch": 1, "queries": 3, "keys": 4, "heads": 2, "key_heads": 2, "groups": 2, "head_width": 2, "value_width": 2,
     "width": 4, "parameter": 4,
 }  # fmt: skip
-# then, where the code refuses these: what is larger
+# larger sizes, where the code refuses these
 LARGER: tuple[dict[str, int], ...] = (
     {"head_width": 4, "value_width": 4, "width": 8},
     {"head_width": 4, "value_width": 4, "width": 8, "parameter": 8},
@@ -32,44 +32,44 @@ LARGER: tuple[dict[str, int], ...] = (
 
 @dataclass(frozen=True)
 class Small:
-    """A run. sizes: of each symbol; follower: where its tensors came from and how they moved."""
+    """A run with small sizes. sizes: of each symbol; follower: the origins and moves of its tensors."""
 
     record: Record
     follower: Follower
     sizes: dict[str, int]
 
 
-def run_small(plan: Plan, *, own: Sequence[str], equal: Mapping[str, str]) -> Small:
-    """The first run that does not fail, from the smallest sizes to the plan's own; if all fail, what came furthest.
+def run_small(plan: Plan, *, user_files: Sequence[str], equal: Mapping[str, str]) -> Small:
+    """The first run without a failure, from the smallest sizes to those of the plan; if all fail, the longest run.
 
-    own: files that are the person's own. equal: symbols that have the size of another.
+    user_files: files of user code. equal: symbols with the size of another.
     """
     furthest: Small | None = None
     for sizes in _sizes(plan, equal):
         try:
-            done = _run(plan, sizes, own)
+            run = _run(plan, sizes, user_files)
         except Exception:  # noqa: BLE001  a constructor that refuses these sizes may take the next
             continue
-        if done.record.failure is None:
-            return done
-        if furthest is None or len(done.record.operations) > len(furthest.record.operations):
-            furthest = done
-    # building failed with all of them, as it then does when it is traced
-    return furthest if furthest is not None else _run(plan, plan.sizes(0), own)
+        if run.record.failure is None:
+            return run
+        if furthest is None or len(run.record.operations) > len(furthest.record.operations):
+            furthest = run
+    # the target cannot be built with any of these sizes
+    return furthest if furthest is not None else _run(plan, plan.sizes(0), user_files)
 
 
 def _sizes(plan: Plan, equal: Mapping[str, str]) -> Iterator[dict[str, int]]:
     """The sizes to try, in order."""
     for more in ({}, *LARGER):
-        sizes = {each.name: _least(each, (FIRST | more).get(each.meaning, 4)) for each in plan.symbols}
-        sizes |= {name: sizes[other] for name, other in equal.items()}
-        for each in plan.symbols:
-            if each.equals:
-                sizes[each.name] = evaluated(each.equals, sizes)
+        sizes = {symbol.name: _least(symbol, (FIRST | more).get(symbol.meaning, 4)) for symbol in plan.symbols}
+        sizes |= {name: sizes[equal_name] for name, equal_name in equal.items()}
+        for symbol in plan.symbols:
+            if symbol.equals:
+                sizes[symbol.name] = evaluated(symbol.equals, sizes)
         yield sizes
     for probe in (-1, *range(PROBES)):
         sizes = dict(plan.sizes(probe))
-        yield sizes | {name: sizes[other] for name, other in equal.items()}
+        yield sizes | {name: sizes[equal_name] for name, equal_name in equal.items()}
 
 
 def _least(symbol: Any, size: int) -> int:
@@ -79,37 +79,41 @@ def _least(symbol: Any, size: int) -> int:
     return size + size % 2 if symbol.even else size
 
 
-def _run(plan: Plan, sizes: dict[str, int], own: Sequence[str]) -> Small:
+def _run(plan: Plan, sizes: dict[str, int], user_files: Sequence[str]) -> Small:
     target = plan.build(sizes)
     args, options = plan.arguments(sizes)
     _open_mask(plan, options)
     model = target if isinstance(target, nn.Module) else None
-    known = {id(each): Source("argument", name) for name, each in named_arguments(plan, args, options).items()}
+    origins = {id(each): Origin("argument", name) for name, each in named_arguments(plan, args, options).items()}
     if model is not None:
-        known |= {id(each): Source("parameter", name) for name, each in model.named_parameters(remove_duplicate=False)}
-        known |= {id(each): Source("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
-    follower = Follower(known)
+        origins |= {
+            id(param): Origin("parameter", name) for name, param in model.named_parameters(remove_duplicate=False)
+        }
+        origins |= {id(each): Origin("buffer", name) for name, each in model.named_buffers(remove_duplicate=False)}
+    follower = Follower(origins)
     with torch.no_grad():
         call = calling(target, args, options)
-        done = record(call, model=model, own=own, values=True, observe=follower.observe)
-    return Small(done, follower, sizes)
+        recording = record(call, model=model, user_files=user_files, values=True, observe=follower.observe)
+    return Small(recording, follower, sizes)
 
 
 def _open_mask(plan: Plan, options: dict[str, Any]) -> None:
-    """Give a mask the form that a person would draw: no token looks ahead; of one row of keys, the last is hidden."""
+    """Fill a mask: causal where it has rows of queries; with one row of keys, the last key is masked."""
     mask = plan.call.get("_mask")
     if not isinstance(mask, Mapping) or mask["means"] == "lengths":
         return
-    made = options.get(str(mask["argument"]))
-    if not isinstance(made, Tensor) or made.ndim == 0:
+    tensor = options.get(str(mask["argument"]))
+    if not isinstance(tensor, Tensor) or tensor.ndim == 0:
         return
-    rows, keys = (made.shape[-2] if made.ndim > 1 else 1), made.shape[-1]
-    attend = torch.ones(made.shape, dtype=torch.bool)
+    rows, keys = (tensor.shape[-2] if tensor.ndim > 1 else 1), tensor.shape[-1]
+    attend = torch.ones(tensor.shape, dtype=torch.bool)
     if rows > 1:
         attend = attend.tril(keys - rows)
     elif keys > 1:
         attend[..., -1] = False
     if mask["means"] == "additive":
-        options[str(mask["argument"])] = torch.zeros(made.shape, dtype=made.dtype).masked_fill(~attend, float("-inf"))
+        options[str(mask["argument"])] = torch.zeros(tensor.shape, dtype=tensor.dtype).masked_fill(
+            ~attend, float("-inf")
+        )
     else:
-        options[str(mask["argument"])] = (attend if mask["means"] == "attend" else ~attend).to(made.dtype)
+        options[str(mask["argument"])] = (attend if mask["means"] == "attend" else ~attend).to(tensor.dtype)

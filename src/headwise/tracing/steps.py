@@ -1,4 +1,4 @@
-"""Trace: what anyone's attention code does, step by step, every axis by its name; plain data that JSON carries."""
+"""Trace: the operations of attention code step by step, with named axes, as plain data."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headwise.dataflow import Shape
 
 __all__ = ["MOST_TURNS", "Comment", "Place", "Problem", "Step", "Symbol", "Trace"]
 
-# of a loop that turns more often, a page of steps shows the beginning
+# of longer loops a page of steps shows the first turns
 MOST_TURNS = 12
 
 
 @dataclass(frozen=True)
 class Place:
-    """A piece of a file: lines from 1, columns from 0 in characters, the end exclusive; None: not known.
+    """A piece of a file: lines from 1, columns from 0 in characters, the end exclusive; None: unknown.
 
-    file: as the person would say it, a key of `Trace.sources`; a cell of a notebook is "NAME.ipynb[3]".
+    file: its display name, a key of `Trace.sources`; a cell of a notebook is "NAME.ipynb[3]".
     """
 
     file: str
@@ -31,12 +31,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation as it was written.
+    """One operation of user code.
 
-    op: as a person would say it ("linear", "view", "@", "/"). inputs, outputs: its tensors, in order. chain: the calls
-    of the person's own functions that led there, outermost first. module: the sub-module that ran it, "": the target
-    itself. times: how often a loop ran it with the same names, in symbols ("H"); "" for once. writes: it changed an
-    input in place. kernels: what torch really ran, one line each, where that was asked for.
+    op: the short name ("linear", "view", "@", "/"). inputs, outputs: its tensors, in order. chain: the calls of user
+    functions that lead there, outermost first. module: the sub-module that ran it, "": the target itself. times: how
+    often a loop ran it with the same names, in symbols ("H"), "": once. writes: it changed an input in place. kernels:
+    the operations that torch dispatched, one line each, where they are recorded.
     """
 
     op: str
@@ -53,8 +53,8 @@ class Step:
 @dataclass(frozen=True)
 class Symbol:
     """A name of a size. meaning: a key of the wording ("batch", "queries", "keys", "heads", "head_width", "width",
-    "key_heads", "value_width", "groups", "parameter"); said: what the person's own code calls it, "": nothing does;
-    size: in the run that is shown; equals: the product that it is bound to be ("H*d"), "": it is free.
+    "key_heads", "value_width", "groups", "parameter"); said: its name in the code, "": none; size: in the shown run;
+    equals: the product that it must be ("H*d"), "": it is free.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Comment:
-    """A chain of shapes that the person wrote. said: as written; true: what it should say, "": it is right."""
+    """A chain of shapes in a comment. said: as written; true: its correction, "": it is correct."""
 
     place: Place
     said: str
@@ -75,10 +75,10 @@ class Comment:
 
 @dataclass(frozen=True)
 class Problem:
-    """Where and why the code fails. reason: in symbols, as `wording` says it; error: Python's own words.
+    """A failure of the code. reason: one sentence in symbols; error: the error of Python.
 
-    setting: "cross": only where keys and queries differ in length; "guessed": in the call that came furthest, of those
-    that were tried where the person gave none; "": always.
+    setting: "cross": only where keys and queries differ in length; "guessed": in the call that came furthest, where the
+    user declared none; "": always.
     """
 
     place: Place | None
@@ -94,7 +94,7 @@ class Trace:
 
     sources: the text of each file that a place names. symbols: in the order of the legend. steps: in the order in
     which they ran. problems: empty where the code ran. supplied: names that the code leaves undefined and headwise
-    gave it. init, call: how it was built and called, as `--init` and `--call` take them. lang: what it is said in.
+    defined. init, call: the arguments, as `--init` and `--call` take them. lang: the language of its sentences.
     """
 
     target: str
@@ -111,18 +111,18 @@ class Trace:
     def __repr__(self) -> str:
         wrong = sum(bool(each.true) for each in self.comments)
         counts = [(len(self.steps), "step"), (len(self.problems), "problem"), (wrong, "wrong comment")]
-        said = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count or name == "step"]
-        return f"<Trace {self.target}: {', '.join(said)}>"
+        texts = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count or name == "step"]
+        return f"<Trace {self.target}: {', '.join(texts)}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as data that JSON carries: what `headwise trace --json` prints."""
+        """The trace as JSON data, as `headwise trace --json` prints it."""
         from headwise.tracing.serialization import to_plain
 
         return to_plain(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
-        """The trace that `to_dict` made this of."""
+        """The trace of the data of `to_dict`."""
         from headwise.tracing.serialization import from_plain
 
         return from_plain(data)
@@ -130,7 +130,7 @@ class Trace:
     def renamed(self, names: Mapping[str, str]) -> Trace:
         """The same trace with other names for its symbols: {"D": "E", "L": "Lq"}.
 
-        An InputError says which name is none of the trace's, is no word, or would stand for two symbols.
+        Errors: InputError for an unknown symbol, a new name that is no word, or one name for two symbols.
         """
         from headwise.tracing.symbol_names import renamed
 

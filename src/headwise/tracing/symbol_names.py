@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwise.dataflow import Axis, Shape
+from headwise.dataflow import NamedAxis, Shape
 from headwise.tracing.steps import Problem, Step, Symbol, Trace
 from headwise.wording import refusal
 
 __all__ = ["asked", "renamed"]
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# their texts are no sizes
+# the texts of these keys are no sizes
 KEPT = ("_expr", "argument", "means", "_layout")
 INSIDE = re.compile(r"\[[^][]*\]")
 
 
 def asked(trace: Trace, text: str) -> dict[str, str]:
-    """What `--names` asks for: "D=E,L=Lq" renames symbols, "B,S,D" names the axes of the first input in order.
+    """The new names by `--names`: "D=E,L=Lq" renames symbols, "B,S,D" names the axes of the first input in order.
 
     >>> asked(Trace("f", {}, (Symbol("L", "queries", 5),), (), call={"x": ["L", 4]}), "T,4")
     {'L': 'T'}
@@ -44,39 +44,40 @@ def asked(trace: Trace, text: str) -> dict[str, str]:
 
 
 def renamed(trace: Trace, names: Mapping[str, str]) -> Trace:
-    """A trace with other names for its symbols; those that cannot be are refused."""
-    own = [each.name for each in trace.symbols]
+    """A trace with other names for its symbols. Errors: Refusal for names that cannot be used."""
+    present = [each.name for each in trace.symbols]
     for old, new in names.items():
-        if old not in own:
-            raise refusal("refuse.rename_unknown", known=", ".join(own), given=old)
+        if old not in present:
+            raise refusal("refuse.rename_unknown", known=", ".join(present), given=old)
         if not NAME.fullmatch(new):
             raise refusal("refuse.rename_word", given=new)
-    after = [names.get(name, name) for name in own]
+    after = [names.get(name, name) for name in present]
     twice = next((name for name in after if after.count(name) > 1), None)
     if twice is not None:
         raise refusal("refuse.rename_taken", given=twice)
-    said = _New(names)
+    rename = _Renamer(names)
     return replace(
         trace,
         symbols=tuple(
-            Symbol(said(each.name), each.meaning, each.size, each.said, said(each.equals)) for each in trace.symbols
+            Symbol(rename(symbol.name), symbol.meaning, symbol.size, symbol.said, rename(symbol.equals))
+            for symbol in trace.symbols
         ),
-        steps=tuple(said.step(each) for each in trace.steps),
-        problems=tuple(said.problem(each) for each in trace.problems),
-        init=said.plain(trace.init),
-        call=said.plain(trace.call),
+        steps=tuple(rename.step(each) for each in trace.steps),
+        problems=tuple(rename.problem(each) for each in trace.problems),
+        init=rename.plain(trace.init),
+        call=rename.plain(trace.call),
     )
 
 
-class _New:
-    """Says expressions, and what holds them, with the new names."""
+class _Renamer:
+    """Renames symbols in expressions, and in the data that contain them."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 
     def __call__(self, expression: str) -> str:
-        # all at once, so that two may change places
-        return NAME.sub(lambda found: self._names.get(found[0], found[0]), expression)
+        # in one pass, so that two names can be swapped
+        return NAME.sub(lambda match: self._names.get(match[0], match[0]), expression)
 
     def step(self, step: Step) -> Step:
         return replace(
@@ -88,13 +89,13 @@ class _New:
         )
 
     def problem(self, problem: Problem) -> Problem:
-        # in a sentence single symbols stand alone, and none of them is a word of it
+        # the symbols of a sentence are separate words; "a" and "I" are English ones
         single = {old: new for old, new in self._names.items() if old not in ("a", "I")}
-        said = NAME.sub(lambda found: single.get(found[0], found[0]), problem.reason)
-        return replace(problem, reason=said)
+        reason = NAME.sub(lambda match: single.get(match[0], match[0]), problem.reason)
+        return replace(problem, reason=reason)
 
     def plain(self, value: Any) -> Any:
-        """What --init and --call take; a text that is no expression in symbols stays."""
+        """Renamed data of --init and --call; texts that are no expressions in symbols stay."""
         if isinstance(value, Mapping):
             return {key: each if key in KEPT else self.plain(each) for key, each in value.items()}
         if isinstance(value, list):
@@ -102,7 +103,7 @@ class _New:
         return self(value) if isinstance(value, str) else value
 
     def _inside(self, kernel: str) -> str:
-        return INSIDE.sub(lambda found: self(found[0]), kernel)
+        return INSIDE.sub(lambda match: self(match[0]), kernel)
 
     def _shapes(self, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-        return tuple(Shape(tuple(Axis(self(a.text), a.size, a.scrambled) for a in each.axes)) for each in shapes)
+        return tuple(Shape(tuple(NamedAxis(self(a.text), a.size, a.scrambled) for a in each.axes)) for each in shapes)

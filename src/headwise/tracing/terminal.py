@@ -1,4 +1,4 @@
-"""A trace as a person reads it in a terminal or a text file: the source, and under each line its shapes."""
+"""A trace for the terminal or a text file: the source, with the shapes under each line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPE, OPERATION, BAD, WRONG, NOTE, DIM = "cyan", "bold", "bold red", "red", "ye
 
 @dataclass(frozen=True)
 class _Look:
-    """How a trace is drawn. gutter: columns of the line numbers. is_cut: wide lines of source end with a sign."""
+    """The layout of a trace. gutter: columns of the line numbers. is_cut: wide lines of source are cut."""
 
     width: int
     gutter: int
@@ -37,21 +37,21 @@ class _Look:
     is_cut: bool
 
     def room(self, indent: int) -> int:
-        """How many columns are left behind the gutter and an indent."""
+        """The number of columns after the gutter and an indent."""
         return max(NARROWEST, self.width - self.gutter - 3 - indent)
 
 
 def show(trace: Trace, console: Console, *, real: bool = False) -> None:
-    """Print a trace to the width and with the colours that the console has. real: sizes in place of names.
+    """Print a trace in the width and the colours of the console. real: sizes in place of names.
 
-    A line of source is never broken: on a terminal one that is too wide is cut, elsewhere it is whole.
+    Lines of source are not wrapped: a terminal cuts them, elsewhere they stay whole.
     """
     for line in _drawn(trace, console.width, real=real, is_cut=console.is_terminal):
         console.print(line, soft_wrap=True)
 
 
 def as_text(trace: Trace, *, width: int = WIDTH, real: bool = False) -> str:
-    """A trace as plain text, with whole lines of source, however long; all else within the width."""
+    """A trace as plain text, with whole lines of source and all else wrapped to the width."""
     title, *lines = (line.plain for line in _drawn(trace, width, real=real, is_cut=False))
     return "\n".join([title, *(line.rstrip(" ") for line in lines)])
 
@@ -90,10 +90,10 @@ def _line(line: Line, source: Text, widths: dict[int, tuple[int, ...]], look: _L
     indent = " " * min(indent_of(line.text), look.width // 4)
     room = look.room(len(indent))
     for comment in line.comments:
-        said = say("trace.comment", lang=look.lang, said=comment.said, true=comment.true)
-        yield from _under(_sentence(f"≠ {said}", NOTE, room), indent, look)
-    for each in line.columns:
-        yield from _columns(each, widths.get(each.group, ()), indent, look)
+        text = say("trace.comment", lang=look.lang, said=comment.said, true=comment.true)
+        yield from _under(_sentence(f"≠ {text}", NOTE, room), indent, look)
+    for per_call in line.columns:
+        yield from _columns(per_call, widths.get(per_call.group, ()), indent, look)
     for sign in line.signs:
         yield from _under(_sentence(f"⚠ {sign}", BAD, room), indent, look)
     for problem in line.problems:
@@ -101,7 +101,7 @@ def _line(line: Line, source: Text, widths: dict[int, tuple[int, ...]], look: _L
 
 
 def _shortened(source: Text, look: _Look) -> Text:
-    """A line of source, whole or, where it is cut, as far as there is room for it and the sign of its cut."""
+    """A line of source, cut to the width with an ellipsis where lines are cut."""
     room = look.room(0)
     if not look.is_cut or columns(source.plain) <= room:
         return source
@@ -109,43 +109,43 @@ def _shortened(source: Text, look: _Look) -> Text:
 
 
 def _coloured(run: Sequence[Line]) -> list[Text]:
-    """The source of a run of lines, each with its colours where the run is code."""
+    """The source of a run of lines, highlighted where the run is code."""
     lines = [visible(line.text.expandtabs(4)) if line.text.strip() else "" for line in run]
     if not any(line.columns for line in run):
         return [Text(line) for line in lines]
     code = "\n".join(lines)
-    found = Syntax(code, "python", theme="ansi_dark").highlight(code)
-    found.rstrip()
-    out = list(found.split("\n", allow_blank=True))
+    highlighted = Syntax(code, "python", theme="ansi_dark").highlight(code)
+    highlighted.rstrip()
+    out = list(highlighted.split("\n", allow_blank=True))
     out += [Text() for _ in range(len(lines) - len(out))]
-    # a lexer may not change what it colours
+    # use the highlighting only if the lexer kept the text
     return out if [each.plain for each in out] == lines else [Text(line) for line in lines]
 
 
-def _columns(own: Columns, widths: tuple[int, ...], indent: str, look: _Look) -> Iterator[Text]:
-    if not own.labels:
-        for chain in own.chains[0]:
+def _columns(per_call: Columns, widths: tuple[int, ...], indent: str, look: _Look) -> Iterator[Text]:
+    if not per_call.labels:
+        for chain in per_call.chains[0]:
             yield from _chain(chain, indent, look)
     elif sum(widths) + len(BETWEEN) * (len(widths) - 1) <= look.room(len(indent)):
-        if own.is_first:
-            yield from _beside([[Text(label, style=DIM)] for label in own.labels], widths, indent, look)
+        if per_call.is_first:
+            yield from _beside([[Text(label, style=DIM)] for label in per_call.labels], widths, indent, look)
         cells = [
             [line for chain in column for line in _chain_lines(chain, width, look)]
-            for column, width in zip(own.chains, widths, strict=True)
+            for column, width in zip(per_call.chains, widths, strict=True)
         ]
         yield from _beside(cells, widths, indent, look)
     else:
-        wide = max(map(columns, own.labels)) + 2
-        for label, column in zip(own.labels, own.chains, strict=True):
-            said = fit(f"{visible(label)}: ", wide)
+        wide = max(map(columns, per_call.labels)) + 2
+        for label, column in zip(per_call.labels, per_call.chains, strict=True):
+            text = fit(f"{visible(label)}: ", wide)
             for at, chain in enumerate(column):
                 lines = _chain_lines(chain, look.room(len(indent) + wide), look)
-                heads = [said if at == 0 else " " * wide, *[" " * wide] * (len(lines) - 1)]
+                heads = [text if at == 0 else " " * wide, *[" " * wide] * (len(lines) - 1)]
                 yield from _under([Text.assemble((a, DIM), b) for a, b in zip(heads, lines, strict=True)], indent, look)
-    for chain in (each for column in own.chains for each in column):
+    for chain in (each for column in per_call.chains for each in column):
         if chain.scrambled:
-            said = say("trace.scrambled", lang=look.lang, axes=", ".join(chain.scrambled))
-            yield from _under(_sentence(f"⚠ {said}", BAD, look.room(len(indent))), indent, look)
+            text = say("trace.scrambled", lang=look.lang, axes=", ".join(chain.scrambled))
+            yield from _under(_sentence(f"⚠ {text}", BAD, look.room(len(indent))), indent, look)
 
 
 def _chain(chain: Chain, indent: str, look: _Look) -> Iterator[Text]:
@@ -157,12 +157,12 @@ def _chain(chain: Chain, indent: str, look: _Look) -> Iterator[Text]:
         if len(step.kernels) == 1 and step.kernels[0].startswith(f"{step.op} "):
             continue
         for at, kernel in enumerate(step.kernels):
-            said = say("trace.kernel", lang=look.lang, op=step.op, kernel=kernel) if at == 0 else f"  {kernel}"
-            yield from _under(_sentence(said, DIM, look.room(len(indent) + 2)), f"{indent}  ", look)
+            text = say("trace.kernel", lang=look.lang, op=step.op, kernel=kernel) if at == 0 else f"  {kernel}"
+            yield from _under(_sentence(text, DIM, look.room(len(indent) + 2)), f"{indent}  ", look)
 
 
 def _chain_lines(chain: Chain, width: int, look: _Look) -> list[Text]:
-    """A chain, broken before arrows where it is wider than there is room."""
+    """The lines of a chain, wrapped before arrows."""
     pieces = [Text.assemble(*_styled(part, look)) for part in chain.parts]
     pieces = [piece if at == 0 else Text.assemble(("→ ", DIM), piece) for at, piece in enumerate(pieces)]
     if chain.times:
@@ -177,21 +177,21 @@ def _chain_lines(chain: Chain, width: int, look: _Look) -> list[Text]:
 
 
 def _styled(part: Sequence[Shape | str], look: _Look) -> Iterator[tuple[str, str]]:
-    for each in part:
-        if isinstance(each, str):
-            yield visible(each), OPERATION
+    for piece in part:
+        if isinstance(piece, str):
+            yield visible(piece), OPERATION
             continue
         yield "[", SHAPE
-        for at, axis in enumerate(each.axes):
+        for at, axis in enumerate(piece.axes):
             yield (", " if at else ""), SHAPE
             yield visible(axis.said(real=look.real)), BAD if axis.scrambled else SHAPE
         yield "]", SHAPE
 
 
 def _widths(file: File, look: _Look) -> dict[int, tuple[int, ...]]:
-    """How wide each column of each group has to be, so that no chain in it is broken."""
+    """The column widths of each group that fit all chains without wrapping."""
     out: dict[int, tuple[int, ...]] = {}
-    for own in (each for run in file.runs for line in run for each in line.columns if each.labels):
+    for per_call in (each for run in file.runs for line in run for each in line.columns if each.labels):
         wide = [
             max(
                 [
@@ -199,14 +199,14 @@ def _widths(file: File, look: _Look) -> dict[int, tuple[int, ...]]:
                     *(columns(line.plain) for chain in column for line in _chain_lines(chain, 10**6, look)),
                 ]
             )
-            for label, column in zip(own.labels, own.chains, strict=True)
+            for label, column in zip(per_call.labels, per_call.chains, strict=True)
         ]
-        out[own.group] = tuple(map(max, zip(wide, out.get(own.group, wide), strict=True)))
+        out[per_call.group] = tuple(map(max, zip(wide, out.get(per_call.group, wide), strict=True)))
     return out
 
 
 def _beside(cells: Sequence[list[Text]], widths: Sequence[int], indent: str, look: _Look) -> Iterator[Text]:
-    """Cells side by side, each filled up to the width of its column."""
+    """Cells side by side, each padded to the width of its column."""
     for at in range(max(map(len, cells))):
         row = Text()
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
@@ -228,7 +228,7 @@ def _under(lines: Iterable[Text], indent: str, look: _Look) -> Iterator[Text]:
 
 
 def _cuts(text: str, width: int) -> list[int]:
-    """Where a line of source is cut, so that each piece takes at most so many columns; nothing of it is left out."""
+    """The positions at which to cut a text into pieces of at most some columns."""
     out, here = [], 0
     for at, character in enumerate(text):
         wide = columns(character)
@@ -240,13 +240,13 @@ def _cuts(text: str, width: int) -> list[int]:
 
 
 def _sentence(text: str, style: str, width: int) -> list[Text]:
-    """Text in lines of at most so many columns; nothing where there is none."""
+    """A text wrapped to a width; [] for an empty text."""
     lines = [each for line in text.split("\n") for each in _folded(visible(line), width)] if text else []
     return [Text(each, style=style) for each in lines]
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """One line as several of at most so many columns, broken at spaces where there are any."""
+    """One line wrapped to a width, at spaces where possible."""
     lines: list[str] = []
     for word in text.split(" "):
         wanted = f"{lines[-1]} {word}" if lines else word

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import JOINS, Attention, Decoded, Marks, Seen, attentions, place_of
+from headwise.dataflow import JOINS, AttentionOps, Decoded, MarkedOp, Marks, attentions, place_of
 from headwise.diagnosis.checks.head_layout import sides
 
 __all__ = ["WRITES", "attention_of", "drops", "in_call", "is_left_behind", "joins", "places_of"]
@@ -13,13 +13,13 @@ __all__ = ["WRITES", "attention_of", "drops", "in_call", "is_left_behind", "join
 WRITES = ("__setitem__", "copy_", "index_copy_", "index_put_", "scatter_")
 
 
-def in_call(done: Decoded, at: int) -> list[Seen]:
+def in_call(done: Decoded, at: int) -> list[MarkedOp]:
     """The operations of one call of a sequence."""
     stop = done.bounds[at + 1] if at + 1 < len(done.bounds) else None
     return [] if done.run is None else list(done.run.seen[done.bounds[at] : stop])
 
 
-def joins(entry: Seen) -> bool:
+def joins(entry: MarkedOp) -> bool:
     """Whether an operation puts tokens to others, or where none were; to put parts of one token together is no such."""
     if entry.last not in JOINS and entry.last not in WRITES:
         return False
@@ -32,7 +32,7 @@ def _all_places(marks: Marks) -> frozenset[int]:
     return frozenset(torch.unique(place_of(marks.arrays["t"])).tolist())
 
 
-def attention_of(done: Decoded, at: int) -> Attention | None:
+def attention_of(done: Decoded, at: int) -> AttentionOps | None:
     """The last attention of one call."""
     run = done.run
     if run is None:
@@ -42,7 +42,7 @@ def attention_of(done: Decoded, at: int) -> Attention | None:
     return found[-1] if found else None
 
 
-def is_left_behind(done: Decoded, at: int, attention: Attention) -> bool:
+def is_left_behind(done: Decoded, at: int, attention: AttentionOps) -> bool:
     """Whether a call puts its tokens to all that came before, and looks at its own alone."""
     first, end = sum(done.cuts[:at]), sum(done.cuts[: at + 1])
     joined = [each for each in in_call(done, at) if joins(each)]
@@ -52,7 +52,7 @@ def is_left_behind(done: Decoded, at: int, attention: Attention) -> bool:
     return bool(kept) and bool(met) and all(each == set(range(first, end)) for each in met)
 
 
-def drops(entry: Seen, end: int) -> bool:
+def drops(entry: MarkedOp, end: int) -> bool:
     """Whether an operation takes all tokens and gives some."""
     taken = [_places_in(each) for each in entry.given if each is not None]
     made = [_places_in(each) for each in entry.made if each is not None]

@@ -12,13 +12,13 @@ import torch
 from headwise.calls import Plan, call_role, callee, init_role, parameters
 from headwise.dataflow import (
     ATTENTIONS,
-    Attention,
+    AttentionOps,
     Decoded,
     Decoder,
+    DecodingStep,
+    MarkedOp,
     Marks,
-    Place,
     Run,
-    Seen,
     chain_of,
     place_of,
     sample_of,
@@ -77,7 +77,7 @@ def remember(exams: Sequence[Examination]) -> None:
             exam.examined["cache"] = True
             return
         asked = frozenset(each.call.keys() - plan.call.keys())
-        if suspects and asked and _is_right(replace(decoder, place=Place(), wholes={}, opening=asked), exam):
+        if suspects and asked and _is_right(replace(decoder, place=DecodingStep(), wholes={}, opening=asked), exam):
             # who decodes need not ask each step for it
             suspects = [replace(one, severity="note") for one in suspects]
         exam.suspects += suspects
@@ -118,7 +118,7 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     sizes = {**decoder.sizes, **dict.fromkeys(windows, WINDOW)}
     if not windows or exam.is_published:
         return []
-    narrow = replace(decoder, sizes=sizes, place=Place(), wholes={})
+    narrow = replace(decoder, sizes=sizes, place=DecodingStep(), wholes={})
     before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
     if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
         return []
@@ -210,7 +210,7 @@ def _is_falling(marks: Marks | None) -> bool:
     return False
 
 
-def _turned(entry: Seen) -> Callable[..., Any]:
+def _turned(entry: MarkedOp) -> Callable[..., Any]:
     function = entry.function
 
     def right(*args: Any, **options: Any) -> Any:
@@ -223,7 +223,7 @@ def _turned(entry: Seen) -> Callable[..., Any]:
     return right
 
 
-def _transplanted(decoder: Decoder, breach: Breach, done: Decoded, attention: Attention) -> list[Suspect]:
+def _transplanted(decoder: Decoder, breach: Breach, done: Decoded, attention: AttentionOps) -> list[Suspect]:
     """The fewest operations with which the law holds when they are put right."""
     if done.run is None:
         return []
@@ -243,7 +243,7 @@ def _distinct(suspects: list[Suspect]) -> list[Suspect]:
     return list(reversed(lines.values()))
 
 
-def _named(decoder: Decoder, run: Run, entry: Seen, breach: Breach, transplants: Transplants) -> Suspect:
+def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transplants: Transplants) -> Suspect:
     """What an operation that is wrong with a cache is called, by what it reaches."""
     stand_ins = transplants.stand_ins([entry])
     what, evidence, span = _reaches(run, entry), _far(breach), entry.operation.span
@@ -260,7 +260,7 @@ def _named(decoder: Decoder, run: Run, entry: Seen, breach: Breach, transplants:
     return Suspect(kind, span, stand_ins, said=said, proved=True, evidence=evidence)
 
 
-def _joined_by(run: Run, entry: Seen, transplants: Transplants) -> Seen | None:
+def _joined_by(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp | None:
     """What put what was kept into an operand, and is not run without a cache; None: nothing did."""
     for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
         if marks is None or marks.kind != "token":
@@ -273,7 +273,7 @@ def _joined_by(run: Run, entry: Seen, transplants: Transplants) -> Seen | None:
     return None
 
 
-def _reaches(run: Run, entry: Seen) -> str:
+def _reaches(run: Run, entry: MarkedOp) -> str:
     """ "pair": scores; "token": what is no score yet; "fused": torch's whole attention; "": that is not known."""
     if entry.last in ATTENTIONS:
         return "fused"
@@ -293,6 +293,6 @@ def _reaches(run: Run, entry: Seen) -> str:
     return ""
 
 
-def _unexplained(breach: Breach, attention: Attention) -> list[Suspect]:
+def _unexplained(breach: Breach, attention: AttentionOps) -> list[Suspect]:
     entry = attention.softmax or attention.scores or attention.context
     return [Suspect("cache-step-differs", entry.operation.span, proved=False, evidence=_far(breach), guess="cache")]

@@ -137,7 +137,7 @@ def _is_handed_on(way: Way, step: Decoded) -> bool:
     """Whether a step failed on what the target itself had returned or kept, in an operation of torch."""
     if len(step.outputs) != 1 or not isinstance(step.error, RuntimeError | IndexError) or not way.is_own:
         return False
-    if way.names and way.pick is not None and not all(_holds_tokens(each) for each in step.held.values()):
+    if way.names and way.pick is not None and not all(_holds_tokens(each) for each in step.cache.values()):
         return False
     return bool(way.names or way.options or way.starts)
 
@@ -177,8 +177,8 @@ def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
         attention = None if done is None else attention_of(done, 1)
         return done is not None and attention is not None and is_left_behind(done, 1, attention)
     if way.pick is not None:
-        return all(_holds_tokens(each) for each in step.held.values())
-    kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.held.values()]
+        return all(_holds_tokens(each) for each in step.cache.values())
+    kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.cache.values()]
     # room that holds nothing yet keeps nothing
     return any(3 in each.shape and bool(each.any()) for each in tensors(kept_in))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.dataflow import Attention, Decoded, Decoder, chain_of
+from headwise.dataflow import AttentionOps, Decoded, Decoder, chain_of
 from headwise.diagnosis.caches.decoding_calls import drops, in_call, joins, places_of
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.caches.uncached_results import Transplants
@@ -19,7 +19,7 @@ from headwise.recording import Site, site_of
 __all__ = ["lost_suspects"]
 
 
-def lost_suspects(decoder: Decoder, breach: Breach, done: Decoded, attention: Attention) -> list[Suspect]:
+def lost_suspects(decoder: Decoder, breach: Breach, done: Decoded, attention: AttentionOps) -> list[Suspect]:
     """Tokens that were there before, and are not among the keys or the values any more."""
     end = sum(breach.cuts[: breach.at + 1])
     if done.run is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from headwise.dataflow import Attention, Decoder, Run, Seen
+from headwise.dataflow import AttentionOps, Decoder, MarkedOp, Run
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
@@ -18,7 +18,7 @@ FAR = -1e3
 HIDING = ("masked_fill", "masked_fill_", "where", "tril", "triu", "__setitem__")
 
 
-def hides(run: Run, entry: Seen) -> bool:
+def hides(run: Run, entry: MarkedOp) -> bool:
     """Whether what reaches scores hides some of them: it is true or false, or far below zero."""
     numbers = {each.number for each in entry.operation.outputs}
     for each in [entry, *run.seen[entry.at + 1 :]]:
@@ -36,7 +36,7 @@ def _is_far(value: Any) -> bool:
     return value is not None and value.is_floating_point() and value.numel() > 0 and float(value.min()) < FAR
 
 
-def is_mask_alone(decoder: Decoder, breach: Breach, entry: Seen) -> bool:
+def is_mask_alone(decoder: Decoder, breach: Breach, entry: MarkedOp) -> bool:
     """Whether the law holds with the mask of torch's attention alone put right: counted from the last key."""
     function = entry.function
 
@@ -51,13 +51,13 @@ def is_mask_alone(decoder: Decoder, breach: Breach, entry: Seen) -> bool:
     return breach_of(decoder, breach.way, breach.cuts, stand_ins={site_of(entry.operation): right}) is None
 
 
-def is_rectangle(entry: Seen) -> bool:
+def is_rectangle(entry: MarkedOp) -> bool:
     """Whether a mask was made for several queries and more keys."""
     shape = entry.operation.outputs[0].shape if entry.operation.outputs else ()
     return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.made)
 
 
-def unmasked_suspects(decoder: Decoder, breach: Breach, attention: Attention) -> list[Suspect]:
+def unmasked_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
     """Later keys of the same call that are not hidden with a cache, as they are without one."""
     softmax, place = attention.softmax, decoder.place
     if softmax is None or any(each.last in HIDING for each in attention.path if each.at < softmax.at):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Decoded, Decoder, Seen
+from headwise.dataflow import AttentionOps, Decoded, Decoder, MarkedOp
 from headwise.recording import Site, site_of
 
 __all__ = ["Transplants"]
@@ -33,7 +33,7 @@ class Transplants:
             found.setdefault(site_of(each), []).append(values)
         return found
 
-    def roots(self, done: Decoded, at: int, attention: Attention) -> list[Seen]:
+    def roots(self, done: Decoded, at: int, attention: AttentionOps) -> list[MarkedOp]:
         """The operations of one call, up to the weighted sum, that make of what is right another thing than without."""
         run = done.run
         if run is None:
@@ -57,15 +57,15 @@ class Transplants:
                 out.append(entry)
         return out
 
-    def stand_ins(self, entries: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
+    def stand_ins(self, entries: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:
         """What makes of some tokens what is made of all."""
         return {site_of(each.operation): self._right(site_of(each.operation), each.function) for each in entries}
 
-    def is_known(self, entry: Seen) -> bool:
+    def is_known(self, entry: MarkedOp) -> bool:
         """Whether an operation is also run without a cache."""
         return any(site_of(entry.operation) in each for each in self._known.values())
 
-    def widened(self, entry: Seen, before: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
+    def widened(self, entry: MarkedOp, before: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:
         """What makes of some tokens, where others came before them, what is made of all up to the last of them.
 
         before: the operations of the same call; where a site is met more than once, only this time is meant.
@@ -105,7 +105,7 @@ class Transplants:
         return right
 
 
-def _differs(entry: Seen, wholes: tuple[Tensor, ...], first: int, end: int) -> bool | None:
+def _differs(entry: MarkedOp, wholes: tuple[Tensor, ...], first: int, end: int) -> bool | None:
     """Whether an operation made another thing of some tokens than of all; None: the two cannot be compared."""
     known = []
     for made, whole in zip(entry.operation.outputs, wholes, strict=False):

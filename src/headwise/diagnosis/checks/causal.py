@@ -13,17 +13,17 @@ from headwise.calls import call_role
 from headwise.dataflow import (
     LAYERS,
     NOTHING,
-    Attention,
+    AttentionOps,
+    AttentionPattern,
+    MarkedOp,
     Marks,
     Run,
-    Seen,
-    Sight,
     attentions,
+    find_pattern,
     hidden_in_layer,
     is_layer,
     made_from,
     place_of,
-    sight_of,
 )
 from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal
 from headwise.diagnosis.checks.inverted_mask import inverted, is_inverted_triangle
@@ -43,7 +43,7 @@ CLOSED = -1e3
 def order_suspects(run: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other, of a run without a mask."""
     for attention in attentions(run):
-        sight = sight_of(attention)
+        sight = find_pattern(attention)
         if sight is None:
             continue
         zeroed = _zeroed(attention)
@@ -84,13 +84,13 @@ def _is_of_a_memory(run: Run) -> bool:
     return any(each is not None and bool(each.any()) and not bool(each.triu(1).any()) for each in patterns)
 
 
-def pattern_of(attention: Attention) -> Tensor | None:
+def pattern_of(attention: AttentionOps) -> Tensor | None:
     """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
-    sight = sight_of(attention)
+    sight = find_pattern(attention)
     return None if sight is None else _pattern(sight)
 
 
-def _hidden_late(attention: Attention, sight: Sight) -> Seen | None:
+def _hidden_late(attention: AttentionOps, sight: AttentionPattern) -> MarkedOp | None:
     """What takes away the weights of later keys when they have had their share; None: no row lost any."""
     softmax = attention.softmax
     value = None if softmax is None else softmax.operation.outputs[0].value
@@ -107,7 +107,7 @@ def _hidden_late(attention: Attention, sight: Sight) -> Seen | None:
     return after[0] if after and bool(((total - 1).abs() > 1e-3).any()) else None
 
 
-def _zeroed(attention: Attention) -> Seen | None:
+def _zeroed(attention: AttentionOps) -> MarkedOp | None:
     """What gives all scores of later keys one number that hides nothing, as 0 by which they are multiplied; None: none.
 
     Beside large scores it takes little weight, beside those below it all: how much of it is seen does not count.
@@ -123,7 +123,7 @@ def _zeroed(attention: Attention) -> Seen | None:
     return None
 
 
-def _is_level(attention: Attention, marks: Marks | None, value: Tensor | None) -> bool:
+def _is_level(attention: AttentionOps, marks: Marks | None, value: Tensor | None) -> bool:
     """Whether the scores of all later keys are one number, above what hides, and those of earlier keys are not."""
     if marks is None or marks.kind != "pair" or value is None or not value.is_floating_point():
         return False
@@ -137,7 +137,7 @@ def _is_level(attention: Attention, marks: Marks | None, value: Tensor | None) -
     return bool((later == later[0]).all()) and bool(later[0] > HIDES) and not bool((earlier == earlier[0]).all())
 
 
-def _pattern(sight: Sight) -> Tensor | None:
+def _pattern(sight: AttentionPattern) -> Tensor | None:
     """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
     rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
     counts = torch.zeros(rows, columns)
@@ -172,7 +172,7 @@ def _kind(seen: Tensor, *, wants: bool) -> str:
     return ""
 
 
-def _dropped(run: Run) -> Seen | None:
+def _dropped(run: Run) -> MarkedOp | None:
     """The operation that hides later keys of scores, or makes the square for it, and whose result nothing takes."""
     taken = {each.number for entry in run.seen for each in entry.operation.inputs}
     for entry in run.seen:
@@ -191,7 +191,7 @@ def _dropped(run: Run) -> Seen | None:
     return None
 
 
-def _closer(attention: Attention) -> Seen:
+def _closer(attention: AttentionOps) -> MarkedOp:
     """The operation that hides keys, or else the one that makes the weights."""
     filling = next((each for each in attention.path if _fills(each)), None)
     if filling is not None:
@@ -215,7 +215,7 @@ def _closer(attention: Attention) -> Seen:
     return attention.softmax or attention.scores or attention.context
 
 
-def _fills(entry: Seen) -> bool:
+def _fills(entry: MarkedOp) -> bool:
     """Whether an operation makes some scores next to minus infinity that were not."""
     given = [each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None]
     made, before = _value(entry), given[0] if len(given) == 1 else None
@@ -224,7 +224,7 @@ def _fills(entry: Seen) -> bool:
     return bool(((made < CLOSED) & (before > CLOSED)).any())
 
 
-def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
+def _is_plainly_closed(entry: MarkedOp, maker: MarkedOp) -> bool:
     """Whether what is filled is just what a square marks that the same function made: the square is the wrong one.
 
     Where it is called by what may be seen, or turned where it is used, what is done with it is wrong.
@@ -235,7 +235,7 @@ def _is_plainly_closed(entry: Seen, maker: Seen) -> bool:
     return is_here and entry.last in ("masked_fill", "masked_fill_", *LAYERS) and is_turned is None
 
 
-def _made_by(run: Run, entry: Seen) -> Seen | None:
+def _made_by(run: Run, entry: MarkedOp) -> MarkedOp | None:
     """The operation that gave a mask its triangle; None: it came from outside of the run."""
     names = ("tril", "triu", "tril_", "triu_")
     found = made_from(run, [entry])
@@ -245,7 +245,7 @@ def _made_by(run: Run, entry: Seen) -> Seen | None:
     )  # fmt: skip
 
 
-def _home(run: Run, entry: Seen, kind: str) -> Span | None:
+def _home(run: Run, entry: MarkedOp, kind: str) -> Span | None:
     """Where a triangle that was made before the run was made; None: what is done with it is wrong."""
 
     def is_it(value: Any) -> bool:
@@ -256,7 +256,7 @@ def _home(run: Run, entry: Seen, kind: str) -> Span | None:
     return written_in(run.target, entry.operation.span, is_it)
 
 
-def _value(entry: Seen) -> Tensor | None:
+def _value(entry: MarkedOp) -> Tensor | None:
     return entry.operation.outputs[0].value if entry.operation.outputs else None
 
 
@@ -269,7 +269,7 @@ def _is_usual(t: Tensor | None) -> bool:
     return bool(torch.equal(held, every.tril()) or torch.equal(held, every.triu(1)))
 
 
-def _stand_ins(attention: Attention, closer: Seen | None = None) -> dict[Site, Callable[..., Any]]:
+def _stand_ins(attention: AttentionOps, closer: MarkedOp | None = None) -> dict[Site, Callable[..., Any]]:
     softmax = attention.softmax
     if attention.fused:
         return _fused_stand_ins(attention)
@@ -288,8 +288,8 @@ def _stand_ins(attention: Attention, closer: Seen | None = None) -> dict[Site, C
     return out
 
 
-def _fused_stand_ins(attention: Attention) -> dict[Site, Callable[..., Any]]:
-    entry, sight = attention.context, sight_of(attention)
+def _fused_stand_ins(attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
+    entry, sight = attention.context, find_pattern(attention)
     if is_layer(entry) and sight is not None:
         masks = [each for each, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
         return hidden_in_layer(entry, sight.column <= sight.row, masks)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, mask_arguments, parameters
-from headwise.dataflow import Run, Seen, made_from
+from headwise.dataflow import MarkedOp, Run, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.untaken_branches import is_of_cache, is_read_elsewhere
@@ -131,7 +131,7 @@ def is_step(t: Tensor | None) -> bool:
     return all(bool((each == each[0]).all()) for each in lines) and int((firsts[1:] != firsts[:-1]).sum()) == 1
 
 
-def filled_by(run: Run, entry: Seen) -> Seen | None:
+def filled_by(run: Run, entry: MarkedOp) -> MarkedOp | None:
     """The last operation that made numbers far below 0 of a mask, before an operation took them; None: none did."""
     found = [
         each for each in made_from(run, [entry])
@@ -140,7 +140,7 @@ def filled_by(run: Run, entry: Seen) -> Seen | None:
     return max(found, key=lambda each: each.at, default=None)
 
 
-def _is_far(entry: Seen) -> bool:
+def _is_far(entry: MarkedOp) -> bool:
     """Whether an operation makes numbers of which some are as good as minus infinity, and some are not."""
     value = entry.operation.outputs[0].value if entry.operation.outputs else None
     if value is None or not value.is_floating_point():

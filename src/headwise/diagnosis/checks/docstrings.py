@@ -162,7 +162,7 @@ def comment_notes(plan: Plan, own: tuple[str, ...], files: Mapping[str, str]) ->
         with torch.random.fork_rng(devices=()):
             if sum(each.numel() for each in tensors(plan.arguments(plan.sizes(0)))) > MOST:
                 return []
-            seen = probed(plan, own=own, spoken=files)
+            seen = probed(plan, user_files=own, spoken=files)
     except (AttentionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError):
         # what cannot be traced is not compared
         return []

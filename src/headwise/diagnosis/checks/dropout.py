@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, init_role
-from headwise.dataflow import Run, Seen, attentions, is_movement
+from headwise.dataflow import MarkedOp, Run, attentions, is_movement
 from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.checks.randomness import random_suspects
 from headwise.diagnosis.checks.unused_projections import is_unkept
@@ -134,16 +134,16 @@ def _lost(trained: Run) -> list[Suspect]:
     return []
 
 
-def _is_dropout(entry: Seen) -> bool:
+def _is_dropout(entry: MarkedOp) -> bool:
     return "dropout" in entry.last and bool(entry.operation.inputs) and bool(entry.operation.outputs)
 
 
-def _is_dropping(entry: Seen) -> bool:
+def _is_dropping(entry: MarkedOp) -> bool:
     """Whether what an operation draws is what it drops."""
     return any(each in entry.last for each in ("drop", "bernoulli", "scaled_dot_product_attention"))
 
 
-def undropped(entry: Seen) -> Suspect:
+def undropped(entry: MarkedOp) -> Suspect:
     """That an operation drops in evaluation, said where its share or its rule was chosen."""
     span = entry.operation.span
     home = next((found for name in ("dropout_p", "training")
@@ -151,14 +151,14 @@ def undropped(entry: Seen) -> Suspect:
     return Suspect("dropout-in-eval", span, kept(entry), home=home)
 
 
-def kept(entry: Seen) -> dict[Site, Callable[..., Any]]:
+def kept(entry: MarkedOp) -> dict[Site, Callable[..., Any]]:
     """What stands in for an operation that drops, and drops nothing."""
     if entry.last != "scaled_dot_product_attention":
         return {site_of(entry.operation): lambda *args, **_: args[0]}
     return {site_of(entry.operation): Undropping(entry.function)}
 
 
-def _random_operation(first: Run, again: Run) -> Seen | None:
+def _random_operation(first: Run, again: Run) -> MarkedOp | None:
     """The first operation that gives another result for the same inputs."""
     for a, b in zip(first.seen, again.seen, strict=False):
         for x, y in zip(a.operation.outputs, b.operation.outputs, strict=False):
@@ -171,6 +171,6 @@ def _random_operation(first: Run, again: Run) -> Seen | None:
     return None
 
 
-def _dropped(entry: Seen) -> bool:
+def _dropped(entry: MarkedOp) -> bool:
     before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
     return before is not None and after is not None and not torch.equal(before, after)

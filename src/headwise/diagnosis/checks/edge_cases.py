@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import Attention, Run, attentions
+from headwise.dataflow import AttentionOps, Run, attentions
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
@@ -98,7 +98,7 @@ def _too_large(span: Span | None) -> str:
     return source.partition("\n")[0]
 
 
-def _largest(attention: Attention) -> float:
+def _largest(attention: AttentionOps) -> float:
     """The largest score that a softmax was given."""
     entry = attention.softmax or next((each for each in attention.path if each.last in ("exp", "exp_")), None)
     value = None if entry is None else entry.operation.inputs[0].value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headwise.dataflow import Attention, Contraction, Seen, contraction, looking, operand_marks
+from headwise.dataflow import AttentionOps, Einsum, MarkedOp, contraction, looking, operand_marks
 from headwise.diagnosis.checks.head_layout import breaches
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, weights_of
 from headwise.diagnosis.suspects import Suspect
@@ -13,13 +13,13 @@ from headwise.diagnosis.suspects import Suspect
 __all__ = ["sums_alone", "unmet_weights"]
 
 
-def sums_alone(entry: Seen) -> bool:
+def sums_alone(entry: MarkedOp) -> bool:
     """Whether a product sums over an axis that one side has alone."""
     joint = entry.joint
     return joint is not None and not (set(joint.left) ^ set(joint.right)) <= set(joint.out)
 
 
-def unmet_weights(attention: Attention) -> Suspect | None:
+def unmet_weights(attention: AttentionOps) -> Suspect | None:
     """That an einsum sums weights and values apart, so that no weight meets its value; None: it does not."""
     entry, joint = attention.context, attention.context.joint
     equation = entry.args[0] if entry.last == "einsum" and entry.args else None
@@ -50,7 +50,7 @@ def _others(equation: str, place: int) -> Iterator[str]:
         yield from (f"{terms}->{out.replace(each, alone)}" for each in reversed(shared))
 
 
-def _is_weighted(attention: Attention, equation: str, *, left: bool) -> bool:
+def _is_weighted(attention: AttentionOps, equation: str, *, left: bool) -> bool:
     """Whether by another equation the context is a sum of values by weights that sum to 1, in the same shape.
 
     left: whether the weights are the first operand.
@@ -71,6 +71,6 @@ def _is_weighted(attention: Attention, equation: str, *, left: bool) -> bool:
     return attention.softmax is None or bool(((known.sum(dim=-1) - 1).abs() < TOLERANCE).all())
 
 
-def _shape(joint: Contraction) -> tuple[int, ...]:
+def _shape(joint: Einsum) -> tuple[int, ...]:
     sizes = dict(zip(joint.left + joint.right, (*joint.a.shape, *joint.b.shape), strict=True))
     return tuple(sizes[each] for each in joint.out)

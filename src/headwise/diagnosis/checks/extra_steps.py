@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import FAILURES, Attention, Contraction, Run, Seen, attentions, chain_of, is_movement, makers
+from headwise.dataflow import FAILURES, AttentionOps, Einsum, MarkedOp, Run, attentions, chain_of, is_movement, makers
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, key_axis, weights_of
 from headwise.diagnosis.suspects import Suspect
@@ -42,7 +42,7 @@ def value_suspects(run: Run) -> list[Suspect]:
     return []
 
 
-def _lone_axis(attention: Attention) -> list[Suspect]:
+def _lone_axis(attention: AttentionOps) -> list[Suspect]:
     """A product that also sums over an axis that its other side has not."""
     for entry in (attention.scores, attention.context):
         if entry is not None and entry.joint is not None and _has_lone(entry.joint):
@@ -50,14 +50,14 @@ def _lone_axis(attention: Attention) -> list[Suspect]:
     return []
 
 
-def _has_lone(joint: Contraction) -> bool:
+def _has_lone(joint: Einsum) -> bool:
     for own, other, operand in ((joint.left, joint.right, joint.a), (joint.right, joint.left, joint.b)):
         if any(each not in other and each not in joint.out and operand.shape[own.index(each)] > 1 for each in own):
             return True
     return False
 
 
-def _signless(run: Run, attention: Attention) -> list[Suspect]:
+def _signless(run: Run, attention: AttentionOps) -> list[Suspect]:
     """Scores of which only the size counts: a key that points away weighs as much as one that points along."""
     softmax, scores = attention.softmax, attention.scores
     if softmax is None or scores is None:
@@ -69,7 +69,7 @@ def _signless(run: Run, attention: Attention) -> list[Suspect]:
     return []
 
 
-def _unshared(run: Run, attention: Attention) -> list[Suspect]:
+def _unshared(run: Run, attention: AttentionOps) -> list[Suspect]:
     """Weights that were shares of 1, and are none after a step that takes nothing but them."""
     softmax, weights = attention.softmax, weights_of(attention)
     if softmax is None or weights is None or weights.isnan().any() or _are_shares(weights, -1):
@@ -87,9 +87,9 @@ def _unshared(run: Run, attention: Attention) -> list[Suspect]:
     return []
 
 
-def _ordered(run: Run, attention: Attention) -> list[Suspect]:
+def _ordered(run: Run, attention: AttentionOps) -> list[Suspect]:
     """A step that takes one tensor, keeps its shape, and gives what depends on the order of its entries."""
-    found: dict[int, tuple[Seen, Seen]] = {}
+    found: dict[int, tuple[MarkedOp, MarkedOp]] = {}
     for side in sides(attention):
         chain = chain_of(run, side.entry, side.operand)
         start = max((place for place, each in enumerate(chain) if each.joint is not None), default=len(chain))
@@ -105,7 +105,7 @@ def _ordered(run: Run, attention: Attention) -> list[Suspect]:
     return []
 
 
-def _is_alone(entry: Seen) -> bool:
+def _is_alone(entry: MarkedOp) -> bool:
     """Whether an operation takes one tensor that follows from the inputs, and gives one of its shape first."""
     numbers = {each.number for each in entry.operation.inputs}
     if len(numbers) != 1 or not entry.operation.outputs or all(marks is None for marks in entry.given):
@@ -114,11 +114,11 @@ def _is_alone(entry: Seen) -> bool:
     return before.value is not None and after.value is not None and tuple(before.shape) == tuple(after.shape)
 
 
-def _is_meant(entry: Seen) -> bool:
+def _is_meant(entry: MarkedOp) -> bool:
     return entry.last in CASTS or any(each in entry.last for each in MEANT)
 
 
-def _is_scaled(entry: Seen) -> bool:
+def _is_scaled(entry: MarkedOp) -> bool:
     """Whether an operation multiplies all by one number."""
     before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
     if before is None or after is None:
@@ -132,7 +132,7 @@ def _are_shares(weights: Tensor, axis: int) -> bool:
     return bool(((weights.sum(dim=axis) - 1).abs() < TOLERANCE).all()) and bool((weights >= -TOLERANCE).all())
 
 
-def _is_even(entry: Seen) -> bool:
+def _is_even(entry: MarkedOp) -> bool:
     """Whether an operation gives the same for a number and for its opposite, and not the number itself."""
     value, made = entry.operation.inputs[0].value, entry.operation.outputs[0].value
     if value is None or made is None or not value.isfinite().all() or torch.equal(value, made) or not (value < 0).any():
@@ -142,7 +142,7 @@ def _is_even(entry: Seen) -> bool:
     return turned is not None and turned.shape == made.shape and torch.equal(turned, made) and not is_constant
 
 
-def _depends_on_order(entry: Seen) -> bool:
+def _depends_on_order(entry: MarkedOp) -> bool:
     """Whether entries in another order along an axis give other entries, and not the same in that order."""
     value = entry.operation.inputs[0].value
     if value is None or not value.is_floating_point() or not bool(value.isfinite().all()):
@@ -163,7 +163,7 @@ def _depends_on_order(entry: Seen) -> bool:
     return False
 
 
-def _again(entry: Seen, value: Tensor) -> Tensor | None:
+def _again(entry: MarkedOp, value: Tensor) -> Tensor | None:
     """What an operation gives for another tensor; None: it does not take it."""
 
     def instead(each: Any) -> Any:
@@ -182,7 +182,7 @@ def _again(entry: Seen, value: Tensor) -> Tensor | None:
     return first if isinstance(first, Tensor) else None
 
 
-def _is_on_way(run: Run, entry: Seen, goal: Seen, start: Seen | None = None) -> bool:
+def _is_on_way(run: Run, entry: MarkedOp, goal: MarkedOp, start: MarkedOp | None = None) -> bool:
     """Whether all that comes to an operation from where its own chain begins comes through another. start: where; None:
     where what the other took was made.
     """
@@ -200,15 +200,15 @@ def _is_on_way(run: Run, entry: Seen, goal: Seen, start: Seen | None = None) -> 
     return True
 
 
-def _first_makers(run: Run, entry: Seen) -> Iterable[Seen]:
+def _first_makers(run: Run, entry: MarkedOp) -> Iterable[MarkedOp]:
     return makers(run, entry.at, entry.operation.inputs[0].number)
 
 
-def _of_data(entry: Seen) -> list[Any]:
+def _of_data(entry: MarkedOp) -> list[Any]:
     return [seen for seen, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None]
 
 
-def _changed(entry: Seen) -> Suspect:
+def _changed(entry: MarkedOp) -> Suspect:
     """That a step should leave what it takes as it is."""
     function = entry.function
 

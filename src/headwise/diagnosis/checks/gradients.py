@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from headwise.dataflow import Run, Seen
+from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site, site_of
 from headwise.source import Code, Span, code_at
@@ -36,7 +36,7 @@ def gradient_cut(
     says that it requires a gradient: so all that comes after it is computed within the graph too.
     """
     together: StandIns = {}
-    first: Seen | None = None
+    first: MarkedOp | None = None
     for entry in _cutting(done, is_data=is_data):
         first = first or entry
         alone = {site_of(entry.operation): _attached(entry)}
@@ -52,7 +52,7 @@ def gradient_cut(
     return []
 
 
-def _with(stand_ins: StandIns, entries: Sequence[Seen]) -> StandIns:
+def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:
     return {**{site_of(each.operation): _attached(each) for each in entries}, **stand_ins}
 
 
@@ -67,14 +67,14 @@ def _fewest(choices: Sequence[StandIns], suffices: Callable[[StandIns], bool]) -
     return choices[many]
 
 
-def _suspect(kind: str, entry: Seen, stand_ins: StandIns, said: Mapping[str, object] | None) -> Suspect:
+def _suspect(kind: str, entry: MarkedOp, stand_ins: StandIns, said: Mapping[str, object] | None) -> Suspect:
     operation = entry.operation
     spans = [operation.span, *reversed(operation.chain)]
     home = None if entry.operation.name in DETACHING else next(filter(None, map(_switch, spans)), None)
     return Suspect(kind, operation.span, dict(stand_ins), said=dict(said or {}), home=home)
 
 
-def _cutting(done: Run, *, is_data: bool) -> Iterator[Seen]:
+def _cutting(done: Run, *, is_data: bool) -> Iterator[MarkedOp]:
     """The operations that take what has a gradient and give what has none."""
     for entry in done.seen:
         has_gradient = any(each.requires_grad for each in entry.operation.inputs)
@@ -85,12 +85,12 @@ def _cutting(done: Run, *, is_data: bool) -> Iterator[Seen]:
             yield entry
 
 
-def _loses(entry: Seen) -> bool:
+def _loses(entry: MarkedOp) -> bool:
     made = entry.operation.outputs[0]
     return made.dtype.is_floating_point and not made.requires_grad
 
 
-def _attached(entry: Seen) -> Callable[..., Any]:
+def _attached(entry: MarkedOp) -> Callable[..., Any]:
     """A stand-in that computes the same within the graph."""
     function, is_detaching = entry.function, entry.last in DETACHING
 

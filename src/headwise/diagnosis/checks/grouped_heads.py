@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, operand_marks
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
@@ -50,7 +50,7 @@ def _heads(f: Tensor) -> Tensor:
     return ranks
 
 
-def _weights_heads(attention: Attention) -> Tensor | None:
+def _weights_heads(attention: AttentionOps) -> Tensor | None:
     joint = attention.context.joint
     marks = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
     if joint is None or marks is None:
@@ -69,13 +69,13 @@ def _suspect(run: Run, side: Side, group: int) -> Suspect:
     return Suspect("groups-tiled", entry.operation.span, stand_ins, said={"_axis": axis})
 
 
-def _grown(entry: Seen, group: int) -> int | None:
+def _grown(entry: MarkedOp, group: int) -> int | None:
     """The axis along which an operation makes so many of each; None: along none."""
     before, after = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
     return next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
 
 
-def _blocks(entry: Seen, group: int) -> Callable[..., Any]:
+def _blocks(entry: MarkedOp, group: int) -> Callable[..., Any]:
     function, axis = entry.function, _grown(entry, group)
     is_as_deep = len(entry.operation.inputs[0].shape) == len(entry.operation.outputs[0].shape)
 

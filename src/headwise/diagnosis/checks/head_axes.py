@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from headwise.dataflow import Attention, Marks, Run, Seen, attentions, chain_of, is_movement, place_of
+from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, attentions, chain_of, is_movement, place_of
 from headwise.diagnosis.checks.head_layout import Breach, Side, leaving
 from headwise.diagnosis.checks.layer_inputs import handed, taken_breaches
 from headwise.diagnosis.suspects import Suspect
@@ -30,9 +30,9 @@ class Merge(NamedTuple):
     move: tuple[tuple[int, ...], ...]
 
 
-def movements_of(run: Run, side: Side) -> list[Seen]:
+def movements_of(run: Run, side: Side) -> list[MarkedOp]:
     """The movements that led to an operand, since it was last computed."""
-    out: list[Seen] = []
+    out: list[MarkedOp] = []
     for entry in chain_of(run, side.entry, side.operand):
         if entry.joint is not None:
             out = []
@@ -42,7 +42,7 @@ def movements_of(run: Run, side: Side) -> list[Seen]:
 
 
 def untransposed_heads(
-    run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]
+    run: Run, rerun: Rerun, attention: AttentionOps, number: int, found: list[Breach]
 ) -> Suspect | None:
     """That each token attends to its own heads, as these were never brought before the tokens; None: that is not all.
 
@@ -54,7 +54,7 @@ def untransposed_heads(
 
 
 # the split of each operand, and its axes in the order in which heads and tokens have changed places
-Swaps = list[tuple[Seen, tuple[int, ...]]]
+Swaps = list[tuple[MarkedOp, tuple[int, ...]]]
 
 
 def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | None:
@@ -78,9 +78,9 @@ def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | Non
     return Suspect("attention-over-heads", span, together, said=said)
 
 
-def _splits(run: Run, attention: Attention, found: list[Breach]) -> list[Seen]:
+def _splits(run: Run, attention: AttentionOps, found: list[Breach]) -> list[MarkedOp]:
     """The movements that split the heads of the operands, each once; []: that of one is not known."""
-    out: dict[int, Seen] = {}
+    out: dict[int, MarkedOp] = {}
     for breach in found:
         side = next(each for each in handed(attention) if each.name == breach.side)
         split = next((each for each in movements_of(run, side) if _adds_axes(each)), None)
@@ -90,11 +90,11 @@ def _splits(run: Run, attention: Attention, found: list[Breach]) -> list[Seen]:
     return list(out.values())
 
 
-def _adds_axes(entry: Seen) -> bool:
+def _adds_axes(entry: MarkedOp) -> bool:
     return len(entry.operation.outputs[0].shape) > len(entry.operation.inputs[0].shape)
 
 
-def _swaps(splits: list[Seen], place: int) -> Swaps:
+def _swaps(splits: list[MarkedOp], place: int) -> Swaps:
     """The splits with heads and tokens in each other's place; []: in one of them heads cannot stand there.
 
     place: where heads stand, counted from the last axis.

@@ -11,10 +11,10 @@ from torch import Tensor
 from headwise.dataflow import (
     FRESH,
     LAYERS,
-    Attention,
+    AttentionOps,
+    MarkedOp,
     Marks,
     Run,
-    Seen,
     is_constant,
     operand_marks,
     own_of,
@@ -36,7 +36,7 @@ class Side:
     """
 
     name: str
-    entry: Seen
+    entry: MarkedOp
     operand: Tensor
     t: Tensor
     f: Tensor
@@ -53,7 +53,7 @@ class Breach:
     what: str
 
 
-def sides(attention: Attention) -> list[Side]:
+def sides(attention: AttentionOps) -> list[Side]:
     """The three operands of an attention, as far as their marks are known."""
     out = []
     scores, context = attention.scores, attention.context
@@ -94,7 +94,7 @@ def sides(attention: Attention) -> list[Side]:
     return sorted(out, key=lambda each: "qkv".index(each.name))
 
 
-def _heads_apart(scores: Seen, marks: Marks, *, left: bool) -> str:
+def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:
     """The letters of an operand that are heads which the other has not, where its rows are tokens as well."""
     joint = scores.joint
     if joint is None:
@@ -105,7 +105,7 @@ def _heads_apart(scores: Seen, marks: Marks, *, left: bool) -> str:
     return "".join(heads) if len(rows) > 1 and len(heads) < len(rows) else ""
 
 
-def breaches(attention: Attention, handed: Sequence[Side] | None = None) -> list[Breach]:
+def breaches(attention: AttentionOps, handed: Sequence[Side] | None = None) -> list[Breach]:
     """What is wrong with what an attention is handed, in order. handed: None: its operands."""
     known = {each.name: each for each in (sides(attention) if handed is None else handed)}
     out = [Breach(each.name, what) for each in known.values() if (what := breach_of(each.t, each.f))]
@@ -131,7 +131,7 @@ def unequal(known: Mapping[str, Side]) -> list[Breach]:
     return out
 
 
-def _unequal_tokens(attention: Attention, v: Side, k: Side | None) -> list[Breach]:
+def _unequal_tokens(attention: AttentionOps, v: Side, k: Side | None) -> list[Breach]:
     """Whether the weights of a key meet the value of another."""
     joint = attention.context.joint
     pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
@@ -181,7 +181,7 @@ def _one(samples: Tensor) -> Tensor:
     return samples.amax(dim=(1, 2))
 
 
-def leaving(run: Run, attention: Attention) -> str:
+def leaving(run: Run, attention: AttentionOps) -> str:
     """What is wrong on the way from the weighted sum to the output; "": nothing, or it is not known."""
     after = [each for each in run.seen if each.at > attention.context.at]
     for each in after:
@@ -211,7 +211,7 @@ def leaving(run: Run, attention: Attention) -> str:
     return next(filter(None, beside), "") or _against_query(run)
 
 
-def _beside(attention: Attention, entry: Seen) -> str:
+def _beside(attention: AttentionOps, entry: MarkedOp) -> str:
     """What is wrong where a weighted sum of an input's tokens is added to these tokens themselves."""
     known = [each for each in entry.given if each is not None]
     if len(known) != 2 or any(each.kind != "token" or len(each.shape) < 4 for each in known):
@@ -228,7 +228,7 @@ def _beside(attention: Attention, entry: Seen) -> str:
     return "samples mixed" if is_apart and torch.equal(place_of(a), place_of(b)) else "mixed"
 
 
-def _into_places(attention: Attention, entry: Seen) -> str | None:
+def _into_places(attention: AttentionOps, entry: MarkedOp) -> str | None:
     """What is wrong with what a convolution takes, samples first and channels second; None: it is not of attention."""
     marks = entry.given[0] if entry.given else None
     if marks is None or marks.kind != "token" or len(marks.shape) < 3 or not _comes_from(attention, marks):
@@ -241,7 +241,7 @@ def _into_places(attention: Attention, entry: Seen) -> str | None:
     return "" if is_constant(sample_of(t).flatten(1), 1) else "samples mixed"
 
 
-def _comes_from(attention: Attention, marks: Marks) -> bool:
+def _comes_from(attention: AttentionOps, marks: Marks) -> bool:
     made = attention.context.made[0]
     if made is None or made.kind != "token":
         return True

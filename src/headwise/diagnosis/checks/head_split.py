@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from headwise.dataflow import Attention, Run, attentions, chain_of, is_movement, sample_of
+from headwise.dataflow import AttentionOps, Run, attentions, chain_of, is_movement, sample_of
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
@@ -98,7 +98,7 @@ def missing_projection(run: Run) -> list[Suspect]:
     return [Suspect("projection-missing", span, said={"name": said})]
 
 
-def _has_projections(run: Run, attention: Attention) -> bool:
+def _has_projections(run: Run, attention: AttentionOps) -> bool:
     """Whether queries, keys and values are all projected inside."""
     own = {each.name: each for each in sides(attention)}
     return set(own) == set("qkv") and all(
@@ -106,7 +106,7 @@ def _has_projections(run: Run, attention: Attention) -> bool:
     )
 
 
-def _is_merged(run: Run, attention: Attention) -> bool:
+def _is_merged(run: Run, attention: AttentionOps) -> bool:
     """Whether the output holds the features of several heads side by side."""
     known = {each.name: each for each in sides(attention)}
     batch, heads = run.sizes.get("B", 1), run.sizes.get("H", 1)

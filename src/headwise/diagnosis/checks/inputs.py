@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role
-from headwise.dataflow import Attention, Run, Seen, attentions, call_of, chain_of, source_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, call_of, chain_of, source_of
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.checks.ignored_arguments import is_dead, is_dead_elsewhere, is_switched
 from headwise.diagnosis.checks.packed_weights import shared_features, shared_part
@@ -34,7 +34,7 @@ class Making:
         self.name = side.name
         chain = chain_of(run, side.entry, side.operand)
         joints = [each for each in chain if each.joint is not None]
-        self.projection: Seen | None = joints[-1] if joints else None
+        self.projection: MarkedOp | None = joints[-1] if joints else None
         self.first = chain[0] if chain else side.entry
         numbers = [number for number in torch.unique(source_of(side.t)).tolist() if number >= 0]
         self.source = next((name for name, each in run.sources.items() if numbers == [each]), None)
@@ -50,12 +50,12 @@ class Making:
         return None, None
 
 
-def makings(run: Run, attention: Attention) -> dict[str, Making]:
+def makings(run: Run, attention: AttentionOps) -> dict[str, Making]:
     """How each side of an attention was made."""
     return {each.name: Making(run, each) for each in sides(attention)}
 
 
-def is_absorbed(run: Run, attention: Attention) -> bool:
+def is_absorbed(run: Run, attention: AttentionOps) -> bool:
     """Whether keys are what values are then projected from, as latents are: heads have another width than their own."""
     made = {each.name: each for each in sides(attention)}
     latent = makings(run, attention).get("k")
@@ -89,7 +89,7 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     return out
 
 
-def redirected(run: Run, entry: Seen, name: str, was: str) -> Suspect:
+def redirected(run: Run, entry: MarkedOp, name: str, was: str) -> Suspect:
     """That an operation takes one argument in place of another; and with the other."""
     place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
     said, home = {"name": name, "was": was}, call_of(run, entry)
@@ -201,7 +201,7 @@ def shared_arguments(run: Run) -> list[Suspect]:
     return []
 
 
-def _given_another(entry: Seen, named: str, spare: str, sides: str) -> Suspect:
+def _given_another(entry: MarkedOp, named: str, spare: str, sides: str) -> Suspect:
     """A product that takes another of the weights that a function is given."""
     given: dict[str, Tensor] = {}
     function = entry.function
@@ -227,7 +227,7 @@ def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
     return own == shape or (own[0] == shape[0] and role_of(name) != "")
 
 
-def _with_weight(entry: Seen, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:
+def _with_weight(entry: MarkedOp, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:
     """A product that is made with another of the target's weights."""
     owner, _, leaf = name.rpartition(".")
     held, function = Held(owner), entry.function

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Seen
+from headwise.dataflow import MarkedOp
 
 __all__ = ["inverted", "is_inverted_triangle"]
 
@@ -29,7 +29,7 @@ def inverted(function: Callable[..., Any]) -> Callable[..., Any]:
     return right
 
 
-def is_inverted_triangle(entry: Seen) -> bool:
+def is_inverted_triangle(entry: MarkedOp) -> bool:
     """Whether the mask of a call, the other way round, lets queries attend to earlier keys and to their own only."""
     args, options = entry.rules
     mask = options.get("attn_mask", args[3] if len(args) > 3 else None)

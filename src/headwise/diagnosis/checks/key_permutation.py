@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from headwise.calls import call_role
-from headwise.dataflow import Run, Seen, attentions, operand_marks, place_of
+from headwise.dataflow import MarkedOp, Run, attentions, operand_marks, place_of
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.coverage import Missed, Tried
@@ -63,12 +63,12 @@ def _near(a: Tensor, b: Tensor) -> bool:
     return bool(((a - b).detach().abs().nan_to_num() <= TOLERANCE * max(1.0, largest)).all())
 
 
-def _near_value(a: Seen, b: Seen) -> bool:
+def _near_value(a: MarkedOp, b: MarkedOp) -> bool:
     x, y = a.operation.outputs[0].value, b.operation.outputs[0].value
     return x is not None and y is not None and _near(x, y)
 
 
-def _is_rolled_alike(a: Seen, b: Seen) -> bool:
+def _is_rolled_alike(a: MarkedOp, b: MarkedOp) -> bool:
     """Whether both operands of a weighted sum moved with the keys, each by itself, though their product changed."""
     moved = 0
     for marks, x, y in zip(operand_marks(a), _values(a), _values(b), strict=True):
@@ -80,7 +80,7 @@ def _is_rolled_alike(a: Seen, b: Seen) -> bool:
     return moved == 2
 
 
-def _values(entry: Seen) -> list[Tensor | None]:
+def _values(entry: MarkedOp) -> list[Tensor | None]:
     if entry.joint is None:
         return [None, None]
     out = []

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.dataflow import LAYERS, Attention
+from headwise.dataflow import LAYERS, AttentionOps
 from headwise.diagnosis.checks.head_layout import Breach, Side, breaches, sides
 
 __all__ = ["handed", "taken_breaches"]
@@ -15,7 +15,7 @@ __all__ = ["handed", "taken_breaches"]
 NAMES = {"q": "query", "k": "key", "v": "value"}
 
 
-def handed(attention: Attention) -> list[Side]:
+def handed(attention: AttentionOps) -> list[Side]:
     """The operands of an attention; of a layer of torch's, which splits heads by itself, what it was called with."""
     entry = attention.context
     if not attention.fused or entry.last not in LAYERS:
@@ -38,7 +38,7 @@ def handed(attention: Attention) -> list[Side]:
     return out
 
 
-def taken_breaches(attention: Attention) -> list[Breach]:
+def taken_breaches(attention: AttentionOps) -> list[Breach]:
     """What is wrong with what an attention is handed, in order: with its operands, or with a layer's arguments."""
     return breaches(attention, handed(attention))
 

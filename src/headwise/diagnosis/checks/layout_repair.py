@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headwise.calls import call_role
-from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, is_laid_over, is_movement, place_of, sample_of
+from headwise.dataflow import (
+    AttentionOps,
+    MarkedOp,
+    Run,
+    attentions,
+    chain_of,
+    is_laid_over,
+    is_movement,
+    place_of,
+    sample_of,
+)
 from headwise.diagnosis.checks.einsum import sums_alone, unmet_weights
 from headwise.diagnosis.checks.head_axes import Rerun, movements_of, untransposed_heads
 from headwise.diagnosis.checks.head_layout import Breach, leaving
@@ -51,7 +61,7 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     return []
 
 
-def _spread(run: Run, attention: Attention) -> Suspect | None:
+def _spread(run: Run, attention: AttentionOps) -> Suspect | None:
     """That tokens were laid against numbers of more axes than they have: they were given with too few."""
     for side in handed(attention):
         for entry in chain_of(run, side.entry, side.operand):
@@ -60,7 +70,7 @@ def _spread(run: Run, attention: Attention) -> Suspect | None:
     return None
 
 
-def _from_queries(run: Run, attention: Attention) -> Suspect | None:
+def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
     """Keys or values that are made from the queries' input, where the other is made from its own."""
     made = makings(run, attention)
     if set(made) != set("qkv"):
@@ -73,7 +83,7 @@ def _from_queries(run: Run, attention: Attention) -> Suspect | None:
     return None
 
 
-def _unknown(attention: Attention, breach: Breach) -> Suspect:
+def _unknown(attention: AttentionOps, breach: Breach) -> Suspect:
     entry = attention.context if breach.side == "v" or attention.scores is None else attention.scores
     kind = MET[breach.what]
     if kind not in ("batch-length-confused", "sample-leak") and entry is attention.context and sums_alone(entry):
@@ -83,7 +93,7 @@ def _unknown(attention: Attention, breach: Breach) -> Suspect:
     return Suspect(kind, entry.operation.span, said={"met": breach.what}, guess=guess)
 
 
-def _inward(run: Run, rerun: Rerun, attention: Attention, number: int, found: list[Breach]) -> Suspect | None:
+def _inward(run: Run, rerun: Rerun, attention: AttentionOps, number: int, found: list[Breach]) -> Suspect | None:
     if all(each.what == "features" for each in found) and len(found) > 1:
         suspect = untransposed_heads(run, rerun, attention, number, found)
         if suspect is not None:
@@ -122,12 +132,12 @@ def _is_mended(done: Run, number: int, breach: Breach) -> bool:
     return len(found) > number and all(each.side != breach.side for each in taken_breaches(found[number]))
 
 
-def _then(entry: Seen, order: tuple[int, ...]) -> Callable[..., Any]:
+def _then(entry: MarkedOp, order: tuple[int, ...]) -> Callable[..., Any]:
     function = entry.function
     return lambda *args, **options: function(*args, **options).permute(order)
 
 
-def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, Callable[..., Any]]:
+def _same_span(run: Run, rerun: Rerun, number: int, entry: MarkedOp) -> dict[Site, Callable[..., Any]]:
     """What would put right the other calls of one line, as of a helper that splits queries, keys and values."""
     out: dict[Site, Callable[..., Any]] = {}
     for attention in attentions(run)[number : number + 1]:
@@ -144,7 +154,7 @@ def _same_span(run: Run, rerun: Rerun, number: int, entry: Seen) -> dict[Site, C
     return out
 
 
-def _inward_kind(entry: Seen, breach: Breach, change: Rearrangement) -> str:
+def _inward_kind(entry: MarkedOp, breach: Breach, change: Rearrangement) -> str:
     if breach.what in ("samples mixed", "unequal samples"):
         passed = _passed(entry, change)
         if passed == {("sample", "place")}:
@@ -156,7 +166,7 @@ def _inward_kind(entry: Seen, breach: Breach, change: Rearrangement) -> str:
     return _split_kind(breach)
 
 
-def _passed(entry: Seen, change: Rearrangement) -> set[tuple[str, str]]:
+def _passed(entry: MarkedOp, change: Rearrangement) -> set[tuple[str, str]]:
     """What has to pass what on the way that is right: samples, places and features (heads are such), by pairs."""
     marks, roles = entry.given[0], list[str]()
     if marks is None:
@@ -175,7 +185,7 @@ def _passed(entry: Seen, change: Rearrangement) -> set[tuple[str, str]]:
     return out
 
 
-def _outward(run: Run, rerun: Rerun, attention: Attention, what: str) -> Suspect | None:
+def _outward(run: Run, rerun: Rerun, attention: AttentionOps, what: str) -> Suspect | None:
     after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
     for entry, change in _changes(run, after):
         stand_ins = {site_of(entry.operation): change.instead(entry)}
@@ -202,7 +212,7 @@ def _is_led_back(run: Run, done: Run) -> bool:
     return done.output.shape == run.output.shape and not leaving(done, found[-1])
 
 
-def _changes(run: Run, entries: list[Seen]) -> Iterator[tuple[Seen, Any]]:
+def _changes(run: Run, entries: list[MarkedOp]) -> Iterator[tuple[MarkedOp, Any]]:
     tried = 0
     for entry in entries:
         for change in rearrangements(run, entry):
@@ -212,7 +222,7 @@ def _changes(run: Run, entries: list[Seen]) -> Iterator[tuple[Seen, Any]]:
             yield entry, change
 
 
-def _outward_kind(run: Run, entry: Seen, what: str) -> str:
+def _outward_kind(run: Run, entry: MarkedOp, what: str) -> str:
     if what == "samples mixed":
         return "heads-batch-swapped"
     batch = next((size for size in run.sizes.values()), 0)
@@ -221,7 +231,7 @@ def _outward_kind(run: Run, entry: Seen, what: str) -> str:
     return "merge-without-transpose"
 
 
-def _move(entry: Seen, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
+def _move(entry: MarkedOp, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
     """How a movement should go, for those who write it."""
     before = tuple(entry.operation.inputs[0].shape)
     return before, change.parts, change.order, change.shape, change.cuts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from headwise.dataflow import SUMS, Run, Seen, is_movement
+from headwise.dataflow import SUMS, MarkedOp, Run, is_movement
 from headwise.source import Span, fill_of, made_at
 
 __all__ = ["arranged", "home_of", "is_counted", "nudges", "reached_by", "uses"]
@@ -23,7 +23,7 @@ TURNS = frozenset({
 })  # fmt: skip
 
 
-def _is_spread(entry: Seen, reached: set[int]) -> bool:
+def _is_spread(entry: MarkedOp, reached: set[int]) -> bool:
     """Whether an operation lays a mask over queries and keys, and no movement does, before it meets the scores."""
     made = [each.shape for each in entry.operation.outputs]
     given = [each.shape for each in entry.operation.inputs if each.number in reached]
@@ -33,7 +33,7 @@ def _is_spread(entry: Seen, reached: set[int]) -> bool:
     return is_whole and all(marks is None for marks in entry.given) and any(prod(x) < prod(made[0]) for x in given)
 
 
-def home_of(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span | None:
+def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> Span | None:
     """Where what is wrong with a mask came into it, before it met the scores; None: there."""
     if entry is None:
         return _unread(run, reached) if kind == "mask-ignored" else None
@@ -68,7 +68,7 @@ def home_of(run: Run, kind: str, entry: Seen | None, reached: set[int]) -> Span 
     return None
 
 
-def _counts_places(run: Run, entry: Seen) -> bool:
+def _counts_places(run: Run, entry: MarkedOp) -> bool:
     """Whether an operation asks which places are below the lengths that are given."""
     said = run.plan.call.get("_mask")
     is_of_lengths = isinstance(said, Mapping) and said["means"] == "lengths"
@@ -111,14 +111,14 @@ def reached_by(run: Run) -> set[int]:
     return found
 
 
-def uses(entry: Seen, reached: set[int]) -> bool:
+def uses(entry: MarkedOp, reached: set[int]) -> bool:
     """Whether an operation brings a mask to scores, or to anything that depends on the inputs."""
     if all(each is None for each in entry.given) or entry.last in SHAPED:
         return False
     return bool(reached & {each.number for each in entry.operation.inputs})
 
 
-def nudges(run: Run, path: Sequence[Seen]) -> bool:
+def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
     """Whether a mask changes scores on their way, by next to nothing, so that no weight shows it."""
     reached = reached_by(run)
     for entry in path:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from headwise.dataflow import (
-    Attention,
+    AttentionOps,
+    MarkedOp,
     Run,
-    Seen,
     allowed_by,
+    find_pattern,
     hidden_in_layer,
     is_layer,
     place_of,
     sample_of,
-    sight_of,
     source_of,
 )
 from headwise.diagnosis.checks.mask_path import reached_by
@@ -25,7 +25,7 @@ __all__ = ["hiding"]
 
 
 def hiding(
-    run: Run, attention: Attention, on_path: list[Seen], source: int | None = None
+    run: Run, attention: AttentionOps, on_path: list[MarkedOp], source: int | None = None
 ) -> dict[Site, Callable[..., Any]]:
     """What would hide the right keys: every use of the mask is undone, and the softmax hides them itself.
 
@@ -39,7 +39,7 @@ def hiding(
     marks = softmax.given[0]
     if marks is None or marks.kind != "pair":
         return {}
-    sight = sight_of(attention)
+    sight = find_pattern(attention)
     if sight is None:
         return {}
     samples, rows, columns = int(sight.sample.max()) + 1, int(sight.row.max()) + 1, int(sight.column.max()) + 1
@@ -60,7 +60,7 @@ def hiding(
     return out
 
 
-def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+def _fused_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
     """torch's own attention, called with the mask as it is meant."""
     entry = attention.context
     a, b = entry.given[:2]
@@ -78,9 +78,9 @@ def _fused_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[...,
     return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
 
 
-def _layer_stand_ins(run: Run, attention: Attention) -> dict[Site, Callable[..., Any]]:
+def _layer_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
     """torch's own layer, called with the mask as it is meant, and with what else hides keys from it as it was."""
-    sight = sight_of(attention)
+    sight = find_pattern(attention)
     size = [] if sight is None else [int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)]
     if sight is None or (allowed := allowed_by(run, *size)) is None:
         return {}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import Run, Seen, call_of, chain_of
+from headwise.dataflow import MarkedOp, Run, call_of, chain_of
 from headwise.diagnosis.checks.head_layout import Side
 from headwise.diagnosis.members import parameter_at
 from headwise.diagnosis.suspects import Suspect
@@ -18,7 +18,7 @@ from headwise.source import bound_to
 __all__ = ["shared_features", "shared_part"]
 
 
-def shared_part(run: Run, made: Mapping[str, tuple[Seen, Tensor]]) -> list[Suspect]:
+def shared_part(run: Run, made: Mapping[str, tuple[MarkedOp, Tensor]]) -> list[Suspect]:
     """Two sides that are made with one part of a parameter, of which another part of that size has no use.
 
     made: the projection of each side, and the weights that it took.
@@ -42,7 +42,7 @@ def shared_part(run: Run, made: Mapping[str, tuple[Seen, Tensor]]) -> list[Suspe
     return []
 
 
-def shared_features(run: Run, known: Mapping[str, Side], projections: Mapping[str, Seen | None]) -> list[Suspect]:
+def shared_features(run: Run, known: Mapping[str, Side], projections: Mapping[str, MarkedOp | None]) -> list[Suspect]:
     """A side that is made of what one projection gives for another side, where as much of it goes nowhere.
 
     known: the sides; projections: that of each, which may be one for all.
@@ -70,7 +70,7 @@ def shared_features(run: Run, known: Mapping[str, Side], projections: Mapping[st
     return []
 
 
-def _goes_nowhere(entry: Seen, features: set[int]) -> bool:
+def _goes_nowhere(entry: MarkedOp, features: set[int]) -> bool:
     """Whether no gradient comes back to the weights of some features of a projection, of a run with gradients."""
     count = entry.operation.outputs[0].shape[-1]
     weights = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None and t.ndim > 1]
@@ -81,7 +81,9 @@ def _goes_nowhere(entry: Seen, features: set[int]) -> bool:
     return rows.shape[0] == count and not bool(rows[sorted(features)].any())
 
 
-def _apart_from(run: Run, known: Mapping[str, Side], entry: Seen, sides: Mapping[str, str], step: int) -> list[Suspect]:
+def _apart_from(
+    run: Run, known: Mapping[str, Side], entry: MarkedOp, sides: Mapping[str, str], step: int
+) -> list[Suspect]:
     """That one side is made of another's features, and the same with its own, so many further on."""
     wrong, right = (chain_of(run, known[each].entry, known[each].operand) for each in (sides["wrong"], sides["right"]))
     shared = {each.at for each in right}
@@ -94,7 +96,7 @@ def _apart_from(run: Run, known: Mapping[str, Side], entry: Seen, sides: Mapping
     return [Suspect("projection-slice-shared", span, stand_ins, said=said, home=bound_to(span))]
 
 
-def _moved_on(between: list[Seen], entry: Seen, own: Seen, step: int) -> dict[Site, Callable[..., Any]]:
+def _moved_on(between: list[MarkedOp], entry: MarkedOp, own: MarkedOp, step: int) -> dict[Site, Callable[..., Any]]:
     """What makes a side of other features of its projection: what lies between is done to these again."""
     made: dict[str, Tensor] = {}
 
@@ -152,7 +154,7 @@ def _spare(run: Run, owner: Tensor, part: Tensor) -> int | None:
     return next((start for start in starts if not bool(used[start : start + size].any())), None)
 
 
-def _with_part(entry: Seen, name: str, part: Tensor, start: int) -> tuple[dict[Site, Callable[..., Any]], Any]:
+def _with_part(entry: MarkedOp, name: str, part: Tensor, start: int) -> tuple[dict[Site, Callable[..., Any]], Any]:
     """A product with another part of a parameter in place of its own."""
     kept: dict[str, Tensor] = {}
     function, shape, stride = entry.function, part.shape, part.stride()

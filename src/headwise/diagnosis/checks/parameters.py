@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import LAYERS, Run, Seen, attentions, chain_of
+from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.checks.gradients import gradient_cut
 from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.inputs import Held
@@ -223,7 +223,7 @@ def _is_cut(done: Run) -> bool:
     return False
 
 
-def _is_frozen(done: Run, entry: Seen, number: int) -> bool:
+def _is_frozen(done: Run, entry: MarkedOp, number: int) -> bool:
     """Whether weights that are not to learn made an operand: it is cut off on purpose, as from a teacher."""
     made = chain_of(done, entry.at, number)
     return any(isinstance(t, nn.Parameter) and not t.requires_grad for each in made for t in each.tensors)
@@ -232,7 +232,7 @@ def _is_frozen(done: Run, entry: Seen, number: int) -> bool:
 def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
     """What was changed in place although the backward needs it."""
     together: dict[Site, Callable[..., Any]] = {}
-    first: Seen | None = None
+    first: MarkedOp | None = None
     for entry in done.seen:
         if not entry.operation.writes or not any(marks is not None for marks in entry.given):
             continue
@@ -247,7 +247,7 @@ def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[
     return [Suspect("inplace-breaks-backward", last.operation.span, said={"error": error})]
 
 
-def apart(entry: Seen) -> Callable[..., Any]:
+def apart(entry: MarkedOp) -> Callable[..., Any]:
     """A stand-in that changes a copy, and not what it was given."""
     function = entry.function
 

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Run, Seen, attentions
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
 
 __all__ = ["random_suspects"]
 
 
-def random_suspects(run: Run, entry: Seen) -> list[Suspect]:
+def random_suspects(run: Run, entry: MarkedOp) -> list[Suspect]:
     """That an operation draws numbers which change the weights. What is drawn elsewhere may be meant so, as the first
     slots of slot attention.
     """
@@ -31,6 +31,6 @@ def random_suspects(run: Run, entry: Seen) -> list[Suspect]:
     return [Suspect("random-in-eval", entry.operation.span, {site_of(entry.operation): right}, said={"name": name})]
 
 
-def _is_between(entry: Seen, attention: Attention) -> bool:
+def _is_between(entry: MarkedOp, attention: AttentionOps) -> bool:
     first = attention.path[0] if attention.path else attention.context
     return first.at <= entry.at < attention.context.at

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Marks, Run, Seen, place_of, sample_of
+from headwise.dataflow import MarkedOp, Marks, Run, place_of, sample_of
 
 __all__ = ["Rearrangement", "rearrangements", "turns"]
 
@@ -31,7 +31,7 @@ class Rearrangement:
     def __call__(self, x: Tensor) -> Tensor:
         return x.reshape(self.parts).permute(self.order).reshape(self.shape)
 
-    def instead(self, entry: Seen) -> Callable[..., Any]:
+    def instead(self, entry: MarkedOp) -> Callable[..., Any]:
         """A stand-in for an operation; not for another at the same place, as a library makes several of one call."""
         function, given = entry.function, tuple(entry.operation.inputs[0].shape)
 
@@ -41,7 +41,7 @@ class Rearrangement:
         return right
 
 
-def rearrangements(run: Run, entry: Seen) -> Iterator[Rearrangement]:
+def rearrangements(run: Run, entry: MarkedOp) -> Iterator[Rearrangement]:
     """The ways to make what a movement made of its input, with axes that keep together what belongs together."""
     marks, shape = entry.given[0] if entry.given else None, entry.operation.outputs[0].shape
     if marks is None or marks.kind != "token":
@@ -76,7 +76,7 @@ def _fitting(
             yield found
 
 
-def turns(entry: Seen) -> Iterator[tuple[int, ...]]:
+def turns(entry: MarkedOp) -> Iterator[tuple[int, ...]]:
     """The other orders of the axes of what an operation made."""
     rank = len(entry.operation.outputs[0].shape)
     if rank > 4:

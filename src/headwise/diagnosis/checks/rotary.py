@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import call_role
-from headwise.dataflow import Attention, Run, Seen, attentions, chain_of, operand_marks, place_of, value_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.rotary_repair import mended_turn, untouched
 from headwise.diagnosis.suspects import Suspect
@@ -60,7 +60,7 @@ def _are_places_first(done: Run) -> bool:
     return all(said.index(name) < len("BL") for said in shapes for name in ("L", "S") if name in said and len(said) > 1)
 
 
-def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: Callable[..., Run]) -> Suspect:
+def _unlawful(done: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun: Callable[..., Run]) -> Suspect:
     """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
     said = {"segment": "q, k"}
     one = (turned.get("q") or turned.get("k") or [])[-1]
@@ -92,7 +92,7 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[Seen]], rerun: C
     return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]}, guess=guess)
 
 
-def _lacking(attention: Attention, entries: Sequence[Seen], name: str) -> dict[str, object]:
+def _lacking(attention: AttentionOps, entries: Sequence[MarkedOp], name: str) -> dict[str, object]:
     """What a patch needs to know to rotate a side as another one is rotated, by these operations."""
     product = attention.context if attention.fused else attention.scores
     side = next((each for each in sides(attention) if each.name == name), None)
@@ -106,7 +106,7 @@ def _lacking(attention: Attention, entries: Sequence[Seen], name: str) -> dict[s
     }  # fmt: skip
 
 
-def _unturned(entries: Sequence[Seen], others: Sequence[Seen]) -> dict[Site, Callable[..., Any]]:
+def _unturned(entries: Sequence[MarkedOp], others: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:
     """What leaves a tensor as it was, in place of its products with cosines and sines; {}: the same operations turn
     others, or it is not known which is which.
     """
@@ -132,7 +132,7 @@ def _times(place: int, factor: int) -> Callable[..., Any]:
     return lambda *args, **_: args[place] * factor
 
 
-def _apart(entry: Seen, others: Sequence[Seen]) -> Span:
+def _apart(entry: MarkedOp, others: Sequence[MarkedOp]) -> Span:
     """Where a rotation was asked for that is one too many: the first call on its way that no other took."""
     ways = [(*each.operation.chain, each.operation.span) for each in others]
     way = (*entry.operation.chain, entry.operation.span)
@@ -145,7 +145,7 @@ def _common(way: Sequence[Span], other: Sequence[Span]) -> int:
     return next((at for at, (a, b) in enumerate(zip(way, other, strict=False)) if a != b), min(len(way), len(other)))
 
 
-def called(entry: Seen) -> Span:
+def called(entry: MarkedOp) -> Span:
     """Where a rotation was asked for: the call of the person's function that turns, which turns others rightly."""
     operation = entry.operation
     return operation.chain[-1] if operation.chain else operation.span
@@ -184,7 +184,7 @@ def _of_role(name: str, angles: Tensor) -> Tensor:
     return angles.cos() if call_role(name) == "cosine" else angles.sin()
 
 
-def _turns(run: Run, entry: Seen, operand: Tensor) -> list[Seen]:
+def _turns(run: Run, entry: MarkedOp, operand: Tensor) -> list[MarkedOp]:
     """The products with cosines and sines on the way to an operand, since it was projected."""
     chain = chain_of(run, entry, operand)
     last = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
@@ -213,7 +213,7 @@ def _axis_of(places: Tensor) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
-def _by_distance(attention: Attention) -> bool | None:
+def _by_distance(attention: AttentionOps) -> bool | None:
     """Whether scores of like tokens depend on their distance alone; None: that cannot be told."""
     scores = attention.scores
     if scores is None or scores.joint is None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Run, Seen, attentions, chain_of, makers, place_of
+from headwise.dataflow import MarkedOp, Run, attentions, chain_of, makers, place_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.recording import Site, site_of
 from headwise.source import Span, code_at
@@ -35,7 +35,7 @@ def mended_turn(
     that leaves the first token as it is. number: of the attention; rerun: a run with stand-ins, None: the rotation is
     not right with them. None: no single operation breaks it.
     """
-    groups: dict[tuple[Span, str], list[Seen]] = {}
+    groups: dict[tuple[Span, str], list[MarkedOp]] = {}
     for entry in _within(done, number):
         groups.setdefault((entry.operation.span, entry.operation.name), []).append(entry)
     tried, second, late = 0, None, None
@@ -74,10 +74,10 @@ def _starts(done: Run, number: int) -> bool:
     return True
 
 
-def _within(done: Run, number: int) -> list[Seen]:
+def _within(done: Run, number: int) -> list[MarkedOp]:
     """The operations that turn queries and keys, since these were projected; then those that make the angles."""
-    found: dict[int, Seen] = {}
-    tables: dict[int, Seen] = {}
+    found: dict[int, MarkedOp] = {}
+    tables: dict[int, MarkedOp] = {}
     for side in sides(attentions(done)[number]):
         if side.name == "v":
             continue
@@ -99,7 +99,7 @@ def _within(done: Run, number: int) -> list[Seen]:
     return [found[at] for at in sorted(found)] + [tables[at] for at in sorted(tables)]
 
 
-def _variants(done: Run, entry: Seen) -> Iterator[tuple[Variant, Sign]]:
+def _variants(done: Run, entry: MarkedOp) -> Iterator[tuple[Variant, Sign]]:
     """What else an operation may have been meant to do."""
     name, last = entry.operation.name, entry.last
     is_turned = any(each is not None for each in entry.given)
@@ -143,7 +143,7 @@ def _joins(count: int) -> Iterator[tuple[Variant, Sign]]:
             yield variant, tuple(zip(order, signs, strict=True))
 
 
-def _products(done: Run, entry: Seen) -> Iterator[Variant]:
+def _products(done: Run, entry: MarkedOp) -> Iterator[Variant]:
     """The same with the sine in place of the cosine, or with the angle the other way round."""
     place = next((at for at, each in enumerate(entry.given) if each is None), None)
     if place is None:
@@ -187,7 +187,7 @@ def _turned(t: Tensor, sizes: tuple[int, int]) -> Tensor:
     return parts.transpose(-1, -2).flatten(-2)
 
 
-def untouched(entry: Seen) -> Span | None:
+def untouched(entry: MarkedOp) -> Span | None:
     """Where a function that turns one tensor hands on another as it is; None: none does."""
     for span in (entry.operation.span, *reversed(entry.operation.chain)):
         code = code_at(span)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import FRESH, Run, Seen, chain_of, made_from
+from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, made_from
 from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
@@ -85,7 +85,7 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
 
 
-def _kept(run: Run, entry: Seen) -> Mapping[str, Any]:
+def _kept(run: Run, entry: MarkedOp) -> Mapping[str, Any]:
     """What the module of an operation keeps."""
     modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
     return dict(vars(modules[entry.operation.module])) if entry.operation.module in modules else {}
@@ -250,7 +250,7 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
     return is_plain or any("pos" in name for name in taken)
 
 
-def _floored(entry: Seen) -> Suspect:
+def _floored(entry: MarkedOp) -> Suspect:
     def right(*args: Any, **options: Any) -> Any:
         values = [*args, *options.values()]
         if len(values) > 1 and entry.operation.name in ("//", "//=", "div", "floor_divide"):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import Run, Seen
+from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.parameters import apart
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.suspects import Suspect
@@ -48,7 +48,7 @@ def _is_equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.nan_to_num(), b.detach().nan_to_num())
 
 
-def _writer(run: Run, argument: Tensor) -> Seen | None:
+def _writer(run: Run, argument: Tensor) -> MarkedOp | None:
     """The first operation that wrote into the memory of an argument."""
     place = argument.untyped_storage().data_ptr()
     for entry in run.seen:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Attention, Run, Seen, attentions, is_movement
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, is_movement
 from headwise.diagnosis.checks.mask_path import uses
 from headwise.diagnosis.checks.weight_sums import DIVISIONS, OTHERS, TOLERANCE, key_axis, weights_of
 from headwise.diagnosis.suspects import Suspect
@@ -28,7 +28,7 @@ def normalisation_suspects(run: Run) -> list[Suspect]:
     return []
 
 
-def other_normalisation(attention: Attention, reached: set[int]) -> Suspect | None:
+def other_normalisation(attention: AttentionOps, reached: set[int]) -> Suspect | None:
     """That weights are normalised by what makes NaN, or numbers below 0, of masked scores, where a softmax would make
     0; None: they are not.
 
@@ -54,14 +54,14 @@ def other_normalisation(attention: Attention, reached: set[int]) -> Suspect | No
     return Suspect("softmax-replaced", maker.operation.span, {site_of(maker.operation): right}, said=said)
 
 
-def _makes_nan(entry: Seen) -> bool:
+def _makes_nan(entry: MarkedOp) -> bool:
     """Whether an operation is the first that leaves NaN."""
     before, after = ([each.value for each in some if each.value is not None]
                      for some in (entry.operation.inputs, entry.operation.outputs))  # fmt: skip
     return any(bool(each.isnan().any()) for each in after) and not any(bool(each.isnan().any()) for each in before)
 
 
-def _twice(attention: Attention) -> list[Suspect]:
+def _twice(attention: AttentionOps) -> list[Suspect]:
     """A softmax of what already sums to 1 over the keys, and nothing of which is hidden."""
     softmaxes = [each for each in attention.path if each.last in SOFTMAXES]
     last = softmaxes[-1] if softmaxes else None
@@ -77,7 +77,7 @@ def _twice(attention: Attention) -> list[Suspect]:
     return [Suspect("softmax-twice", last.operation.span, {site_of(entry.operation): stand_in})]
 
 
-def _log(attention: Attention) -> list[Suspect]:
+def _log(attention: AttentionOps) -> list[Suspect]:
     weights, softmax = weights_of(attention), attention.softmax
     if weights is None or softmax is None or softmax.last != "log_softmax":
         return []
@@ -92,7 +92,7 @@ def _log(attention: Attention) -> list[Suspect]:
     return [Suspect("softmax-log", softmax.operation.span, {site_of(softmax.operation): right})]
 
 
-def _unnormalised(run: Run, attention: Attention) -> list[Suspect]:
+def _unnormalised(run: Run, attention: AttentionOps) -> list[Suspect]:
     """Exponentials of scores that are divided by no sum of theirs, neither before nor after they meet the values."""
     weights, scores = weights_of(attention), attention.scores
     names = [each.last for each in attention.path]
@@ -124,17 +124,17 @@ def _unnormalised(run: Run, attention: Attention) -> list[Suspect]:
                     said={"axis": place})]  # fmt: skip
 
 
-def _is_kept(entry: Seen) -> bool:
+def _is_kept(entry: MarkedOp) -> bool:
     return "dropout" in entry.last or is_movement(entry.operation.function)
 
 
-def _is_divided_later(run: Run, attention: Attention) -> bool:
+def _is_divided_later(run: Run, attention: AttentionOps) -> bool:
     """Whether anything is divided after the weighted sum, as by the sums of the weights."""
     later = [each for each in run.seen if each.at > attention.context.at]
     return any(each.operation.name in DIVISIONS for each in later)
 
 
-def _axis(entry: Seen, attention: Attention) -> int | None:
+def _axis(entry: MarkedOp, attention: AttentionOps) -> int | None:
     marks = entry.made[0] if entry.made else None
     return None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
 

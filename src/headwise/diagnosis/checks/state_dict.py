@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow import Run, Seen
+from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.parameters import holder_of
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.members import module_at, parameter_at
@@ -109,7 +109,7 @@ def _unsaved(done: Run, names: list[str], target: nn.Module) -> Suspect:
     return Suspect("parameter-created-in-forward", span, said={"name": names[0]})
 
 
-def _foreign(first: Seen, second: Seen, made: set[int], target: nn.Module) -> tuple[nn.Module, str] | None:
+def _foreign(first: MarkedOp, second: MarkedOp, made: set[int], target: nn.Module) -> tuple[nn.Module, str] | None:
     """Where what differs between two instances is kept: the module and its attribute. made: by the run itself."""
     for x, y, tensor in zip(first.operation.inputs, second.operation.inputs, first.tensors, strict=False):
         if x.number in made or x.value is None or y.value is None or x.value.shape != y.value.shape:

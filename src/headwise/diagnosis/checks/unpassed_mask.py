@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import callee, mask_arguments, parameters
-from headwise.dataflow import Attention, Run
+from headwise.dataflow import AttentionOps, Run
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.source import Span
 
@@ -21,7 +21,7 @@ UNUSED = re.compile(r"not used|unused|ignored|compat|placeholder|noqa|未使用|
 MODULE = re.compile(r"self\.(\w+)\(")
 
 
-def withheld(run: Run, attention: Attention) -> Span | None:
+def withheld(run: Run, attention: AttentionOps) -> Span | None:
     """Where the target calls what holds an attention and takes a mask, and gives it none; None: nowhere."""
     operation = attention.context.operation
     own = f"{type(run.target).__qualname__}.forward"

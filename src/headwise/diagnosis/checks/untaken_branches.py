@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from torch import nn
 
 from headwise.calls import call_role, callee
-from headwise.dataflow import Run, Seen
+from headwise.dataflow import MarkedOp, Run
 
 __all__ = ["is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
 
@@ -67,7 +67,7 @@ def is_of_cache(run: Run, name: str) -> bool:
     return bool(texts) and all(KEPT.search(each) and not HIDING.search(each) for each in texts)
 
 
-def is_chosen(run: Run, entry: Seen) -> bool:
+def is_chosen(run: Run, entry: MarkedOp) -> bool:
     """Whether an operation stands under the question of one option of its module, which is on: `if self.mix:`."""
     span, modules = entry.operation.span, dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
     owner = modules.get(entry.operation.module)

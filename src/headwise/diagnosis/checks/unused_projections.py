@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.dataflow import LAYERS, Run, Seen, attentions, call_of
+from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, call_of
 from headwise.diagnosis.checks.inputs import Held, makings
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.members import module_at
@@ -44,7 +44,7 @@ def discarded(done: Run, cut: Sequence[str]) -> list[Suspect]:
     return []
 
 
-def _layer(target: nn.Module, entry: Seen, cut: Sequence[str]) -> str:
+def _layer(target: nn.Module, entry: MarkedOp, cut: Sequence[str]) -> str:
     """The name of torch's own layer that an operation is, all of whose parameters get no gradient; "": it is none."""
     layers = [(name, each) for name, each in target.named_modules() if type(each).__name__ == entry.last in LAYERS]
     return next(
@@ -76,7 +76,7 @@ def _is_all(code: Code, statement: ast.Assign) -> bool:
     return statement.value is code.node or code.node is statement
 
 
-def _read_on(done: Run, entry: Seen, owner: str) -> tuple[dict[Site, Callable[..., Any]], Any]:
+def _read_on(done: Run, entry: MarkedOp, owner: str) -> tuple[dict[Site, Callable[..., Any]], Any]:
     """What is projected in vain, taken from there on."""
     module = module_at(done.target, owner) if owner in dict(done.target.named_modules()) else None
     if not isinstance(module, nn.Linear) or module.in_features != module.out_features:
@@ -149,14 +149,14 @@ def called_twice(done: Run, owner: str) -> Suspect | None:
     return None
 
 
-def _place(entry: Seen) -> int | None:
+def _place(entry: MarkedOp) -> int | None:
     """Which argument of an operation holds tokens."""
     held = [tensor for tensor, marks in zip(entry.tensors, entry.given, strict=True) if marks is not None]
     places = [at for at, each in enumerate(entry.args) if isinstance(each, Tensor) and any(each is t for t in held)]
     return places[0] if places else None
 
 
-def last_of(done: Run) -> list[Seen]:
+def last_of(done: Run) -> list[MarkedOp]:
     """What was computed of the arguments, but for what drops at the end, which drops what a projection gives."""
     found = [each for each in done.seen if any(marks is not None for marks in each.given)]
     return found[:-1] if len(found) > 1 and "dropout" in found[-1].last else found

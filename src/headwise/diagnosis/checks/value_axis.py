@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.dataflow import Attention, Run
+from headwise.dataflow import AttentionOps, Run
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.projection_names import role_of
@@ -16,7 +16,7 @@ from headwise.recording import site_of
 __all__ = ["is_turned", "weighed_otherwise"]
 
 
-def is_turned(run: Run, attention: Attention) -> bool:
+def is_turned(run: Run, attention: AttentionOps) -> bool:
     """Whether what is taken for keys is queries: by the name of its weights, or as it stands first in the product."""
     made = makings(run, attention)
     if attention.scores is None or attention.scores.joint is None or not {"q", "k"} <= made.keys():
@@ -29,7 +29,7 @@ def is_turned(run: Run, attention: Attention) -> bool:
     return keys.operand is attention.scores.joint.a
 
 
-def weighed_otherwise(attention: Attention) -> Suspect:
+def weighed_otherwise(attention: AttentionOps) -> Suspect:
     """That the weighted sum goes over the queries; and the same over the keys."""
     entry = attention.context
     function = entry.function

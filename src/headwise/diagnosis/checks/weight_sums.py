@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from headwise.dataflow import (
     TRIANGLES,
-    Attention,
+    AttentionOps,
+    MarkedOp,
     Marks,
     Run,
-    Seen,
     attentions,
     is_constant,
     is_movement,
@@ -56,7 +56,7 @@ def sharing_suspects(run: Run) -> list[Suspect]:
     return []
 
 
-def weights_of(attention: Attention) -> Tensor | None:
+def weights_of(attention: AttentionOps) -> Tensor | None:
     """The weights that met the values, as (problems, queries, keys); None: torch kept them."""
     joint = attention.context.joint
     if joint is None:
@@ -70,7 +70,7 @@ def _shares(weights: Tensor) -> bool:
     return bool(((known.sum(dim=-1) - 1).abs() < TOLERANCE).all()) and bool((known >= -TOLERANCE).all())
 
 
-def key_axis(marks: Marks, attention: Attention) -> int | None:
+def key_axis(marks: Marks, attention: AttentionOps) -> int | None:
     """The axis along which keys lie; None: they lie along none alone."""
     looks, keys = marks.arrays[attention.looks], marks.arrays[attention.keys]
     found = [
@@ -80,7 +80,7 @@ def key_axis(marks: Marks, attention: Attention) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
+def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Suspect]:
     marks = softmax.made[0]
     if marks is None or marks.kind != "pair":
         return []
@@ -116,14 +116,14 @@ def _wrong_axis(run: Run, attention: Attention, softmax: Seen) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def is_mutual(run: Run, attention: Attention) -> bool:
+def is_mutual(run: Run, attention: AttentionOps) -> bool:
     """Whether the same scores are shared out along two axes, for two sums: each side chooses among the other."""
     softmax = attention.softmax
     others = [each.softmax for each in attentions(run) if each.scores is not None and each.scores is attention.scores]
     return softmax is not None and any(each is not None and _goes_over(each) != _goes_over(softmax) for each in others)
 
 
-def _is_shared_again(attention: Attention, softmax: Seen) -> bool:
+def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:
     """Whether what the softmax gives is divided by its own sum over the keys, to which a constant may be added."""
     for entry in attention.path:
         marks = entry.made[0] if entry.made else None
@@ -140,17 +140,17 @@ def _is_shared_again(attention: Attention, softmax: Seen) -> bool:
     return False
 
 
-def _goes_over(softmax: Seen) -> int | None:
+def _goes_over(softmax: MarkedOp) -> int | None:
     given = softmax.options.get("dim", next((each for each in softmax.args[1:] if isinstance(each, int)), None))
     return given if isinstance(given, int) else None
 
 
-def _shared_elsewhere(attention: Attention) -> bool:
+def _shared_elsewhere(attention: AttentionOps) -> bool:
     """Whether the path makes shares by hand: it divides by a sum."""
     return any(each.last in ("exp", "exp_", "logsumexp") for each in attention.path)
 
 
-def _divided(attention: Attention) -> list[Suspect]:
+def _divided(attention: AttentionOps) -> list[Suspect]:
     """A softmax by hand whose sum goes over other axes."""
     for entry in reversed(attention.path):
         value, marks = entry.operation.outputs[0].value, entry.made[0] if entry.made else None
@@ -170,7 +170,7 @@ def _divided(attention: Attention) -> list[Suspect]:
     return []
 
 
-def _missing(attention: Attention) -> list[Suspect]:
+def _missing(attention: AttentionOps) -> list[Suspect]:
     kept = [each for each in attention.path if "dropout" not in each.last and not is_movement(each.operation.function)]
     last = kept[-1] if kept else attention.path[-1]
     marks = last.made[0] if last.made else None
@@ -192,7 +192,7 @@ def _missing(attention: Attention) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def _by_hand(entry: Seen) -> bool:
+def _by_hand(entry: MarkedOp) -> bool:
     """Whether an operation multiplies scores by something that differs between keys, or cuts those of later ones off,
     as retention and linear attention do.
     """

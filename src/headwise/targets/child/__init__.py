@@ -1,4 +1,4 @@
-"""Child: runs a function in a process of its own, with limits, so that user code can do little harm to this one.
+"""Child: runs a function in a separate process with limits, so that user code can do little harm to this one.
 
-With limits, not a sandbox: the code can still read and write what the person can.
+The limits are no sandbox: the code has the file access of the user.
 """

@@ -1,4 +1,4 @@
-"""Cleanup: stops a child and all that it started, and leaves nothing behind."""
+"""Cleanup: stops a child with all processes that it started, and removes its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROCESSES = Path("/proc")
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process has ended; one that has stays known to the system, so that its number is not given again."""
+    """Whether a process has ended; it is not reaped, so that its number is not reused."""
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
@@ -30,16 +30,16 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(process: subprocess.Popen[bytes], mark: str) -> int:
-    """Kill a child, its group, and what bears its mark although it has left the group; its exit status."""
+    """Kill a child, its process group, and marked processes outside of the group; the exit status of the child."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     status = process.wait()
-    # what is found may be forking while it is killed
+    # marked processes may fork while they are killed
     for _ in range(100):
-        found = list(_marked(mark))
-        if not found:
+        marked = list(_marked(mark))
+        if not marked:
             break
-        for number in found:
+        for number in marked:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(number, signal.SIGKILL)
         time.sleep(0.01)
@@ -47,8 +47,7 @@ def stop(process: subprocess.Popen[bytes], mark: str) -> int:
 
 
 def _marked(mark: str) -> Iterator[int]:
-    """The processes that were given the mark, where the system can tell (Linux); ones that only wait to be reaped do
-    not count."""
+    """The processes with the mark in their environment, without zombies; none where the system has no /proc."""
     wanted = f"{MARK}={mark}".encode()
     for folder in PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -57,8 +56,8 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a temporary folder, even where the code took away the right to."""
-    for each, _, _ in os.walk(folder):
+    """Remove a temporary folder, even where the code changed its permissions."""
+    for path, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
-            Path(each).chmod(stat.S_IRWXU)
+            Path(path).chmod(stat.S_IRWXU)
     shutil.rmtree(folder, ignore_errors=True)

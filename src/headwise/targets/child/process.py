@@ -1,4 +1,4 @@
-"""Process: starts a child, listens to it while it may run, ends it, and says what it answered or why it did not."""
+"""Process: starts a child, reads its output until the deadline, stops it, and returns its answer or a refusal."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from headwise.wording import LANGUAGES, Refusal, refusal
 
 __all__ = ["in_child"]
 
-# of what the code prints, so many bytes at the end are kept
+# the last bytes of the printed output that are kept
 PRINTED = 64 << 10
-# of what the code itself writes on the answer's pipe, so many bytes are put up with
+# the most bytes that user code may write to the answer's pipe
 NOISE = 1 << 20
-# how often to look whether the child has ended, in seconds, although something it started holds its pipes open
+# seconds between checks whether the child has ended, since its own children may keep the pipes open
 GLANCE = 0.05
-# how long to read what is left in the pipes, in seconds
+# seconds to read the rest of the pipes
 LAST = 2
 WORDS = 300
 
@@ -41,15 +41,15 @@ def in_child(
     megabytes: int = 4096,
     answer_megabytes: int = 64,
 ) -> dict[str, Any]:
-    """What the function `entry` ("package.module:function", a dict -> a dict) answers to a request, in a child process.
+    """The answer of the function `entry` ("package.module:function", a dict -> a dict) to a request, in a child.
 
-    The request and the answer go as JSON, NaN and inf among it. The answer has one key more: "printed",
-    {"stdout": …, "stderr": …}, the last 64 kB of each. The child is isolated Python in a session, a folder and a home
-    of its own, with one thread, without the person's variables, standard input and graphics cards.
+    Request and answer are JSON, with NaN and inf allowed. The answer gets the key "printed",
+    {"stdout": …, "stderr": …}, the last 64 kB of each. The child is isolated Python in a new session, folder and home,
+    with one thread, without the environment of the user, standard input and GPUs.
 
-    seconds: of wall clock and of CPU time, after which the child is killed with all that it started. megabytes: what it
-    may allocate. answer_megabytes: how large the answer may be. A Refusal that the function raises is raised here
-    again; any other end without an answer (an error, exit, a crash, no time left) is a Refusal with one sentence.
+    seconds: limit on wall clock and CPU time; then the child and all its processes are killed. megabytes: limit on its
+    memory. answer_megabytes: limit on the answer. Errors: a Refusal of the function is raised again; any other end
+    without an answer (an error, exit, a crash, a timeout) is a Refusal in one sentence.
     """
     mark = secrets.token_hex(16)
     home = Path(tempfile.mkdtemp(prefix="headwise-"))
@@ -70,19 +70,19 @@ def in_child(
             )
         finally:
             os.close(writing)
-        heard = _Heard(process, reading, (answer_megabytes << 20) + NOISE, mark)
+        output = _Output(process, reading, (answer_megabytes << 20) + NOISE, mark)
         try:
-            in_time = heard.listen(time.monotonic() + seconds)
+            in_time = output.listen(time.monotonic() + seconds)
         finally:
             status = stop(process, mark)
-            heard.close()
+            output.close()
     finally:
         remove(home)
-    return _answer(heard, status, in_time=in_time, seconds=seconds, megabytes=megabytes, most=answer_megabytes)
+    return _answer(output, status, in_time=in_time, seconds=seconds, megabytes=megabytes, most=answer_megabytes)
 
 
-class _Heard:
-    """What came from a child on its three pipes."""
+class _Output:
+    """The output of a child on its three pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: int, most: int, mark: str) -> None:
         self.answer = bytearray()
@@ -98,26 +98,26 @@ class _Heard:
                 self._selector.register(stream, selectors.EVENT_READ, name)
 
     def listen(self, deadline: float) -> bool:
-        """Read until the child has answered or ended; False where neither was in time."""
+        """Read until the child has answered or ended; False: neither happened before the deadline."""
         while time.monotonic() < deadline:
             self._read(GLANCE)
-            if self.said() is not None or self.is_noisy or has_ended(self._process):
+            if self.payload() is not None or self.is_noisy or has_ended(self._process):
                 return True
         return False
 
-    def said(self) -> bytes | None:
-        """The answer, once it is whole: what follows the mark and a length, whatever the code wrote before."""
+    def payload(self) -> bytes | None:
+        """The answer, which follows the mark and its length; None: it is not complete."""
         if self._place is None:
-            found = self._head.search(self.answer)
-            self._place = None if found is None else (found.end(), found.end() + int(found[1]))
+            match = self._head.search(self.answer)
+            self._place = None if match is None else (match.end(), match.end() + int(match[1]))
         if self._place is None or len(self.answer) < self._place[1]:
             return None
         return bytes(self.answer[slice(*self._place)])
 
     def close(self) -> None:
-        """Read what is still there and close the pipes."""
+        """Read the rest of the pipes and close them."""
         until = time.monotonic() + LAST
-        # something that got away may go on printing
+        # a process that survived may still print
         while self._read(0) and time.monotonic() < until:
             pass
         self._selector.close()
@@ -127,7 +127,7 @@ class _Heard:
                 stream.close()
 
     def _read(self, wait: float) -> bool:
-        """Read once from each pipe that has something; whether any had."""
+        """Read once from each ready pipe; whether any data came."""
         some = False
         for key, _ in self._selector.select(wait):
             try:
@@ -151,7 +151,7 @@ class _Heard:
 
 
 def _answer(
-    heard: _Heard,
+    output: _Output,
     status: int,
     *,
     in_time: bool,
@@ -159,12 +159,12 @@ def _answer(
     megabytes: int,
     most: int,
 ) -> dict[str, Any]:
-    said = heard.said()
-    if said is None:
-        raise _silent(heard, status, in_time=in_time, seconds=seconds)
-    got = json.loads(said)
+    payload = output.payload()
+    if payload is None:
+        raise _silent(output, status, in_time=in_time, seconds=seconds)
+    got = json.loads(payload)
     if "answer" in got:
-        printed = {name: data.decode("utf-8", "replace") for name, data in heard.printed.items()}
+        printed = {name: data.decode("utf-8", "replace") for name, data in output.printed.items()}
         return {**got["answer"], "printed": printed}
     if "large" in got:
         raise refusal("refuse.child_large", megabytes=most, got=-(-got["large"] // (1 << 20)))
@@ -175,9 +175,9 @@ def _answer(
     raise refusal("refuse.child_raised", error=_one_line(f"{got['raised']}: {got['text']}".removesuffix(": ")))
 
 
-def _silent(heard: _Heard, status: int, *, in_time: bool, seconds: int) -> Refusal:
-    """Why a child did not answer."""
-    if heard.is_noisy:
+def _silent(output: _Output, status: int, *, in_time: bool, seconds: int) -> Refusal:
+    """The refusal for a child without an answer."""
+    if output.is_noisy:
         return refusal("refuse.child_noise")
     if not in_time or -status in (signal.SIGXCPU, signal.SIGALRM):
         return refusal("refuse.child_time", seconds=seconds)
@@ -185,7 +185,7 @@ def _silent(heard: _Heard, status: int, *, in_time: bool, seconds: int) -> Refus
         with contextlib.suppress(ValueError):
             return refusal("refuse.child_signal", signal=signal.Signals(-status).name)
         return refusal("refuse.child_signal", signal=-status)
-    lines = heard.printed["stderr"].decode("utf-8", "replace").split("\n")
+    lines = output.printed["stderr"].decode("utf-8", "replace").split("\n")
     words = next((_one_line(line) for line in reversed(lines) if line.strip()), "")
     if words:
         return refusal("refuse.child_exit_said", status=status, words=words)
