@@ -1,11 +1,15 @@
 """A layer, and a model of transformers, whose sequence is spread over ranks: the numbers of one process."""
 
+import copy
+import functools
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.exc import Unsupported
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
@@ -86,6 +90,41 @@ def test_a_layer_gives_the_numbers_of_one_process(option: str, mask: str) -> Non
     plain = _results(_made(OPTIONS[option], torch.float32), x, weight, mask=MASKS[mask])
     for name, got in found.items():
         assert_within_budget(got, exact[name], plain[name])
+
+
+class _Largest(TorchDispatchMode):
+    """The most numbers that an operation gives while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.numbers = max([self.numbers, *(t.numel() for t in tree_leaves(out) if isinstance(t, Tensor))])
+        return out
+
+
+@pytest.mark.parametrize("way", ["gather", "heads", "queries", "ring"])
+def test_a_rank_makes_the_biases_of_its_own_part_of_the_map(way: str) -> None:
+    position, length, ranks, heads = hw.RelativeBias(max_distance=20), 64, 4, 4
+
+    def task(_: int) -> int:
+        taken, layer = spread(length, layout="zigzag"), hw.MultiHeadAttention(WIDTH, heads, position=position)
+        x = torch.randn(1, length // ranks, WIDTH)
+        run = functools.partial(taken.attention, way=way)
+        with _Largest() as largest:
+            layer(x, spread=_named(taken, run)).sum().backward()
+        return largest.numbers
+
+    assert max(on_ranks(ranks, task)) <= heads * length * length // ranks
+
+
+def _named(taken: Any, run: Any) -> Any:
+    """A spread whose calls go one way."""
+    named = copy.copy(taken)
+    object.__setattr__(named, "attention", run)
+    return named
 
 
 def test_a_spread_of_one_process_is_the_layer() -> None:

@@ -106,14 +106,34 @@ class CallRecord:
         return self.v
 
     def context(self) -> Tensor:
-        """What each head gives before the output projection, (B, Hq, Lq, Dv), without dropout."""
+        """What each head gives before the output projection, (B, Hq, Lq, Dv), without dropout.
+
+        Of a map that ranks share, all of it: every rank must ask.
+        """
         v = self.values()
+        if self.spread is not None or self.heads is not None:
+            return self._joined(self._part_of_context(v))
+        return self._part_of_context(v)
+
+    def _part_of_context(self, v: Tensor) -> Tensor:
+        """The rows and heads of it that this rank has."""
+        if self.spread is not None:
+            with torch.no_grad():
+                return self.spread.attend(
+                    self.q, self.k, v, way="auto", mask=self.mask, attn_bias=self.attn_bias, scale=self.scale,
+                    softcap=self.softcap, sink=self.sink, weight=self.weight, distance_bias=self.distance_bias,
+                )  # fmt: skip
         if self.weight is not None:
             return additive_attention(self.q, self.k, v, self.weight, mask=self.mask)
         return attention(
             self.q, self.k, v, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
             sink=self.sink,
         )  # fmt: skip
+
+    def _joined(self, part: Tensor) -> Tensor:
+        """All rows and heads, of the parts of the ranks that share them."""
+        part = part if self.spread is None else self.spread.rows.joined(part.detach(), 2)
+        return part if self.heads is None else self.heads.axis.joined(part.detach(), 1)
 
     def rows_of(self, context: Tensor) -> Tensor | None:
         """What a call gave, (..., Lq, Dv), as (B, Hq, Lq, Dv) in the order of the rows of q; None: it has others."""
