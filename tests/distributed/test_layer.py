@@ -105,6 +105,22 @@ class _Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.parametrize("way", ["heads", "queries", "ring"])
+def test_a_bias_of_positions_has_the_numbers_of_one_process_by_every_way(way: str) -> None:
+    options, (x, weight), bias = OPTIONS["relative bias, softcap"], _inputs(torch.float32), torch.ones(LENGTH, LENGTH)
+
+    def task(_: int) -> tuple[Tensor, dict[str, Tensor]]:
+        taken, layer = spread(LENGTH, layout="striped"), _made(options, torch.float32)
+        named = _named(taken, functools.partial(taken.attention, way=way))
+        return taken.tokens, _results(layer, taken.local(x), taken.local(weight), spread=named, attn_bias=bias)
+
+    found = _joined(on_ranks(3, task))
+    exact = _results(_made(options, torch.float64), *_inputs(torch.float64))
+    plain = _results(_made(options, torch.float32), x, weight)
+    for name, got in found.items():
+        assert_within_budget(got, exact[name], plain[name])
+
+
 @pytest.mark.parametrize("way", ["gather", "heads", "queries", "ring"])
 def test_a_rank_makes_the_biases_of_its_own_part_of_the_map(way: str) -> None:
     position, length, ranks, heads = hw.RelativeBias(max_distance=20), 64, 4, 4
