@@ -166,7 +166,7 @@ def test_a_call_of_a_layer_with_its_own_query_as_key_is_self_attention() -> None
     def task(rank: int) -> Tensor:
         taken = spread(L, layout="zigzag")
         mine = taken.local(x)
-        with torch.no_grad(), taken:
+        with torch.no_grad(), taken.with_keys(spread(S)):
             batched = taken.whole(layer(mine, mine, mine, mask=hw.causal()))
             one = mine[0]
             return torch.cat([batched[:1], taken.whole(layer(one, one, one, mask=hw.causal()), dim=0)[None]])

@@ -130,14 +130,17 @@ class SpreadPair(Sequences):
 
     @property
     def rank(self) -> int:
+        """This rank."""
         return self.queries.rank
 
     @property
     def ranks(self) -> int:
+        """How many ranks share the sequences."""
         return self.queries.ranks
 
     @property
     def group(self) -> dist.ProcessGroup | None:
+        """The ranks; None: this process alone."""
         return self.queries.group
 
     def __repr__(self) -> str:

@@ -96,8 +96,7 @@ class SharedMap(AttentionMap):
     @property
     def shape(self) -> torch.Size:
         B, h, Lq, Lk = self._part_call.sizes
-        heads, _ = self.axes
-        H = h if heads is None else heads.length
+        H = h if self._heads is None else self._heads.axis.length
         return torch.Size((B, H, Lq, Lk) if self._sequence is None else (B, H, *self._sequence.map_sizes(Lk)))
 
     @property
@@ -228,8 +227,7 @@ class SharedMap(AttentionMap):
             return AttentionMap(call, self._passed_lse)
         with exact(call):
             self.axes.agree("this rank's rows")
-            k = spread.keys(call.k.detach(), call.mask, heads=call.q.shape[1])
-        return AttentionMap(call_of_rows(call, k, spread, self._by_distance))
+            return AttentionMap(call_of_rows(call, spread, self._by_distance))
 
     def _ready(self) -> None:
         self._versions.check()

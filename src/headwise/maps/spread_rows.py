@@ -13,11 +13,13 @@ from headwise.ops.call import Call
 from headwise.positions.distance_bias import DistanceBias
 
 
-def call_of_rows(call: Call, k: Tensor, spread: SpreadSequence, by_distance: DistanceBias | None) -> Call:
-    """The call of this rank's rows and all keys k (B, Hk, Lk, D); by_distance: added to the scores, None: nothing.
+def call_of_rows(call: Call, spread: SpreadSequence, by_distance: DistanceBias | None) -> Call:
+    """The call of this rank's rows and the keys that they need, of all ranks; every rank must ask.
 
-    call: of this rank's queries, with the mask and bias of the whole map.
+    call: of this rank's queries and keys, with the mask and bias of the whole map. by_distance: added to the scores,
+    None: nothing.
     """
+    k = spread.keys(call.k.detach(), call.mask, heads=call.q.shape[1])
     rows, columns, bias = spread.positions, torch.arange(k.shape[2]), call.attn_bias
     if bias is not None and bias.shape[-2] > 1:
         bias = bias.index_select(-2, rows.to(bias.device))
