@@ -11,13 +11,16 @@ from torch import Tensor
 import headwise as hw
 from headwise.distributed.attention import attention
 from headwise.distributed.spread import spread
+from headwise.ops import reference
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.distributed.ranks import on_ranks
 from tests.sizes import SIZES
 
 LENGTH = 29
 LAYOUTS = ("contiguous", "zigzag", "striped")
-NAMES = ("q", "k", "v", "attn_bias", "sink")
+NAMES = ("q", "k", "v", "attn_bias", "sink", "weight")
+# of what every rank holds alike, it has a part of the gradient
+SHARED = ("attn_bias", "sink", "weight")
 
 
 def _random(*sizes: int, seed: int) -> Tensor:
@@ -55,13 +58,27 @@ RULES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "bias": lambda L, H: {"attn_bias": _random(2, H, L, L, seed=6).float()},
     "bias of rows": lambda L, H: {"attn_bias": _random(L, 1, seed=7).float()},
     "bias of columns": lambda L, H: {"attn_bias": _random(1, H, 1, L, seed=8).float()},
+    "additive": lambda L, H: {"weight": _random(H, SIZES["D"], seed=10).float()},
     "all of them": lambda L, H: {
         "attn_bias": _random(L, L, seed=9).float(), "sink": _random(H, seed=5).float(), "scale": 0.3, "softcap": 2.5,
     },
 }  # fmt: skip
 
 
+# of L queries and S keys
+CROSS_MASKS: dict[str, Callable[[int, int, int], "hw.Mask | None"]] = {
+    "no mask": lambda L, S, H: None,
+    "causal": lambda L, S, H: hw.causal(),
+    "padding": lambda L, S, H: hw.keys(torch.arange(S) < torch.tensor([[S], [S - 6]])),
+    "documents": lambda L, S, H: hw.documents(_ids(L), _ids(S)),
+    "dense, a head each": lambda L, S, H: hw.allowed(_random(1, H, L, S, seed=4) < 0.3),
+    "a rule": lambda L, S, H: hw.window(before=9, after=2) & hw.rule(_rule),
+}
+
+
 class Case(NamedTuple):
+    """A call of a whole sequence. source: how many keys another sequence has, None: those are its own tokens."""
+
     mask: str = "causal"
     rule: str = "no rule"
     length: int = LENGTH
@@ -69,17 +86,27 @@ class Case(NamedTuple):
     dtype: torch.dtype = torch.float32
     batch: int = 2
     widths: tuple[int, int] = (SIZES["D"], SIZES["Dv"])
+    source: int | None = None
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Lq and Lk."""
+        return self.length, self.length if self.source is None else self.source
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """q, k, v and the gradient of the outputs."""
-        (Hq, Hk), (D, Dv) = self.heads, self.widths
-        sizes = ((Hq, D), (Hk, D), (Hk, Dv), (Hq, Dv))
-        made = [_random(self.batch, H, self.length, d, seed=n).to(self.dtype) for n, (H, d) in enumerate(sizes)]
+        (Hq, Hk), (D, Dv), (L, S) = self.heads, self.widths, self.lengths
+        sizes = ((Hq, L, D), (Hk, S, D), (Hk, S, Dv), (Hq, L, Dv))
+        made = [_random(self.batch, *size, seed=n).to(self.dtype) for n, size in enumerate(sizes)]
         return made[0], made[1], made[2], made[3]
 
     def rules(self) -> dict[str, Any]:
-        Hq = self.heads[0]
-        return {"mask": MASKS[self.mask](self.length, Hq), **RULES[self.rule](self.length, Hq)}
+        Hq, rules = self.heads[0], RULES[self.rule](self.length, self.heads[0])
+        if self.source is None:
+            return {"mask": MASKS[self.mask](self.length, Hq), **rules}
+        if "attn_bias" in rules:
+            rules["attn_bias"] = _random(self.length, self.source, seed=9).float()
+        return {"mask": CROSS_MASKS[self.mask](self.length, self.source, Hq), **rules}
 
 
 def run(attend: Callable[..., Tensor], tensors: tuple[Tensor, ...], rules: dict[str, Any]) -> dict[str, Tensor]:
@@ -99,19 +126,38 @@ def in_one_process(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     mask = rules.pop("mask")
     allowed = None
     if mask is not None:
-        allowed = mask.allowed(case.length, case.length, batch=case.batch, heads=case.heads[0])
+        allowed = mask.allowed(*case.lengths, batch=case.batch, heads=case.heads[0])
     wide = tuple(t.double() for t in tensors)
-    exact = run(lambda q, k, v, **more: exact_attention(q, k, v, mask=mask, **more), wide, _double(rules))
-    return exact, run(lambda q, k, v, **more: plain_attention(q, k, v, allowed=allowed, **more), tensors, rules)
+    definition, plain = exact_attention, plain_attention
+    if "weight" in rules:
+        definition, plain = reference.attention, _plain_additive
+    exact = run(lambda q, k, v, **more: definition(q, k, v, mask=mask, **more), wide, _double(rules))
+    return exact, run(lambda q, k, v, **more: plain(q, k, v, allowed=allowed, **more), tensors, rules)
 
 
-def on_rank(_rank: int, case: Case, layout: str, way: str) -> dict[str, Tensor]:
-    """What one rank gives, and its tokens."""
+def _plain_additive(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor, allowed: Tensor | None) -> Tensor:
+    """Additive attention as one writes it in PyTorch: sums in the dtype, softmax in float32, cast, matmul."""
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    scores = (torch.tanh(q[:, :, :, None] + k[:, :, None]) @ weight.to(q.dtype)[:, None, :, None])[..., 0].float()
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    weights = scores.softmax(-1)
+    return (weights if allowed is None else weights.masked_fill(~allowed, 0.0)).to(q.dtype) @ v
+
+
+def on_rank(_rank: int, case: Case, layout: str, way: str, keys: str | None = None) -> dict[str, Tensor]:
+    """What one rank gives, and its tokens. keys: of a source, its layout, None: they are whole on each rank."""
     rules = case.rules()
-    held = spread(case.length, dist.group.WORLD, mask=rules["mask"], layout=layout)
-    mine = tuple(held.local(t, dim=2) for t in case.tensors())
+    L, S = case.lengths
+    queries = spread(L, dist.group.WORLD, mask=rules["mask"] if case.source is None else None, layout=layout)
+    source = None if keys is None else spread(S, dist.group.WORLD, layout=keys)
+    held = queries if case.source is None else queries.with_keys(source)
+    q, k, v, go = case.tensors()
+    of_keys = queries if case.source is None else source
+    k, v = (t if of_keys is None else of_keys.local(t, dim=2) for t in (k, v))
+    mine = (queries.local(q, dim=2), k, v, queries.local(go, dim=2))
     found = run(lambda q, k, v, **more: attention(q, k, v, spread=held, way=way, **more), mine, rules)
-    return {**found, "tokens": held.tokens}
+    return {**found, "tokens": queries.tokens, "key tokens": torch.arange(0) if of_keys is None else of_keys.tokens}
 
 
 def spread_over(ranks: int, case: Case, layout: str, way: str) -> dict[str, Tensor]:
@@ -120,18 +166,22 @@ def spread_over(ranks: int, case: Case, layout: str, way: str) -> dict[str, Tens
 
 
 def joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Those of the whole sequence; of what every rank holds alike, the sum of the gradients."""
+    """Those of the whole sequence; of what every rank holds alike, the sum of the gradients.
+
+    "key tokens": of a part, those of its keys, none: it holds all of them; left out: they are its tokens.
+    """
     order = torch.cat([part["tokens"] for part in parts]).argsort()
-    whole = {name: torch.cat([part[name] for part in parts], 2)[:, :, order] for name in ("out", "q", "k", "v")}
-    shared = {
-        name: torch.stack([part[name] for part in parts]).sum(0) for name in ("attn_bias", "sink") if name in parts[0]
-    }
-    return {**whole, **shared}
+    whole = {name: torch.cat([part[name] for part in parts], 2)[:, :, order] for name in ("out", "q")}
+    shared = {name: torch.stack([part[name] for part in parts]).sum(0) for name in SHARED if name in parts[0]}
+    of_keys = torch.cat([part.get("key tokens", part["tokens"]) for part in parts]).argsort()
+    if len(of_keys):
+        return {**whole, **{n: torch.cat([part[n] for part in parts], 2)[:, :, of_keys] for n in ("k", "v")}, **shared}
+    return {**whole, **{n: torch.stack([part[n] for part in parts]).sum(0) for n in ("k", "v")}, **shared}
 
 
-def assert_one_set_of_numbers(ranks: int, case: Case, layout: str, way: str) -> None:
+def assert_one_set_of_numbers(ranks: int, case: Case, layout: str, way: str, keys: str | None = None) -> None:
     """The law: outputs and gradients as near to float64 as plain PyTorch's in one process, times two."""
-    found, (exact, plain) = spread_over(ranks, case, layout, way), in_one_process(case)
+    found, (exact, plain) = joined(on_ranks(ranks, on_rank, case, layout, way, keys)), in_one_process(case)
     assert set(found) == set(exact)
     for name, t in found.items():
         try:

@@ -20,9 +20,9 @@ CHANCE, SEED = 0.3, 5
 MASK = hw.causal() | hw.prefix(6)
 
 
-def by_definition(kept, q, k, v, *, sink=None):
+def by_definition(kept, q, k, v, *, sink=None, weight=None):
     """The weights of one process, those dropped that `kept` says; by torch alone but for the weights."""
-    call = Call(q, k, v, MASK, sink=sink)
+    call = Call(q, k, v, MASK, weight, sink=sink)
     weights = reference.weights(call, reference.scores(call)) * kept.to(torch.promote_types(q.dtype, torch.float32))
     return (weights @ v.repeat_interleave(call.groups, 1).to(weights.dtype)).to(q.dtype)
 
@@ -37,7 +37,7 @@ def on_rank(rank, case, layout, way):
 
 
 @pytest.mark.parametrize("way", ["gather", "heads", "queries", "ring"])
-@pytest.mark.parametrize("rule", ["no rule", "sink"])
+@pytest.mark.parametrize("rule", ["no rule", "sink", "additive"])
 def test_the_same_pairs_are_dropped_on_any_number_of_ranks(way, rule):
     case = Case(rule=rule)
     tensors, rules = case.tensors(), RULES[rule](LENGTH, case.heads[0])

@@ -1,11 +1,15 @@
 """A layer, and a model of transformers, whose sequence is spread over ranks: the numbers of one process."""
 
+import copy
+import functools
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.exc import Unsupported
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
@@ -21,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "grouped heads, rotary": {"num_kv_heads": 2, "head_dim": 6, "position": hw.Rotary()},
     "ALiBi, sink": {"position": hw.Alibi(), "score": hw.DotProduct(sink="learned")},
     "relative bias, softcap": {"position": hw.RelativeBias(), "score": hw.DotProduct(softcap=3.0, sink="zero")},
+    "additive": {"score": hw.Additive(5), "num_kv_heads": 2},
     "norms, no bias": {"qk_norm": "rms", "bias": False, "v_head_dim": 5, "out_dim": 7},
 }
 MASKS = {
@@ -64,10 +69,10 @@ def _joined(parts: list[tuple[Tensor, dict[str, Tensor]]]) -> dict[str, Tensor]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_layer_gives_the_numbers_of_one_process(option: str, mask: str, ranks: int) -> None:
+def test_a_layer_gives_the_numbers_of_one_process(option: str, mask: str) -> None:
+    ranks = 2 + (list(OPTIONS).index(option) + list(MASKS).index(mask)) % 3
     x, weight = _inputs(torch.float32)
 
     def task(rank: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -87,6 +92,58 @@ def test_a_layer_gives_the_numbers_of_one_process(option: str, mask: str, ranks:
         assert_within_budget(got, exact[name], plain[name])
 
 
+class _Largest(TorchDispatchMode):
+    """The most numbers that an operation gives while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.numbers = max([self.numbers, *(t.numel() for t in tree_leaves(out) if isinstance(t, Tensor))])
+        return out
+
+
+@pytest.mark.parametrize("way", ["heads", "queries", "ring"])
+def test_a_bias_of_positions_has_the_numbers_of_one_process_by_every_way(way: str) -> None:
+    options, (x, weight) = OPTIONS["relative bias, softcap"], _inputs(torch.float32)
+    bias = torch.randn(LENGTH, 1, generator=torch.Generator().manual_seed(5))
+
+    def task(_: int) -> tuple[Tensor, dict[str, Tensor]]:
+        taken, layer = spread(LENGTH, layout="striped"), _made(options, torch.float32)
+        named = _named(taken, functools.partial(taken.attention, way=way))
+        return taken.tokens, _results(layer, taken.local(x), taken.local(weight), spread=named, attn_bias=bias)
+
+    found = _joined(on_ranks(3, task))
+    exact = _results(_made(options, torch.float64), *_inputs(torch.float64), attn_bias=bias.double())
+    plain = _results(_made(options, torch.float32), x, weight, attn_bias=bias)
+    for name, got in found.items():
+        assert_within_budget(got, exact[name], plain[name])
+
+
+@pytest.mark.parametrize("way", ["gather", "heads", "queries", "ring"])
+def test_a_rank_makes_the_biases_of_its_own_part_of_the_map(way: str) -> None:
+    position, length, ranks, heads = hw.RelativeBias(max_distance=20), 64, 4, 4
+
+    def task(_: int) -> int:
+        taken, layer = spread(length, layout="zigzag"), hw.MultiHeadAttention(WIDTH, heads, position=position)
+        x = torch.randn(1, length // ranks, WIDTH)
+        run = functools.partial(taken.attention, way=way)
+        with _Largest() as largest:
+            layer(x, spread=_named(taken, run)).sum().backward()
+        return largest.numbers
+
+    assert max(on_ranks(ranks, task)) <= heads * length * length // ranks
+
+
+def _named(taken: Any, run: Any) -> Any:
+    """A spread whose calls go one way."""
+    named = copy.copy(taken)
+    object.__setattr__(named, "attention", run)
+    return named
+
+
 def test_a_spread_of_one_process_is_the_layer() -> None:
     layer, x = _made(OPTIONS["grouped heads, rotary"], torch.float32), _inputs(torch.float32)[0]
     whole = layer(x, mask=hw.causal())
@@ -98,12 +155,10 @@ def test_what_a_spread_layer_cannot_take_is_refused() -> None:
     layer, x, taken = _made({}, torch.float32), _inputs(torch.float32)[0], spread(LENGTH)
     with pytest.raises(ShapeError, match=r"23 tokens of this rank, of 23 in all, but came with L=20"):
         layer(x[:, :20], spread=taken)
-    for given in ({"key": x}, {"cache": layer.cache()}, {"positions": torch.arange(LENGTH)}):
-        with pytest.raises(ArgumentError, match=f"{next(iter(given))}= came|a cache holds"):
-            layer(x, spread=taken, **given)
-    additive = _made({"score": hw.Additive(5)}, torch.float32)
-    with pytest.raises(ArgumentError, match=r"scores by Additive\(hidden_dim=5\)"):
-        additive(x, spread=taken)
+    with pytest.raises(ArgumentError, match="a cache holds the keys of one process"):
+        layer(x, spread=taken, cache=layer.cache())
+    with pytest.raises(ShapeError, match=r"positions of tokens must be \(23,\) or \(B=2, 23\), but came as \(20,\)"):
+        layer(x, spread=taken, positions=torch.arange(20))
 
 
 @pytest.mark.parametrize("window", [None, 7])
@@ -123,7 +178,8 @@ def test_a_model_of_transformers_gives_the_numbers_of_one_process(window: int | 
 
     def task(rank: int) -> Tensor:
         taken = spread(LENGTH, mask=mask, layout="zigzag")
-        with torch.no_grad(), taken:
+        # of a spread with keys of another, a decoder alone takes its own tokens
+        with torch.no_grad(), taken if window is None else taken.with_keys(None):
             out = model(taken.local(ids), position_ids=taken.positions[None], use_cache=False).last_hidden_state
             return taken.whole(out)
 

@@ -1,6 +1,8 @@
 """Maps of a sequence that is spread over ranks: whole, and the same bits, on every rank."""
 
+import copy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,16 +35,25 @@ class Attending(nn.Module):
 
 
 def watched(
-    case: Case, layout: "str | hw.distributed.Layout", way: str = "auto", padding: float | None = None
+    case: Case,
+    layout: "str | hw.distributed.Layout",
+    way: str = "auto",
+    padding: float | None = None,
+    keys: str | None = None,
 ) -> tuple[Spread, AttentionMap]:
-    """The spread of a rank, and the one map that a watch sees of a call; padding: what the first keys hold."""
+    """The spread of a rank, and the one map that a watch sees of a call; padding: what the first keys hold.
+
+    keys: the layout of a source, None: every rank holds it whole.
+    """
     rules, module, tensors = case.rules(), Attending(), case.tensors()
     if padding is not None:
         tensors[1][1, :, :6] = padding
-    held = spread(case.length, dist.group.WORLD, mask=rules["mask"], layout=layout)
-    q, k, v, _ = (held.local(t, dim=2) for t in tensors)
+    held = spread(case.length, dist.group.WORLD, mask=None if case.source else rules["mask"], layout=layout)
+    source = held if case.source is None else keys and spread(case.source, dist.group.WORLD, layout=keys)
+    q, (k, v) = held.local(tensors[0], 2), (t if source is None else source.local(t, 2) for t in tensors[1:3])
+    over = held if source is held else held.with_keys(source)
     with torch.no_grad(), hw.watch(module) as seen:
-        module(q, k, v, spread=held, way=way, **rules)
+        module(q, k, v, spread=over, way=way, **rules)
     assert (list(seen), dict(seen.unseen)) == ([""], {})
     return held, seen[""]
 
@@ -55,8 +66,10 @@ def in_one_process(case: Case) -> tuple[Dense, Dense]:
     return Dense(**doubled(given)), Dense(**given)
 
 
-def assert_one_map(case: Case, ranks: int, layout: "str | hw.distributed.Layout", way: str) -> None:
-    found = on_ranks(ranks, lambda rank: readings(watched(case, layout, way)[1]))
+def assert_one_map(
+    case: Case, ranks: int, layout: "str | hw.distributed.Layout", way: str, keys: str | None = None
+) -> None:
+    found = on_ranks(ranks, lambda rank: readings(watched(case, layout, way, keys=keys)[1]))
     assert_readings(found, *in_one_process(case), (case, ranks, layout, way))
 
 
@@ -77,6 +90,41 @@ def test_a_spread_of_one_rank_is_a_map_too() -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "all of them"])
 def test_every_rule_reaches_the_map(rule: str) -> None:
     assert_one_map(Case("padding", rule, heads=(6, 2)), 3, "zigzag", "queries")
+
+
+@pytest.mark.parametrize("keys", [None, "striped"])
+@pytest.mark.parametrize(("mask", "rule"), [("documents", "all of them"), ("padding", "additive")])
+def test_every_reading_of_cross_attention_is_that_of_one_process(mask: str, rule: str, keys: str | None) -> None:
+    assert_one_map(Case(mask, rule, length=11, source=17), 3, "zigzag", "auto", keys)
+
+
+@pytest.mark.parametrize("position", [hw.Alibi(), hw.RelativeBias(max_distance=20)], ids=["ALiBi", "T5"])
+def test_a_bias_of_positions_is_in_maps_outputs_and_files_whole(position: Any, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    layer, x, bias = hw.MultiHeadAttention(12, 4, position=position), torch.randn(2, 23, 12), torch.randn(23, 23)
+
+    def seen_of(own: nn.Module, t: Tensor, held: Spread | None = None) -> hw.watching.Seen:
+        with torch.no_grad(), hw.watch(own) as seen:
+            own(t, mask=hw.causal(), attn_bias=bias.to(t.dtype), spread=held)
+            for p in own.parameters():
+                # a step of training, after which the map is still that of the call
+                p.add_(1.0)
+        return seen
+
+    def task(rank: int) -> tuple[Tensor, Tensor, Tensor]:
+        held = spread(23, dist.group.WORLD, layout="zigzag")
+        seen = seen_of(copy.deepcopy(layer), held.local(x), held)
+        seen.save(tmp_path / "maps")
+        return seen[""].dense(), seen.outputs("")[0], hw.load_maps(tmp_path / "maps")[""].dense()
+
+    found = on_ranks(3, task)
+    plain, exact = seen_of(copy.deepcopy(layer), x), seen_of(copy.deepcopy(layer).double(), x.double())
+    for weights, outputs, loaded in found:
+        assert torch.equal(weights, found[0][0])
+        assert torch.equal(outputs, found[0][1])
+        assert_within_budget(weights, exact[""].dense(), plain[""].dense())
+        assert_within_budget(outputs, exact.outputs("")[0], plain.outputs("")[0])
+        torch.testing.assert_close(loaded, weights)
 
 
 def test_a_rank_may_have_no_token() -> None:

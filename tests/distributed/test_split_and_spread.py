@@ -28,6 +28,7 @@ CALLS = {
     "7 heads, ALiBi, sink": ("7 heads", hw.causal() & hw.documents(torch.arange(LENGTH) // 5)),
     "relative bias": ("relative", None),
     "norms of few key/value heads": ("rms", hw.causal()),
+    "additive": ("additive", hw.causal()),
     "softcap": ("zero sink, softcap, scale", hw.causal() | hw.prefix(3)),
     "no bias": ("no bias, widths", hw.window(before=2, after=3)),
     "a mask to each head": ("Hk=4", hw.allowed(OF_HEADS) & hw.window(before=6, after=2)),
@@ -42,9 +43,15 @@ def _made(layer: hw.MultiHeadAttention, dtype: torch.dtype, cp: Any, **given: An
     weight = torch.randn(B, LENGTH, 1, generator=generator)
     mine, its = (t if cp is None else cp.local(t) for t in (x, weight))
     leaves = {"x": mine.to(dtype).requires_grad_()}
+    source = torch.randn(B, 7, E, generator=generator).to(dtype).requires_grad_()
+    more = ()
+    if given.pop("has_source", False):
+        # whole on each rank
+        more = (source,)
+        leaves["source"] = source
     if given.pop("has_bias", False):
         given["attn_bias"] = leaves["attn_bias"] = bias.to(dtype).requires_grad_()
-    out = layer(leaves["x"], spread=cp, **given)
+    out = layer(leaves["x"], *more, spread=cp, **given)
     (out.square() * its.to(dtype)).sum().backward()
     leaves |= dict(layer.named_parameters())
     return {"out": out.detach(), **{name: whole(t.grad) for name, t in leaves.items() if t.grad is not None}}
@@ -97,6 +104,11 @@ def test_any_mesh_gives_the_numbers_of_one_process(call: str, mesh: str) -> None
 
 def test_a_bias_of_all_heads_has_the_gradient_of_one_process() -> None:
     assert_one_set_of_numbers((2, 3), "alibi", "zigzag", {"mask": hw.causal(), "has_bias": True})
+
+
+@pytest.mark.parametrize("case", ["additive, 7 heads", "10 heads, Hk=5"])
+def test_cross_attention_to_whole_keys_has_the_gradients_of_one_process(case: str) -> None:
+    assert_one_set_of_numbers((2, 2), case, "zigzag", {"mask": hw.lengths([7, 3]), "has_source": True})
 
 
 def _dropped(_: int, sizes: tuple[int, int], layer: bytes) -> bytes:

@@ -208,7 +208,7 @@ def test_runs_of_all_ranks_compute_the_tiles_of_the_whole_map_and_no_more(name, 
     for held in layout.tokens:
         for run in runs(held):
             rows = torch.arange(run.start, run.stop)
-            seen = torch.ones(length, dtype=torch.bool) if mask is None else seen_by(mask, rows, length)
+            seen = torch.ones(length, dtype=torch.bool) if mask is None else seen_by(mask, rows, length, length)
             columns = seen.nonzero()[:, 0]
             here = narrowed(mask, rows, columns, sizes=(length, length))
             computed += pairs_in_tiles(here, len(rows), len(columns))

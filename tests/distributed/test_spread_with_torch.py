@@ -194,11 +194,13 @@ EAGER = {"fullgraph": True, "backend": "eager"}
 def _compiled(_: int) -> bytes:
     taken = hw.distributed.spread(LENGTH, mask=MASK, layout="zigzag")
     layer, mine = Two().first, taken.local(_batch())
+    second, keys = Two().second, torch.randn(2, 7, WIDTH, generator=torch.Generator().manual_seed(5))
     q = torch.randn(2, 4, mine.shape[1], 6, generator=torch.Generator().manual_seed(2))
     calls = {
         "gather": (lambda t: hw.distributed.attention(t, t.cos(), t.sin(), spread=taken, way="gather", mask=MASK), q),
         "heads": (lambda t: hw.distributed.attention(t, t.cos(), t.sin(), spread=taken, way="heads", mask=MASK), q),
         "layer": (lambda t: layer(t, mask=MASK, spread=taken), mine),
+        "keys that are whole": (lambda t: second(t, keys, mask=MASK, spread=taken), mine),
     }
     same = {}
     for name, (call, t) in calls.items():
@@ -221,7 +223,8 @@ def _compiled(_: int) -> bytes:
 
 
 def test_gather_heads_and_a_layer_compile_into_one_graph_with_the_same_bits() -> None:
-    assert _read(on_processes(2, _compiled)) == [dict.fromkeys(("gather", "heads", "layer", "refused"), True)] * 2
+    names = ("gather", "heads", "layer", "keys that are whole", "refused")
+    assert _read(on_processes(2, _compiled)) == [dict.fromkeys(names, True)] * 2
 
 
 def _compiled_of_many_numbers(_: int) -> bytes:

@@ -4,6 +4,7 @@ from headwise.distributed.attention import attention, ways
 from headwise.distributed.cache import SpreadCache, cache
 from headwise.distributed.costs import LayerSize, Machine
 from headwise.distributed.layouts import Layout, contiguous, striped, zigzag
+from headwise.distributed.sequences import SpreadPair
 from headwise.distributed.spread import Spread, spread
 from headwise.distributed.tensor_parallel import Heads, plan
 
@@ -14,6 +15,7 @@ __all__ = [
     "Machine",
     "Spread",
     "SpreadCache",
+    "SpreadPair",
     "attention",
     "cache",
     "contiguous",

@@ -13,7 +13,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from headwise.distributed.rank_failure import lost
+from headwise.distributed.sequences import Sequences
 from headwise.distributed.spread import Spread
+from headwise.distributed.whole_call import WholeCall
 from headwise.errors import DistributedError
 from headwise.masks import Mask
 from headwise.ops.call import Call
@@ -21,48 +23,73 @@ from headwise.ops.call import Call
 T = TypeVar("T")
 
 # what ranks compare, in the order of the integers that they send; of the first, sizes, they are told the numbers
-SIZES = ("B", "Hq", "Hk", "D", "Dv", "length")
+SIZES = ("B", "Hq", "Hk", "D", "Dv", "length", "Lk")
 OTHERS = (
-    "the dtype of q, k and v", "which of q, k and v need gradients", "the layout", "the mask", "attn_bias", "scale",
-    "softcap", "sink", "dropout", "the way",
+    "the dtype of q, k and v", "which of q, k and v need gradients", "the layout", "the layout of the keys",
+    "the keys and values, which each holds whole unless spread.with_keys(source) says whose they are", "the mask",
+    "attn_bias", "positions", "weight", "scale", "softcap", "sink", "dropout", "the way",
 )  # fmt: skip
 
 _agreed: WeakKeyDictionary[Spread, set[Hashable]] = WeakKeyDictionary()
 
 
-def agreed(spread: Spread, way: str, device: torch.device, check: Callable[[], Call]) -> Call:
+def agreed(spread: Sequences, way: str, device: torch.device, check: Callable[[], WholeCall]) -> WholeCall:
     """check(), once every rank is known to have been given the same; DistributedError where one was not.
 
     Ranks are asked at the first call of a shape with a spread: of the same sizes, dtype, gradients and rules. A
     rank whose check raises says so first, so that the others need not wait for it.
     """
-    if spread.ranks == 1 or spread.group is None or torch.compiler.is_compiling():
+    queries = spread.queries
+    if queries.ranks == 1 or queries.group is None or torch.compiler.is_compiling():
         return check()
-    shapes = _agreed.setdefault(spread, set())
+    shapes = _agreed.setdefault(queries, set())
     try:
         call = check()
     except Exception:
         if not shapes:
-            _of_all([1, *[0] * len(SIZES + OTHERS)], spread, device)
+            _of_all([1, *[0] * len(SIZES + OTHERS)], queries, device)
         raise
-    rules = (call.scale, call.softcap, call.dropout, call.attn_bias is None, call.sink is None, call.mask is None)
-    shape = (way, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call), rules)
+    tensors = (call.attn_bias, call.by_distance, call.weight, call.sink, call.mask)
+    rules = (call.scale, call.softcap, call.dropout, *(t is None for t in tensors))
+    shape = (
+        way,
+        spread.source and spread.source.layout,
+        call.sizes,
+        call.k.shape,
+        call.v.shape,
+        call.q.dtype,
+        _needs_gradients(call),
+        rules,
+    )
     if shape not in shapes:
-        compare(_of_all([0, *header(call, spread, way)], spread, device), SIZES, OTHERS)
+        compare(_of_all([0, *header(call, spread, way)], queries, device), SIZES, OTHERS)
         shapes.add(shape)
     return call
 
 
-def header(call: Call, spread: Spread, way: str) -> list[int]:
+def header(call: WholeCall, spread: Sequences, way: str) -> list[int]:
     """What a rank was given: an integer to each of SIZES and OTHERS, which is a hash where it is no size."""
-    (B, Hq, _, D), (_, Hk, _, Dv) = call.q.shape, call.v.shape
-    bias, sink = call.attn_bias, call.sink
+    (B, Hq, _, D), (_, Hk, held, Dv) = call.q.shape, call.v.shape
+    bias, weight, sink = (
+        None if t is None else (tuple(t.shape), t.dtype, t.requires_grad)
+        for t in (call.attn_bias, call.weight, call.sink)
+    )
+    at, source = call.distances, spread.source
     others = (
-        call.q.dtype, _needs_gradients(call), spread.layout.tokens, call.mask,
-        None if bias is None else (tuple(bias.shape), bias.dtype, bias.requires_grad), call.scale, call.softcap,
-        None if sink is None else (tuple(sink.shape), sink.requires_grad), call.dropout, way,
+        call.q.dtype, _needs_gradients(call), spread.queries.layout.tokens, source and source.layout.tokens,
+        _visible_keys(call) if source is None else None, call.mask, bias,
+        at and (at.query_positions, at.key_positions), weight, call.scale, call.softcap, sink, call.dropout, way,
     )  # fmt: skip
-    return [B, Hq, Hk, D, Dv, spread.length, *map(digest, others)]
+    return [B, Hq, Hk, D, Dv, *spread.map_sizes(held), *map(digest, others)]
+
+
+def _visible_keys(call: WholeCall) -> tuple[Tensor, ...]:
+    """k and v, with zeros where they are padding."""
+    keep = None if call.mask is None else call.mask.padding(call.k.shape[2])
+    if keep is None:
+        return call.k, call.v
+    keep = keep.to(call.k.device)[:, None, :, None]
+    return torch.where(keep, call.k, 0.0), torch.where(keep, call.v, 0.0)
 
 
 def digest(value: Any) -> int:

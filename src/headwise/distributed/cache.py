@@ -15,12 +15,11 @@ from headwise.distributed.agreement import compare, digest, exchanged
 from headwise.distributed.partial_attention import forward, packed, unpacked
 from headwise.distributed.rank_failure import lost
 from headwise.distributed.spread import group_of
-from headwise.errors import ArgumentError, CacheError, DistributedError
+from headwise.errors import CacheError, DistributedError
 from headwise.layer import MultiHeadAttention
 from headwise.layer.cache import KVCache, Stretch
 from headwise.layer.cache_stores import GrowingStore, Rows
 from headwise.layer.owner import LayerOwner
-from headwise.layer.scores import Additive
 from headwise.masks import Mask, keys
 from headwise.masks.selection import Picked, picked
 from headwise.ops.call import Call, cast_by_autocast, checked
@@ -28,7 +27,7 @@ from headwise.ops.spread_attention import shared_keys_attention
 
 # what ranks compare before the first step of a shape
 SIZES = ("B", "Hq", "Hk", "D", "Dv", "the number of new tokens", "the number of tokens seen")
-OTHERS = ("the dtype of q, k and v", "the mask", "attn_bias", "scale", "softcap", "sink")
+OTHERS = ("the dtype of q, k and v", "the mask", "attn_bias", "weight", "scale", "softcap", "sink")
 
 
 def cache(layer: MultiHeadAttention, group: DeviceMesh | dist.ProcessGroup | None = None) -> KVCache:
@@ -39,8 +38,7 @@ def cache(layer: MultiHeadAttention, group: DeviceMesh | dist.ProcessGroup | Non
     the keys and values, and attends to these; of each query, Dv + 2 numbers a head move. group: a process group, or a
     mesh of one dimension; None: the default group, or this process alone.
 
-    Raises ArgumentError where the layer has additive scores, and DistributedError where ranks disagree at the first
-    step of a shape, or one does not come.
+    Raises DistributedError where ranks disagree at the first step of a shape, or one does not come.
 
     >>> import headwise as hw
     >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
@@ -52,10 +50,6 @@ def cache(layer: MultiHeadAttention, group: DeviceMesh | dist.ProcessGroup | Non
     >>> held
     SpreadCache(rank 0 of 1, seen=3, held=3)
     """
-    if isinstance(layer.score, Additive):
-        raise ArgumentError(
-            f"a cache over ranks is of dot products, but this layer scores by {layer.score}: use its own cache()"
-        )
     return SpreadCache(layer._owner, Members(group_of(group)[0]))
 
 
@@ -169,14 +163,15 @@ class SpreadCache(KVCache):
 
     def _agree(self, call: Call) -> None:
         """Compare what ranks were given, before the first step of a shape."""
-        rules = (call.scale, call.softcap, call.attn_bias is None, call.sink is None, call.mask is None)
+        tensors = (call.attn_bias, call.weight, call.sink, call.mask)
+        rules = (call.scale, call.softcap, *(t is None for t in tensors))
         (B, Hq, L, D), (_, Hk, _, Dv) = call.q.shape, call.v.shape
         shape = (B, Hq, Hk, L, D, Dv, call.q.dtype, rules)
         if self._members.ranks == 1 or shape in self._members.agreed_shapes:
             return
         arguments = (
             call.q.dtype, call.mask.mask if isinstance(call.mask, Picked) else None, call.attn_bias is None,
-            call.scale, call.softcap, call.sink is None,
+            call.weight is None, call.scale, call.softcap, call.sink is None,
         )  # fmt: skip
         compare(self._exchanged([0, B, Hq, Hk, D, Dv, L, self.seen, *map(digest, arguments)], call.q), SIZES, OTHERS)
         self._members.agreed_shapes.add(shape)

@@ -133,7 +133,7 @@ def work_of(mask: Mask | None, length: int, device: torch.device) -> tuple[Tenso
     if mask is None:
         return torch.full((length,), float(length)), torch.ones(count, count, dtype=torch.bool)
     host = on_host(mask)
-    tiles_open, _ = open_tiles(host, length)
+    tiles_open, _ = open_tiles(host, length, length)
 
     def work() -> Tensor:
         if has_function(mask):

@@ -6,8 +6,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from headwise.distributed.rank_failure import lost
-from headwise.distributed.spread import Spread
-from headwise.ops import attention, blockwise
+from headwise.distributed.sequences import Sequences
+from headwise.distributed.whole_call import WholeCall
+from headwise.ops import additive_attention, attention, blockwise
 from headwise.ops.call import Call
 from headwise.ops.dropout import drawn_seed
 from headwise.ops.tile_dropout import TileDrops
@@ -16,7 +17,7 @@ from headwise.ops.tile_dropout import TileDrops
 SEED, FIRST_HEAD = "seed of drops", "first head of drops"
 
 
-def seeded(call: Call, spread: Spread, first_head: int = 0, seed: Tensor | None = None) -> Call:
+def seeded(call: WholeCall, spread: Sequences, first_head: int = 0, seed: Tensor | None = None) -> WholeCall:
     """The call with the seed of its drops on all ranks: that of rank 0, drawn from its generator where seed is None.
 
     first_head: which head of the whole map the call's first one is, where heads are split over other ranks.
@@ -24,8 +25,9 @@ def seeded(call: Call, spread: Spread, first_head: int = 0, seed: Tensor | None 
     if not call.dropout:
         return call
     rank_seed = drawn_seed(call.generator, call.q.device) if seed is None else seed
-    if spread.group is not None and spread.ranks > 1:
-        rank_seed = shared_seed(rank_seed, spread.group, f"attention with dropout of {spread.length} tokens")
+    queries = spread.queries
+    if queries.group is not None and queries.ranks > 1:
+        rank_seed = shared_seed(rank_seed, queries.group, f"attention with dropout of {queries.length} tokens")
     call.prepared.update({SEED: int(rank_seed), FIRST_HEAD: first_head})
     return call
 
@@ -54,6 +56,8 @@ def attend(call: Call, drops: TileDrops | None) -> Tensor:
     """The outputs of a call (B, Hq, Lq, Dv), by any backend, or with these drops."""
     if drops is not None:
         return blockwise.outputs(call, drops)
+    if call.weight is not None:
+        return additive_attention(call.q, call.k, call.v, call.weight, mask=call.mask)
     return attention(
         call.q, call.k, call.v, mask=call.mask, attn_bias=call.attn_bias, scale=call.scale, softcap=call.softcap,
         sink=call.sink,

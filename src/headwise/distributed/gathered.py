@@ -14,6 +14,7 @@ from torch import Tensor
 from headwise.distributed.exchange import Route, Traffic, arrived, counting, started
 from headwise.distributed.index import Index, runs_of, size_of, take
 from headwise.distributed.layouts import Layout
+from headwise.distributed.whole_call import WholeCall
 from headwise.masks.derived_tensors import check_unchanged, versions
 from headwise.ops import blockwise
 from headwise.ops.call import Call
@@ -42,7 +43,7 @@ class Piece(NamedTuple):
 class Job:
     """What is gathered, by a route of keys and values, in which pieces, and the parts that attend to them.
 
-    length: how many tokens this rank holds. joined: the same attention to columns that are joined in one tensor, whose
+    length: how many keys this rank holds. joined: the same attention to columns that are joined in one tensor, whose
     derivatives have derivatives.
     """
 
@@ -92,11 +93,13 @@ def pieces_of(columns: Sequence[Tensor], layout: Layout) -> tuple[tuple[Piece, .
     return tuple(by_part)
 
 
-def why_not(call: Call, length: int) -> str:
+def why_not(call: WholeCall, length: int) -> str:
     """Why a call takes its columns in one tensor; "" where it does not: the same on all ranks.
 
-    length: that of the whole sequence.
+    length: that of all keys.
     """
+    if call.by_distance is not None:
+        return "torch's kernel takes no bias"
     if torch.compiler.is_compiling():
         return "a program is traced of plain operations"
     is_plain = call.q.is_cpu and call.q.dtype in (torch.float32, torch.float64) and fits_torch(call, is_dropped=False)

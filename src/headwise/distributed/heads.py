@@ -15,10 +15,15 @@ from headwise.distributed.dropout import attend, drops_at
 from headwise.distributed.exchange import Cut, Ends, Parcel, Route, exchange
 from headwise.distributed.index import Index, compact, size_of
 from headwise.distributed.plan_cache import planned
+from headwise.distributed.sequences import Sequences
 from headwise.distributed.spread import Spread
+from headwise.distributed.whole_call import WholeCall
 from headwise.masks import Mask
 from headwise.masks.head_subset import some_heads
 from headwise.ops.call import Call
+
+# why no other way than gather is taken
+KEYS_ARE_WHOLE = "every rank holds the keys whole, so that none need move"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,38 +36,40 @@ class HeadsPlan:
     mask: Mask | None
 
 
-def why_not(call: Call, spread: Spread) -> str:
+def why_not(call: Call, spread: Sequences) -> str:
     """Why heads cannot be traded for tokens; "" where they can."""
     Hq = call.q.shape[1]
-    return f"Hq={Hq} query heads do not reach for {spread.ranks} ranks" if Hq < spread.ranks else ""
+    if spread.source is None:
+        return KEYS_ARE_WHOLE
+    ranks = spread.queries.ranks
+    return f"Hq={Hq} query heads do not reach for {ranks} ranks" if Hq < ranks else ""
 
 
-def run(call: Call, spread: Spread) -> Tensor:
+def run(call: WholeCall, spread: Sequences) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv): an exchange, one call of its heads, and an exchange back."""
     planned = plan(call, spread)
     q, k, v = exchange(planned.there, call.q, call.k, call.v)
-    bias = call.attn_bias
-    if bias is not None and bias.ndim == 4 and bias.shape[1] > 1:
-        bias = bias[:, planned.heads]
-    sink = None if call.sink is None else call.sink[planned.heads]
-    some = replace(call, q=q, k=k, v=v, mask=planned.mask, attn_bias=bias, sink=sink, prepared={})
-    everything = torch.arange(spread.length)
-    out = attend(some, drops_at(call, everything, everything, planned.heads.start))
+    rows, columns = (torch.arange(length) for length in spread.map_sizes(call.k.shape[2]))
+    bias = call.bias_at(rows, columns, heads=planned.heads)
+    some = call.block((q, k, v), planned.mask, bias, heads=planned.heads)
+    out = attend(some, drops_at(call, rows, columns, planned.heads.start))
     return exchange(planned.back, out)[0]
 
 
-def sent(call: Call, spread: Spread) -> tuple[int, int]:
+def sent(call: Call, spread: Sequences) -> tuple[int, int]:
     """The bytes that the busiest rank receives forward, and in how many steps."""
-    (B, Hq, _, D), Hk, Dv, length = call.q.shape, call.k.shape[1], call.v.shape[3], spread.length
+    (B, Hq, _, D), Hk, Dv = call.q.shape, call.k.shape[1], call.v.shape[3]
+    queries, source = spread.queries, spread.source or spread.queries
     most = 0
-    for mine, tokens in zip(shares(Hq, spread.ranks), spread.layout.tokens, strict=True):
-        there, keys = length - tokens.shape[0], shared(mine, Hq // Hk)
-        back = tokens.shape[0] * (Hq - size_of(mine)) * Dv
-        most = max(most, there * (size_of(mine) * D + size_of(keys) * (D + Dv)) + back)
+    for rank, mine in enumerate(shares(Hq, queries.ranks)):
+        rows, columns = (len(of.layout.tokens[rank]) for of in (queries, source))
+        there = (queries.length - rows) * size_of(mine) * D
+        there += (source.length - columns) * size_of(shared(mine, Hq // Hk)) * (D + Dv)
+        most = max(most, there + rows * (Hq - size_of(mine)) * Dv)
     return most * B * call.q.element_size(), 2
 
 
-def plan(call: Call, spread: Spread) -> HeadsPlan:
+def plan(call: Call, spread: Sequences) -> HeadsPlan:
     """Which heads go where, for a call."""
     sizes = (call.q.shape[1], call.k.shape[1])
     return planned(_planned, call.mask, spread, *sizes)
@@ -83,28 +90,28 @@ def shared(heads: slice, groups: int) -> slice:
     return slice(heads.start // groups, (heads.stop - 1) // groups + 1)
 
 
-def _planned(mask: Mask | None, spread: Spread, Hq: int, Hk: int) -> HeadsPlan:
-    tokens, rank, length = spread.layout.tokens, spread.rank, spread.length
-    queries = shares(Hq, spread.ranks)
+def _planned(mask: Mask | None, spread: Sequences, Hq: int, Hk: int) -> HeadsPlan:
+    of_queries, source = spread.queries, spread.source or spread.queries
+    rank, ranks, length = of_queries.rank, of_queries.ranks, of_queries.length
+    queries = shares(Hq, ranks)
     keys = tuple(shared(heads, Hq // Hk) for heads in queries)
-    mine, everything = queries[rank], slice(0, length)
-    local = slice(0, spread.tokens.shape[0])
-    at = tuple(compact(index) for index in tokens)
+    mine = queries[rank]
 
-    def parcel(shares: tuple[slice, ...]) -> Parcel:
-        count = size_of(shares[rank])
-        places = tuple((slice(0, count), index) for index in at)
-        return Parcel(tuple((heads, local) for heads in shares), places, count, length)
+    def parcel(shares: tuple[slice, ...], tokens: Spread) -> Parcel:
+        count, local = size_of(shares[rank]), slice(0, len(tokens.own))
+        places = tuple((slice(0, count), compact(index)) for index in tokens.layout.tokens)
+        return Parcel(tuple((heads, local) for heads in shares), places, count, tokens.length)
 
-    read = (_repeated(mine, keys[rank], Hq // Hk), everything)
-    cuts: tuple[Cut, ...] = ((0, (slice(0, size_of(mine)), everything)), (1, read), (2, read))
+    read = (_repeated(mine, keys[rank], Hq // Hk), slice(0, source.length))
+    cuts: tuple[Cut, ...] = ((0, (slice(0, size_of(mine)), slice(0, length))), (1, read), (2, read))
     there = Route(
-        (parcel(queries), parcel(keys), parcel(keys)),
+        (parcel(queries, of_queries), parcel(keys, source), parcel(keys, source)),
         cuts,
-        Ends(rank, spread.ranks, spread.group, f"heads of {length} tokens", spread.ranks == 1),
+        Ends(rank, ranks, of_queries.group, f"heads of {length} tokens", ranks == 1),
     )
-    heads_here = slice(0, size_of(mine))
-    sends, places = tuple((heads_here, index) for index in at), tuple((heads, local) for heads in queries)
+    heads_here, local = slice(0, size_of(mine)), slice(0, len(of_queries.own))
+    sends = tuple((heads_here, compact(index)) for index in of_queries.layout.tokens)
+    places = tuple((heads, local) for heads in queries)
     back = replace(there, parcels=(Parcel(sends, places, Hq, size_of(local)),), cuts=((0, (slice(0, Hq), local)),))
     return HeadsPlan(there, back, mine, some_heads(mask, (mine.start, mine.stop, Hq)))
 

@@ -26,9 +26,9 @@ MOST_RUNS = 64
 
 @dataclass(frozen=True, eq=False)
 class NeededKeys:
-    """columns[r]: the tokens that the queries of rank r may attend to, its own too, int64 ascending.
+    """columns[r]: the keys that the queries of rank r may attend to, its own too, int64 ascending.
 
-    needs[r][s] are those of them that rank s holds, as indices into layout.tokens[s], ascending.
+    needs[r][s] are those of them that rank s holds, as indices into layout.tokens[s], ascending; layout: of the keys.
     """
 
     layout: Layout
@@ -60,22 +60,25 @@ class NeededKeys:
         return {}
 
 
-def needs(mask: Mask | None, layout: Layout, *, batch: int | None = None, heads: int | None = None) -> NeededKeys:
-    """Which tokens the queries of each rank may attend to, found on the host, once for a mask and a layout.
+def needs(
+    mask: Mask | None, layout: Layout, keys: Layout | None = None, *, batch: int | None = None, heads: int | None = None
+) -> NeededKeys:
+    """Which keys the queries of each rank may attend to, found on the host, once for a mask and its layouts.
 
-    mask: of the whole sequence; None: all may attend. batch, heads: those of the call, which the mask must fit; None:
-    as many as its own tensors speak of. A token is needed by a rank if any of its queries, in any sample and head, may
-    attend to it. A function, as in `rule`, is not asked: it may read anything, and what it masks may be needed next
-    time.
+    mask: of the whole map; None: all may attend. layout: of the queries; keys: of the keys, None: of the same tokens.
+    batch, heads: those of the call, which the mask must fit; None: as many as its own tensors speak of. A key is needed
+    by a rank if any of its queries, in any sample and head, may attend to it. A function, as in `rule`, is not asked:
+    it may read anything, and what it masks may be needed next time.
     """
+    keys = layout if keys is None else keys
     if mask is None:
-        return _of_no_mask(layout)
+        return _of_no_mask(layout, keys)
     B, H = mask.batch if batch is None else batch, mask.heads if heads is None else heads
-    mask.check(Sizes(B, H, layout.length, layout.length))
+    mask.check(Sizes(B, H, layout.length, keys.length))
     host = on_host(mask)
     # a copy from a device does not show changes there
     kept_with = host if is_on_host(mask) else mask
-    return derived(kept_with, ("needs", layout), lambda: _needs_of(host, layout), is_read=True)
+    return derived(kept_with, ("needs", layout, keys), lambda: _needs_of(host, layout, keys), is_read=True)
 
 
 def is_on_host(mask: Mask) -> bool:
@@ -106,38 +109,39 @@ def block_of(length: int) -> int:
     return block
 
 
-def open_tiles(mask: Mask, length: int) -> tuple[Tensor, Tensor]:
+def open_tiles(mask: Mask, Lq: int, Lk: int) -> tuple[Tensor, Tensor]:
     """Of each tile: may any pair of any sample and head attend; may all of one sample and head. Bool (tiles, tiles)."""
-    block = block_of(length)
+    block = block_of(max(Lq, Lk))
 
     def make() -> tuple[Tensor, Tensor]:
-        kinds = mask.tiles(length, length, block=(block, block)).flatten(0, 1)
+        kinds = mask.tiles(Lq, Lk, block=(block, block)).flatten(0, 1)
         return (kinds != EMPTY).any(0), (kinds == FULL).any(0)
 
-    return derived(mask, ("open tiles", length), make)
+    return derived(mask, ("open tiles", Lq, Lk), make)
 
 
-def seen_by(mask: Mask, rows: Tensor, length: int) -> Tensor:
-    """The columns that any of some rows may attend to, bool (length,). The mask is on the host."""
-    some, every = open_tiles(mask, length)
-    block = block_of(length)
-    columns = torch.zeros(length, dtype=torch.bool)
+def seen_by(mask: Mask, rows: Tensor, Lq: int, Lk: int) -> Tensor:
+    """The columns that any of some rows may attend to, bool (Lk,). The mask is on the host."""
+    some, every = open_tiles(mask, Lq, Lk)
+    block = block_of(max(Lq, Lk))
+    columns = torch.zeros(Lk, dtype=torch.bool)
     for run in _few_runs(rows):
         touched = (rows[run] // block).unique()
         # in a tile that is all open, every column is needed if one row of it is ours
         certain, possible = every[touched].any(0), some[touched].any(0)
-        columns |= _wide(certain, block, length)
-        asked = _wide(possible & ~certain, block, length).nonzero()[:, 0]
+        columns |= _wide(certain, block, Lk)
+        asked = _wide(possible & ~certain, block, Lk).nonzero()[:, 0]
         if len(asked):
-            part = Picked(mask, rows[run], asked, length, length)
+            part = Picked(mask, rows[run], asked, Lq, Lk)
             kinds = part.tiles(len(rows[run]), len(asked), block=(BLOCK, 1))
             columns[asked] |= (kinds != EMPTY).flatten(0, 2).any(0)
     return columns
 
 
-def _needs_of(mask: Mask, layout: Layout) -> NeededKeys:
-    columns = [seen_by(mask, rows, layout.length).nonzero()[:, 0] if len(rows) else rows for rows in layout.tokens]
-    return NeededKeys(layout, tuple(columns))
+def _needs_of(mask: Mask, layout: Layout, keys: Layout) -> NeededKeys:
+    sizes = layout.length, keys.length
+    columns = [seen_by(mask, rows, *sizes).nonzero()[:, 0] if len(rows) else rows for rows in layout.tokens]
+    return NeededKeys(keys, tuple(columns))
 
 
 def _few_runs(rows: Tensor) -> list[slice]:
@@ -154,10 +158,10 @@ def _wide(of_tile: Tensor, block: int, length: int) -> Tensor:
     return of_tile.repeat_interleave(block)[:length]
 
 
-def _of_no_mask(layout: Layout) -> NeededKeys:
+def _of_no_mask(layout: Layout, keys: Layout) -> NeededKeys:
     needs: NeededKeys | None = layout.__dict__.get("_all_needed")
-    if needs is None:
-        everything = torch.arange(layout.length)
-        needs = NeededKeys(layout, tuple(everything if len(tokens) else tokens for tokens in layout.tokens))
+    if needs is None or needs.layout is not keys:
+        everything = torch.arange(keys.length)
+        needs = NeededKeys(keys, tuple(everything if len(tokens) else tokens for tokens in layout.tokens))
         object.__setattr__(layout, "_all_needed", needs)
     return needs

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from headwise.distributed.whole_call import WholeCall
 from headwise.errors import BackendError
 from headwise.masks.derived_tensors import check_unchanged
 from headwise.ops import blockwise, reference
@@ -17,10 +19,12 @@ from headwise.ops.kernel import joins_exactly
 from headwise.ops.tile_dropout import TileDrops
 from headwise.ops.workspace import fits_torch
 
+# the tensors of a whole call that a gradient may flow to, in the order in which Functions over ranks take them
+INPUTS = ("q", "k", "v", "attn_bias", "by_distance", "weight", "sink")
 # the most scores held at once
 SCORES = 1 << 22
 # what a gradient may flow to, beside the sink, which joins last
-TENSORS = ("q", "k", "v", "attn_bias")
+TENSORS = ("q", "k", "v", "attn_bias", "weight")
 
 
 class Partial(NamedTuple):
@@ -67,7 +71,7 @@ def forward(call: Call, drops: TileDrops | None = None) -> Partial:
 
 
 def backward(call: Call, gradient: Tensor, whole: Partial, drops: TileDrops | None = None) -> dict[str, Tensor]:
-    """The gradients of q, k, v and attn_bias, in float32 at least, by this call's keys.
+    """The gradients of q, k, v, attn_bias and weight, in float32 at least, by this call's keys.
 
     gradient: of the outputs of all keys, `whole`, the sink's share in it.
     """
@@ -86,6 +90,8 @@ def backward(call: Call, gradient: Tensor, whole: Partial, drops: TileDrops | No
         total["q"][:, :, rows] += gradients["q"]
         total["k"] += gradients["k"]
         total["v"] += gradients["v"]
+        if "weight" in total:
+            total["weight"] += gradients["weight"]
         if "attn_bias" in total:
             bias = total["attn_bias"]
             into = bias[..., rows, :] if bias.shape[-2] > 1 else bias
@@ -110,8 +116,8 @@ def unpacked(packed: Tensor) -> Partial:
     return Partial(packed[..., :-2], packed[..., -2].double() + packed[..., -1].double())
 
 
-def saved_call(ctx: Any, names: tuple[str, ...], way: str) -> tuple[Call, tuple[Tensor, ...]]:
-    """The call whose tensors, by these names, a Function has saved first, and what it has saved beside them.
+def saved_call(ctx: Any, way: str) -> tuple[WholeCall, tuple[Tensor, ...]]:
+    """The call whose tensors, INPUTS, a Function has saved first, and what it has saved beside them.
 
     BackendError where a second derivative is wanted, MaskError where a mask has changed since forward.
     """
@@ -121,17 +127,43 @@ def saved_call(ctx: Any, names: tuple[str, ...], way: str) -> tuple[Call, tuple[
         )
     check_unchanged(ctx.versions)
     saved = ctx.saved_tensors
-    return Call(**dict(zip(names, saved[: len(names)], strict=True)), **ctx.rules), saved[len(names) :]
+    return whole_call(saved[: len(INPUTS)], ctx.rules), saved[len(INPUTS) :]
 
 
-def in_order(ctx: Any, names: tuple[str, ...], call: Call, gradients: dict[str, Tensor]) -> tuple[Tensor | None, ...]:
-    """What backward returns of a Function whose last arguments are these tensors: gradients, and None for the rest."""
-    needed = ctx.needs_input_grad[-len(names) :]
+def whole_call(tensors: Sequence[Tensor | None], rules: dict[str, Any]) -> WholeCall:
+    """The call of tensors in the order of INPUTS, and rules as `rules_of` gives them."""
+    return WholeCall(**dict(zip(INPUTS, tensors, strict=True)), **rules)  # type: ignore[arg-type]  # the first three are tensors
+
+
+def rules_of(call: WholeCall) -> dict[str, Any]:
+    """What is no tensor that a gradient may flow to."""
+    return {name: getattr(call, name) for name in ("mask", "scale", "softcap", "dropout", "distances", "prepared")}
+
+
+def no_gradients(call: WholeCall, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Zeros for the gradient of each tensor but the sink, in this dtype at least."""
+    tensors = {name: t for name in INPUTS if name != "sink" and (t := getattr(call, name)) is not None}
+    return {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, dtype)) for name, t in tensors.items()}
+
+
+def add_to_rules(
+    total: dict[str, Tensor], block: dict[str, Tensor], call: WholeCall, rows: Tensor, columns: Tensor
+) -> None:
+    """Add the gradients of a block to those of what all blocks share: the weight and the biases."""
+    if "weight" in block:
+        total["weight"] += block["weight"]
+    if "attn_bias" in block:
+        call.add_bias_gradient(total, rows, columns, block["attn_bias"])
+
+
+def in_order(ctx: Any, call: WholeCall, gradients: dict[str, Tensor]) -> tuple[Tensor | None, ...]:
+    """What backward returns of a Function whose last arguments are INPUTS: gradients, and None for the rest."""
+    needed = ctx.needs_input_grad[-len(INPUTS) :]
     of_tensors = (
         gradients[name].to(getattr(call, name).dtype) if is_needed else None
-        for name, is_needed in zip(names, needed, strict=True)
+        for name, is_needed in zip(INPUTS, needed, strict=True)
     )
-    return *(None,) * (len(ctx.needs_input_grad) - len(names)), *of_tensors
+    return *(None,) * (len(ctx.needs_input_grad) - len(INPUTS)), *of_tensors
 
 
 def _rows(call: Call, drops: TileDrops | None) -> Partial:
@@ -194,15 +226,16 @@ def _finite(lse: Tensor) -> Tensor:
 
 def _pieces(call: Call) -> list[slice]:
     B, Hq, Lq, Lk = call.sizes
-    rows = max(1, SCORES // max(1, B * Hq * Lk))
+    # additive scores have a sum for each feature
+    rows = max(1, SCORES // max(1, B * Hq * Lk * (1 if call.weight is None else call.q.shape[3])))
     return [slice(start, min(start + rows, Lq)) for start in range(0, Lq, rows)]
 
 
 def _wide(call: Call) -> Call:
     """The call with its tensors in the dtype that is computed in."""
     dtype = _working_dtype(call)
-    bias = None if call.attn_bias is None else call.attn_bias.to(dtype)
-    return replace(call, q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype), attn_bias=bias)
+    bias, weight = (None if t is None else t.to(dtype) for t in (call.attn_bias, call.weight))
+    return replace(call, q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype), attn_bias=bias, weight=weight)
 
 
 def _clean(call: Call) -> Call:

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from headwise.distributed.layouts import Layout
-from headwise.distributed.spread import Spread
+from headwise.distributed.sequences import Sequences
 from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.masks.derived_tensors import derived
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _of_no_mask: WeakKeyDictionary[Layout, dict[Hashable, object]] = WeakKeyDictionary()
 
 
-def planned(make: Callable[..., T], mask: Mask | None, spread: Spread, *sizes: Hashable) -> T:
+def planned(make: Callable[..., T], mask: Mask | None, spread: Sequences, *sizes: Hashable) -> T:
     """make(mask, spread, *sizes), or what it gave before for them.
 
     A compiled program takes it for a constant of the mask and the spread, which it guards by their identity.
@@ -34,15 +34,15 @@ def planned(make: Callable[..., T], mask: Mask | None, spread: Spread, *sizes: H
     return _planned(make, mask, spread, *sizes)
 
 
-def _planned(make: Callable[..., T], mask: Mask | None, spread: Spread, *sizes: Hashable) -> T:
-    key = (make.__module__, make.__name__, *sizes)
+def _planned(make: Callable[..., T], mask: Mask | None, spread: Sequences, *sizes: Hashable) -> T:
+    queries, source = spread.queries, spread.source
+    key = (queries.rank, queries.group, source and source.layout, make.__module__, make.__name__, *sizes)
     if mask is not None:
-        place = ("planned", spread.layout, spread.rank, spread.group, key)
-        return derived(mask, place, lambda: make(mask, spread, *sizes))
-    plans, here = _of_no_mask.setdefault(spread.layout, {}), (spread.rank, spread.group, key)
-    if here not in plans:
-        plans[here] = make(mask, spread, *sizes)
-    plan: T = plans[here]  # type: ignore[assignment]  # kept under the key of what made it
+        return derived(mask, ("planned", queries.layout, key), lambda: make(mask, spread, *sizes))
+    plans = _of_no_mask.setdefault(queries.layout, {})
+    if key not in plans:
+        plans[key] = make(mask, spread, *sizes)
+    plan: T = plans[key]  # type: ignore[assignment]  # kept under the key of what made it
     return plan
 
 
@@ -56,7 +56,7 @@ class Programs:
 _programs, _numbers = Programs(), itertools.count()
 
 
-def _name(make: Callable[..., Any], mask: Mask | None, spread: Spread, *sizes: Hashable) -> str:
+def _name(make: Callable[..., Any], mask: Mask | None, spread: Sequences, *sizes: Hashable) -> str:
     """Under which name this plan is among those of compiled programs: a constant of the mask and the spread."""
     if mask is not None and any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(mask)):
         raise ArgumentError(

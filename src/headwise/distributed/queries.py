@@ -5,7 +5,7 @@ For few queries and many keys: queries and their outputs move, and keys stay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -14,21 +14,26 @@ from torch import Tensor
 
 from headwise.distributed.dropout import drops_at
 from headwise.distributed.exchange import Ends, Traffic, counting, moved
-from headwise.distributed.gather import RowPart, add_bias, exact_bias_at, parts_of
+from headwise.distributed.gather import RowPart, parts_of
 from headwise.distributed.index import Place, add, take
 from headwise.distributed.partial_attention import (
-    TENSORS,
+    INPUTS,
     Partial,
+    add_to_rules,
     backward,
     forward,
     gradient_of_sink,
     in_order,
+    no_gradients,
     packed,
+    rules_of,
     saved_call,
     unpacked,
+    whole_call,
 )
 from headwise.distributed.plan_cache import planned
-from headwise.distributed.spread import Spread
+from headwise.distributed.sequences import Sequences
+from headwise.distributed.whole_call import WholeCall
 from headwise.masks import Mask
 from headwise.masks.derived_tensors import versions
 from headwise.ops.call import Call
@@ -47,36 +52,34 @@ class QueriesPlan:
         return [(*call.q.shape[:2], rows.shape[0], width) for rows in self.rows]
 
 
-def run(call: Call, spread: Spread) -> Tensor:
+def run(call: WholeCall, spread: Sequences) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv), joined of what each rank makes with its own keys."""
-    rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap", "dropout", "prepared")}
-    tensors = (*(getattr(call, name) for name in TENSORS), call.sink)
-    out: Tensor = Passed.apply(plan(call, spread), rules, counting(), *tensors)  # type: ignore[no-untyped-call]
+    tensors = (getattr(call, name) for name in INPUTS)
+    out: Tensor = Passed.apply(plan(call, spread), rules_of(call), counting(), *tensors)  # type: ignore[no-untyped-call]
     return out
 
 
-def sent(call: Call, spread: Spread) -> tuple[int, int]:
+def sent(call: Call, spread: Sequences) -> tuple[int, int]:
     """The bytes that the busiest rank receives forward, and in how many steps."""
     (B, Hq, _, D), Dv, wide = call.q.shape, call.v.shape[3], max(4, call.q.element_size())
-    bytes_per_token = (D * call.q.element_size(), (Dv + 2) * wide * (spread.ranks - 1))
-    mine = [tokens.shape[0] for tokens in spread.layout.tokens]
-    return max((spread.length - n) * bytes_per_token[0] + n * bytes_per_token[1] for n in mine) * B * Hq, 2
+    queries = spread.queries
+    bytes_per_token = (D * call.q.element_size(), (Dv + 2) * wide * (queries.ranks - 1))
+    mine = [tokens.shape[0] for tokens in queries.layout.tokens]
+    return max((queries.length - n) * bytes_per_token[0] + n * bytes_per_token[1] for n in mine) * B * Hq, 2
 
 
-def plan(call: Call, spread: Spread) -> QueriesPlan:
+def plan(call: Call, spread: Sequences) -> QueriesPlan:
     """Which rows attend to this rank's keys, for a call."""
     sizes = call.sizes[:2]
     return planned(_planned, call.mask, spread, *sizes)
 
 
-def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> QueriesPlan:
-    rows = spread.layout.tokens
-    parts = tuple(parts_of(mask, tokens, spread.tokens, spread.length, (B, Hq)) for tokens in rows)
-    return QueriesPlan(
-        rows,
-        parts,
-        Ends(spread.rank, spread.ranks, spread.group, f"queries of {spread.length} tokens", spread.ranks == 1),
-    )
+def _planned(mask: Mask | None, spread: Sequences, B: int, Hq: int) -> QueriesPlan:
+    queries, source = spread.queries, spread.source or spread.queries
+    rows, lengths = queries.layout.tokens, (queries.length, source.length)
+    parts = tuple(parts_of(mask, tokens, source.tokens, lengths, (B, Hq)) for tokens in rows)
+    ends = Ends(queries.rank, queries.ranks, queries.group, f"queries of {queries.length} tokens", queries.ranks == 1)
+    return QueriesPlan(rows, parts, ends)
 
 
 class Passed(torch.autograd.Function):
@@ -87,7 +90,7 @@ class Passed(torch.autograd.Function):
         ctx: Any, planned: QueriesPlan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
     ) -> Tensor:
         ctx.plan, ctx.rules, ctx.traffic, ctx.versions = planned, rules, traffic, versions(rules["mask"])
-        call, ends = Call(**dict(zip((*TENSORS, "sink"), tensors, strict=True)), **rules), planned.ends  # type: ignore[arg-type]  # the first three are tensors
+        call, ends = whole_call(tensors, rules), planned.ends
         (queries,) = moved(ends, [[call.q] * ends.ranks], [planned.sizes(call, call.q.shape[3])], traffic)
         results = [packed(_attended(call, planned, r, q)) for r, q in enumerate(queries)]
         size = (*call.q.shape[:3], call.v.shape[3] + 2)
@@ -98,26 +101,25 @@ class Passed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        names = (*TENSORS, "sink")
-        call, (out, lse, *queries) = saved_call(ctx, names, "queries")
+        call, (out, lse, *queries) = saved_call(ctx, "queries")
         whole = Partial(out, lse)
         with torch.autocast(call.q.device.type, enabled=False):
             sums = _gradients(call, ctx.plan, queries, (gradients[0], whole), ctx.traffic)
             if call.sink is not None:
                 sums["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
-        return in_order(ctx, names, call, sums)
+        return in_order(ctx, call, sums)
 
 
 def _gradients(
-    call: Call, planned: QueriesPlan, queries: list[Tensor], of_outputs: tuple[Tensor, Partial], traffic: Traffic | None
-) -> dict[str, Tensor]:
-    """Those of q, k, v and the bias, in float32 at least. of_outputs: the gradient of the outputs, and the outputs."""
+    call: WholeCall, planned: QueriesPlan, queries: list[Tensor], of_outputs: tuple[Tensor, Partial],
+    traffic: Traffic | None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Those of all but the sink, in float32 at least. of_outputs: the gradient of the outputs, and the outputs."""
     gradient, whole = of_outputs
     ends, wide, Dv = planned.ends, whole.out.dtype, call.v.shape[3]
     sent = torch.cat([gradient.to(wide), packed(whole)], -1)
     (came,) = moved(ends, [[sent] * ends.ranks], [planned.sizes(call, 2 * Dv + 2)], traffic)
-    tensors = {name: t for name in TENSORS[1:] if (t := getattr(call, name)) is not None}
-    total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
+    total = no_gradients(call, wide)
     of_queries = []
     for r, (q, gradient_rows) in enumerate(zip(queries, came, strict=True)):
         of_q = q.new_zeros(q.shape, dtype=wide)
@@ -129,14 +131,13 @@ def _gradients(
             at: Place = (slice(0, call.k.shape[1]), part.columns)
             add(total["k"], at, block["k"])
             add(total["v"], at, block["v"])
-            if "attn_bias" in total:
-                add_bias(total["attn_bias"], planned.rows[r][part.rows], part.tokens, block["attn_bias"])
+            add_to_rules(total, block, call, planned.rows[r][part.rows], part.tokens)
         of_queries.append(of_q)
     (home,) = moved(ends, [of_queries], [[tuple(call.q.shape)] * ends.ranks], traffic)
-    return {"q": reduce(torch.add, home), **total}
+    return {**total, "q": reduce(torch.add, home)}
 
 
-def _attended(call: Call, planned: QueriesPlan, rank: int, q: Tensor) -> Partial:
+def _attended(call: WholeCall, planned: QueriesPlan, rank: int, q: Tensor) -> Partial:
     """What the queries of a rank get of this rank's keys."""
     parts = [
         forward(_block(call, planned, rank, q, part), drops_at(call, planned.rows[rank][part.rows], part.tokens))
@@ -145,9 +146,7 @@ def _attended(call: Call, planned: QueriesPlan, rank: int, q: Tensor) -> Partial
     return Partial(torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2))
 
 
-def _block(call: Call, planned: QueriesPlan, rank: int, q: Tensor, part: RowPart) -> Call:
+def _block(call: WholeCall, planned: QueriesPlan, rank: int, q: Tensor, part: RowPart) -> Call:
     at: Place = (slice(0, call.k.shape[1]), part.columns)
-    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, planned.rows[rank][part.rows], part.tokens)
-    return replace(
-        call, q=q[:, :, part.rows], k=take(call.k, at), v=take(call.v, at), mask=part.mask, attn_bias=bias, prepared={}
-    )
+    bias = call.exact_bias_at(planned.rows[rank][part.rows], part.tokens)
+    return call.block((q[:, :, part.rows], take(call.k, at), take(call.v, at)), part.mask, bias)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,26 +17,29 @@ from torch import Tensor
 from headwise.distributed import gather
 from headwise.distributed.dropout import drops_at
 from headwise.distributed.exchange import Ends, Traffic, arrived, counting, started
-from headwise.distributed.gather import RowPart, add_bias, exact_bias_at, parts_of
+from headwise.distributed.gather import RowPart, parts_of
 from headwise.distributed.index import Index, Place, add, compact, size_of, take
 from headwise.distributed.needed_keys import needs
 from headwise.distributed.partial_attention import (
+    INPUTS,
     Partial,
+    add_to_rules,
     backward,
     forward,
     gradient_of_sink,
     in_order,
+    no_gradients,
     nothing,
+    rules_of,
     saved_call,
+    whole_call,
 )
 from headwise.distributed.plan_cache import planned
-from headwise.distributed.spread import Spread
+from headwise.distributed.sequences import Sequences
+from headwise.distributed.whole_call import WholeCall
 from headwise.masks import Mask
 from headwise.masks.derived_tensors import versions
 from headwise.ops.call import Call
-
-# the tensors of a call that a gradient may flow to, in the order in which Ring takes them
-TENSORS = ("q", "k", "v", "attn_bias", "sink")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,37 +66,37 @@ class RingPlan:
     ends: Ends
 
 
-def run(call: Call, spread: Spread) -> Tensor:
+def run(call: WholeCall, spread: Sequences) -> Tensor:
     """The outputs of this rank's queries (B, Hq, Lq, Dv); of other ranks' keys two blocks are held at most."""
-    rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap", "dropout", "prepared")}
-    tensors = (getattr(call, name) for name in TENSORS)
-    out: Tensor = Ring.apply(plan(call, spread), rules, counting(), *tensors)  # type: ignore[no-untyped-call]
+    tensors = (getattr(call, name) for name in INPUTS)
+    out: Tensor = Ring.apply(plan(call, spread), rules_of(call), counting(), *tensors)  # type: ignore[no-untyped-call]
     return out
 
 
-def sent(call: Call, spread: Spread) -> tuple[int, int]:
+def sent(call: Call, spread: Sequences) -> tuple[int, int]:
     """The bytes that the busiest rank receives forward, and in how many steps."""
-    return gather.sent(call, spread)[0], spread.ranks - 1
+    return gather.sent(call, spread)[0], spread.queries.ranks - 1
 
 
-def plan(call: Call, spread: Spread) -> RingPlan:
+def plan(call: Call, spread: Sequences) -> RingPlan:
     """What comes in which step, for a call."""
     sizes = call.sizes[:2]
     return planned(_planned, call.mask, spread, *sizes)
 
 
-def _planned(mask: Mask | None, spread: Spread, B: int, Hq: int) -> RingPlan:
-    tokens, rank, ranks = spread.layout.tokens, spread.rank, spread.ranks
-    need = needs(mask, spread.layout, batch=B, heads=Hq)
+def _planned(mask: Mask | None, spread: Sequences, B: int, Hq: int) -> RingPlan:
+    queries, source = spread.queries, spread.source or spread.queries
+    tokens, rank, ranks = source.layout.tokens, queries.rank, queries.ranks
+    need = needs(mask, queries.layout, source.layout, batch=B, heads=Hq)
     steps = []
     for number in range(ranks):
         to, origin = (rank + number) % ranks, (rank - number) % ranks
         comes = need[rank][origin]
-        parts = parts_of(mask, spread.tokens, tokens[origin][comes], spread.length, (B, Hq))
+        parts = parts_of(mask, queries.tokens, tokens[origin][comes], (queries.length, source.length), (B, Hq))
         is_idle = number == 0 or not any(need[r][(r - number) % ranks].shape[0] for r in range(ranks))
         steps.append(RingStep(to, compact(need[to][rank]), origin, compact(comes), parts, is_idle))
-    ends = Ends(rank, ranks, spread.group, f"ring of {spread.length} tokens")
-    return RingPlan(tuple(steps), spread.tokens, ends)
+    ends = Ends(rank, ranks, queries.group, f"ring of {source.length} tokens")
+    return RingPlan(tuple(steps), queries.tokens, ends)
 
 
 class Ring(torch.autograd.Function):
@@ -104,8 +107,8 @@ class Ring(torch.autograd.Function):
         ctx: Any, planned: RingPlan, rules: dict[str, Any], traffic: Traffic | None, *tensors: Tensor | None
     ) -> Tensor:
         ctx.plan, ctx.rules, ctx.traffic, ctx.versions = planned, rules, traffic, versions(rules["mask"])
-        call = Call(**dict(zip(TENSORS, tensors, strict=True)), **rules)  # type: ignore[arg-type]  # q, k and v are tensors
-        parts = [nothing(_rows(call, part)) for part in planned.steps[0].parts]
+        call = whole_call(tensors, rules)
+        parts = [nothing(_rows(call, part, call.k, call.v, None)) for part in planned.steps[0].parts]
         for step, k, v in _keys(call, planned, traffic):
             parts = [
                 so_far.joined(
@@ -120,13 +123,13 @@ class Ring(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        call, saved = saved_call(ctx, TENSORS, "ring")
+        call, saved = saved_call(ctx, "ring")
         whole = Partial(*saved)
         with torch.autocast(call.q.device.type, enabled=False):
             sums = _gradients(call, ctx.plan, gradients[0], whole, ctx.traffic)
             if call.sink is not None:
                 sums["sink"] = gradient_of_sink(call.sink, gradients[0], whole)
-        return in_order(ctx, TENSORS, call, sums)
+        return in_order(ctx, call, sums)
 
 
 def _keys(call: Call, planned: RingPlan, traffic: Traffic | None) -> Iterator[tuple[RingStep, Tensor, Tensor]]:
@@ -145,12 +148,11 @@ def _keys(call: Call, planned: RingPlan, traffic: Traffic | None) -> Iterator[tu
 
 
 def _gradients(
-    call: Call, planned: RingPlan, gradient: Tensor, whole: Partial, traffic: Traffic | None
+    call: WholeCall, planned: RingPlan, gradient: Tensor, whole: Partial, traffic: Traffic | None
 ) -> dict[str, Tensor]:
-    """Those of q, k, v and the bias, in float32 at least, those of keys and values gathered from all ranks."""
+    """Those of all but the sink, in float32 at least, those of keys and values gathered from all ranks."""
     wide = whole.out.dtype
-    tensors = {name: t for name in TENSORS[:4] if (t := getattr(call, name)) is not None}
-    total = {name: t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, wide)) for name, t in tensors.items()}
+    total = no_gradients(call, wide)
     for step, k, v in _keys(call, planned, traffic):
         of_k, of_v = (t.new_zeros(t.shape, dtype=wide) for t in (k, v))
         for part in step.parts:
@@ -162,8 +164,7 @@ def _gradients(
             at = (slice(0, k.shape[1]), part.columns)
             add(of_k, at, block["k"])
             add(of_v, at, block["v"])
-            if "attn_bias" in total:
-                add_bias(total["attn_bias"], planned.rows[rows], part.tokens, block["attn_bias"])
+            add_to_rules(total, block, call, planned.rows[rows], part.tokens)
         home = (slice(0, k.shape[1]), step.sends)
         if step is planned.steps[0]:
             came = [of_k, of_v]
@@ -201,12 +202,11 @@ def _numbers(call: Call, columns: Index) -> int:
     return B * Hk * (D + call.v.shape[3]) * size_of(columns)
 
 
-def _rows(call: Call, part: RowPart) -> Call:
-    return replace(call, q=call.q[:, :, part.rows], mask=None, attn_bias=None, prepared={})
+def _rows(call: WholeCall, part: RowPart, k: Tensor, v: Tensor, bias: Tensor | None) -> Call:
+    return call.block((call.q[:, :, part.rows], k, v), part.mask, bias)
 
 
-def _block(call: Call, planned: RingPlan, part: RowPart, k: Tensor, v: Tensor) -> Call:
+def _block(call: WholeCall, planned: RingPlan, part: RowPart, k: Tensor, v: Tensor) -> Call:
     """The call of some rows and those columns of a step that they need."""
     at: Place = (slice(0, k.shape[1]), part.columns)
-    bias = None if call.attn_bias is None else exact_bias_at(call.attn_bias, planned.rows[part.rows], part.tokens)
-    return replace(_rows(call, part), k=take(k, at), v=take(v, at), mask=part.mask, attn_bias=bias)
+    return _rows(call, part, take(k, at), take(v, at), call.exact_bias_at(planned.rows[part.rows], part.tokens))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import Token
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -26,12 +25,10 @@ from headwise.distributed.costs import (
 )
 from headwise.distributed.layouts import Layout, RankShare, balanced, contiguous, striped, zigzag
 from headwise.distributed.needed_keys import NeededKeys, needs
-from headwise.distributed.rank_axis import RankAxis
+from headwise.distributed.sequences import Sequences, SpreadPair
 from headwise.distributed.whole_sequence import joined
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
-from headwise.ops.active_spread import activate, deactivate
-from headwise.ops.spread_attention import spread_attention
 from headwise.shapes import check_count
 
 # by name, for a number of tokens and of ranks; "balanced" needs the work of each token too
@@ -42,7 +39,7 @@ MOST_SHOWN = 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Spread(RankShare):
+class Spread(RankShare, Sequences):
     """A sequence of `length` tokens over ranks; made by `spread`.
 
     layout: which tokens each rank holds. group: the ranks, None: this process alone. mask: of the whole sequence, for
@@ -52,17 +49,41 @@ class Spread(RankShare):
     mask: Mask | None
     estimates: tuple[Estimate, ...]
     layer: LayerSize
+    crossed: SpreadPair = field(init=False)
     _entered: list[Token[Any]] = field(default_factory=list)
 
-    @property
-    def tokens(self) -> Tensor:
-        """The tokens of this rank, int64 ascending (L of this rank,)."""
-        return self.own
+    def __post_init__(self) -> None:
+        # what cross-attention takes: one object, since a compiled program guards it
+        object.__setattr__(self, "crossed", SpreadPair(self, None))
 
     @property
-    def positions(self) -> Tensor:
-        """Where this rank's tokens sit in the whole sequence: `tokens`, by the name that layers know."""
-        return self.tokens
+    def queries(self) -> Spread:
+        return self
+
+    @property
+    def source(self) -> Spread:
+        return self
+
+    def with_keys(self, source: Spread | None) -> SpreadPair:
+        """This sequence, for cross-attention to the keys of another; in place of a spread, wherever one is taken.
+
+        source: over the same ranks, each of which gives the keys of its own tokens; None: every rank gives all keys,
+        which is what cross-attention takes a plain spread for. Masks and biases are of all queries and all keys.
+
+        >>> import headwise as hw
+        >>> attn, x, source = hw.MultiHeadAttention(8, 2), torch.randn(1, 5, 8), torch.randn(1, 7, 8)
+        >>> target, other = spread(5), spread(7)
+        >>> attn(target.local(x), other.local(source), spread=target.with_keys(other)).shape
+        torch.Size([1, 5, 8])
+        """
+        if source is None:
+            return self.crossed
+        if not isinstance(source, Spread) or source.group is not self.group:
+            raise ArgumentError(
+                f"with_keys() takes a spread over the same ranks, or None, but {source!r} came beside {self!r}: make "
+                "both on one mesh"
+            )
+        return SpreadPair(self, source)
 
     def local(self, t: Tensor, dim: int = 1) -> Tensor:
         """This rank's part of t, which holds the whole sequence along `dim`."""
@@ -93,40 +114,6 @@ class Spread(RankShare):
     def needs(self, mask: Mask | None = None, *, batch: int | None = None, heads: int | None = None) -> NeededKeys:
         """Which tokens each rank needs of each other under a mask of the whole sequence; None: under no mask."""
         return needs(mask, self.layout, batch=batch, heads=heads)
-
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, way: str = "auto", **rules: Any) -> Tensor:
-        """`headwise.distributed.attention` of this rank's q, k and v; first_head and seed as in `SpreadSequence`."""
-        return spread_attention(q, k, v, spread=self, way=way, **rules)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, way: str, **rules: Any) -> Tensor:
-        """The same, unheard by a watch, which hears the call around it."""
-        from headwise.distributed.attention import attend_spread
-
-        return attend_spread(q, k, v, self, way, **rules)
-
-    @property
-    def rows(self) -> RankAxis:
-        """The queries of the whole sequence, as the rows of a map that all ranks read."""
-        return RankAxis(self.layout, self.rank, self.group, f"a reading of the map of {self.length} tokens")
-
-    def keys(self, k: Tensor, mask: Mask | None, *, heads: int) -> Tensor:
-        """The keys of the whole sequence that this rank's rows of a map need, 0 in the place of others."""
-        from headwise.distributed.map_keys import gathered_keys
-
-        return gathered_keys(k, mask, self, heads=heads)
-
-    def __enter__(self) -> Spread:
-        """Have each MultiHeadAttention that runs from here on take its sequence for one that is spread like this.
-
-        hw.attention and drop-ins, which would attend to this rank's tokens alone, raise ArgumentError meanwhile.
-        """
-        self._entered.append(activate(self))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        deactivate(self._entered.pop())
 
     @property
     def estimate(self) -> Estimate:

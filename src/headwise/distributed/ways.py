@@ -10,7 +10,8 @@ from torch import Tensor
 
 from headwise.distributed import gather, heads, queries, ring
 from headwise.distributed.plan_cache import planned
-from headwise.distributed.spread import Spread
+from headwise.distributed.sequences import Sequences
+from headwise.distributed.whole_call import WholeCall
 from headwise.errors import ArgumentError, BackendError
 from headwise.masks import Mask
 from headwise.ops.call import Call
@@ -25,17 +26,22 @@ class Way:
     """
 
     name: str
-    why_not: Callable[[Call, Spread], str]
-    run: Callable[[Call, Spread], Tensor]
-    sent: Callable[[Call, Spread], tuple[int, int]]
+    why_not: Callable[[Call, Sequences], str]
+    run: Callable[[WholeCall, Sequences], Tensor]
+    sent: Callable[[Call, Sequences], tuple[int, int]]
+
+
+def _why_not_move(_: Call, spread: Sequences) -> str:
+    """Why keys or queries are not moved; "" where they are."""
+    return heads.KEYS_ARE_WHOLE if spread.source is None else ""
 
 
 # "auto" takes the first of those that receive least
 TABLE: tuple[Way, ...] = (
     Way("gather", lambda call, spread: "", gather.run, gather.sent),
     Way("heads", heads.why_not, heads.run, heads.sent),
-    Way("queries", lambda call, spread: "", queries.run, queries.sent),
-    Way("ring", lambda call, spread: "", ring.run, ring.sent),
+    Way("queries", _why_not_move, queries.run, queries.sent),
+    Way("ring", _why_not_move, ring.run, ring.sent),
 )
 
 
@@ -64,11 +70,11 @@ class WayChoice:
         return f"{self.reasons[name] or 'runs'}: {moves}"
 
 
-def choose(call: Call, spread: Spread, name: str) -> Way:
+def choose(call: Call, spread: Sequences, name: str) -> Way:
     """The way that runs this call: the one named, or BackendError with its reason; "auto": what moves least."""
     check_name(name)
     if name == "auto":
-        widths = (*call.sizes[:2], call.k.shape[1], call.q.shape[3], call.v.shape[3], call.q.dtype)
+        widths = (*call.sizes[:2], call.k.shape[1], call.q.shape[3], *call.v.shape[3:1:-1], call.q.dtype)
         name = planned(_name_of_cheapest, call.mask, spread, *widths)
     way = next(way for way in TABLE if way.name == name)
     if reason := way.why_not(call, spread):
@@ -83,7 +89,7 @@ def check_name(name: str) -> None:
         raise ArgumentError(f'way must be "auto", {listed}; got {name!r}')
 
 
-def report(call: Call, spread: Spread, name: str = "auto") -> WayChoice:
+def report(call: Call, spread: Sequences, name: str = "auto") -> WayChoice:
     """What `choose` would say of every way."""
     first, sent = _cheapest(call, spread)
     chosen = first if name == "auto" else choose(call, spread, name)
@@ -92,7 +98,7 @@ def report(call: Call, spread: Spread, name: str = "auto") -> WayChoice:
     return WayChoice(chosen.name, reasons, sent)
 
 
-def _cheapest(call: Call, spread: Spread) -> tuple[Way, dict[str, tuple[int, int]]]:
+def _cheapest(call: Call, spread: Sequences) -> tuple[Way, dict[str, tuple[int, int]]]:
     """The first of the ways that receive least, and what each receives: the same on every rank."""
     able = [way for way in TABLE if not way.why_not(call, spread)]
     sent = {way.name: way.sent(call, spread) for way in able}
@@ -100,11 +106,11 @@ def _cheapest(call: Call, spread: Spread) -> tuple[Way, dict[str, tuple[int, int
 
 
 def _name_of_cheapest(
-    mask: Mask | None, spread: Spread, B: int, Hq: int, Hk: int, D: int, Dv: int, dtype: torch.dtype
+    mask: Mask | None, spread: Sequences, B: int, Hq: int, Hk: int, D: int, Dv: int, held: int, dtype: torch.dtype
 ) -> str:
     """That of `_cheapest`, for a call of these sizes."""
-    length = spread.tokens.shape[0]
-    q, k, v = (torch.empty(B, H, length, d, dtype=dtype, device="meta") for H, d in ((Hq, D), (Hk, D), (Hk, Dv)))
+    sizes = ((Hq, len(spread.tokens), D), (Hk, held, D), (Hk, held, Dv))
+    q, k, v = (torch.empty(B, *size, dtype=dtype, device="meta") for size in sizes)
     return _cheapest(Call(q, k, v, mask), spread)[0].name
 
 

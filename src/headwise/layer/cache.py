@@ -13,7 +13,7 @@ from headwise.layer.cache_stores import Counter, GrowingStore, RingStore, Rows, 
 from headwise.layer.owner import LayerOwner, Owners, claimed, owners_of_copy
 from headwise.masks import Mask, keys, prefix, window
 from headwise.masks.coordinates import Sizes
-from headwise.ops import attention
+from headwise.ops import additive_attention, attention
 from headwise.ops.call import check_bias
 from headwise.shapes import check_count, pick_samples
 
@@ -116,7 +116,7 @@ class KVCache:
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, **rules: Any) -> Tensor:
         """The outputs of the queries of a step, over what `extend` has let them attend to."""
-        return attention(q, k, v, **rules)
+        return (additive_attention if "weight" in rules else attention)(q, k, v, **rules)
 
     def extend(
         self,

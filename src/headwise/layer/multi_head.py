@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +19,7 @@ from headwise.layer.norms import head_norm
 from headwise.layer.owner import LayerOwner
 from headwise.layer.scores import Additive, DotProduct, additive_width
 from headwise.layer.sizes import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
-from headwise.layer.spread_call import attention_over, check_spread, placed, spread_of
+from headwise.layer.spread_call import SpreadPlacement, attention_over, check_spread, spread_of
 from headwise.layer.token_positions import Placement, Positions, built
 from headwise.masks import Mask, as_mask
 from headwise.ops import additive_attention, attention
@@ -143,8 +145,9 @@ class MultiHeadAttention(nn.Module):
         key may be a Memory. mask and attn_bias as in `hw.attention`. positions: (Lq,) or (B, Lq), where the tokens
         sit, None: one after another, the last query at the last key; a pair (of queries, of keys) for
         cross-attention. cache: a KVCache to append to and attend to, self-attention only. spread: of a sequence whose
-        tokens ranks share, made by `hw.distributed.spread`: query holds those of this rank, mask and attn_bias are
-        those of the whole sequence; None: that of the `with spread:` around the call, if any.
+        tokens ranks share, made by `hw.distributed.spread`: query holds those of this rank, mask, attn_bias and
+        positions are those of the whole map; key, if any, is whole on each rank, or the rank's tokens of `source` where
+        spread is `spread.with_keys(source)`; None: that of the `with spread:` around the call, if any.
         """
         if value is not None or cache is not None:
             _checked_together(key, value, cache)
@@ -153,9 +156,11 @@ class MultiHeadAttention(nn.Module):
         mask = as_mask(mask)
         beside = (mask, attn_bias, positions, cache, spread_of(self, spread))
         if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
-            key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
+            one = query[None]
+            if isinstance(key, Tensor) and key.ndim == 2:
+                key = one if key is query else key[None]
             value = value[None] if isinstance(value, Tensor) and value.ndim == 2 else value
-            return self._batched(query[None], key, value, *beside)[0]
+            return self._batched(one, key, value, *beside)[0]
         return self._batched(query, key, value, *beside)
 
     def memory(self, key: Tensor, value: Tensor | None = None, *, mask: Mask | Tensor | None = None) -> Memory:
@@ -235,14 +240,24 @@ class MultiHeadAttention(nn.Module):
             mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
         else:
             k, v = self._keys_and_values(*((entered, entered) if key is None else self._entered(key, value)))
-        mask, attn_bias = share.mask(mask), share.bias(attn_bias)
+        mask, attn_bias, by_distance = share.mask(mask), share.bias(attn_bias), None
         if spread is not None:
-            check_spread(spread, query, key, positions, cache, self.score)
-            q, k, attn_bias = placed(self.position, spread, q, k, attn_bias, share)
+            # a model that calls self-attention as attn(x, x, x) means its own tokens
+            is_self = key is None or key is query
+            spread = spread.queries if is_self else spread.crossed
+            check_spread(spread, query, cache)
+            place_spread = SpreadPlacement(self.position, positions, spread, is_self, share)
+            q, k, mask, by_distance = place_spread(q, k, mask)
         elif cache is not None or positions is not None or self.position is not None:
             place = Placement(self.position, positions, cache, is_self=key is None, share=share)
             q, k, v, mask, attn_bias = place(q, k, v, mask, attn_bias)
-        mixed = self._mixed(q, k, v, mask, attn_bias, spread, cache).transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)
+        run: Callable[..., Tensor] = attention if cache is None else cache.attention
+        if spread is not None:
+            run = partial(attention_over(spread, share), distance_bias=by_distance)
+        elif isinstance(self.score, Additive) and cache is None:
+            run = additive_attention
+        rules = {"mask": mask, **self._rules(q, attn_bias, is_seeded=spread is None)}
+        mixed = share.attend(run, q, k, v, **rules).transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)
         return share.leave(share.call("out_proj", self.out_proj, mixed), self)
 
     def _entered(self, key: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -258,33 +273,16 @@ class MultiHeadAttention(nn.Module):
         v = in_heads("v_proj", projected(share, "v_proj", self.v_proj, "value", value), share.Hk, w.Dv)
         return (k if self.k_norm is None else share.call("k_norm", self.k_norm, k)), v
 
-    def _mixed(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask | None,
-        attn_bias: Tensor | None,
-        spread: SpreadSequence | None,
-        cache: KVCache | None,
-    ) -> Tensor:
-        share, dropout = self._share, self.dropout if self.training else 0.0
-        generator = share.generator(q.device) if dropout and spread is None else None
-        if isinstance(self.score, Additive):
-            weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
-            more = {"mask": mask, "dropout": dropout, "generator": generator}
-            return share.attend(additive_attention, q, k, v, weight, **more)
-        score = self.score
+    def _rules(self, q: Tensor, attn_bias: Tensor | None, *, is_seeded: bool) -> dict[str, Any]:
+        """The rules of attention that the layer's options set, and the bias. is_seeded: dropout draws from a stream."""
+        share, score, dropout = self._share, self.score, self.dropout if self.training else 0.0
+        drops = {"dropout": dropout, "generator": share.generator(q.device) if dropout and is_seeded else None}
+        if isinstance(score, Additive):
+            return {"weight": share.parameter("score_weight", self.score_weight), **drops}  # type: ignore[arg-type]  # an additive one's
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
         if self.sink is not None:
             sink = share.parameter("sink", self.sink)
-        run = attention if cache is None else cache.attention
-        if spread is not None:
-            run = attention_over(spread, share)
-        return share.attend(
-            run, q, k, v, mask=mask, attn_bias=attn_bias, scale=score.scale, softcap=score.softcap, sink=sink,
-            dropout=dropout, generator=generator,
-        )  # fmt: skip
+        return {"attn_bias": attn_bias, "scale": score.scale, "softcap": score.softcap, "sink": sink, **drops}
 
 
 def _checked_together(key: object, value: object, cache: object) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,9 +12,11 @@ from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.layer.local_heads import Share
-from headwise.layer.scores import Additive, DotProduct
+from headwise.layer.token_positions import Placement, Positions
+from headwise.masks import Mask
 from headwise.ops.active_spread import SpreadSequence, active_spread
-from headwise.positions.rotary import RotaryEmbedding
+from headwise.positions import RotaryEmbedding
+from headwise.positions.distance_bias import DistanceBias, distance_bias
 
 
 def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence | None:
@@ -33,23 +37,12 @@ def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence
     return active
 
 
-def check_spread(
-    spread: SpreadSequence, query: Tensor, key: object, positions: object, cache: object, score: DotProduct | Additive
-) -> None:
-    """Raise where a call of a layer cannot be spread, or does not hold the tokens of this rank."""
-    if key is not None:
-        raise ArgumentError(
-            "a spread is of self-attention, but key= came: call cross-attention outside of `with spread:`, on keys "
-            "that every rank holds whole"
-        )
+def check_spread(spread: SpreadSequence, query: Tensor, cache: object) -> None:
+    """Raise where a call of a layer cannot be spread, or does not hold the queries of this rank."""
     if cache is not None:
         raise ArgumentError(
             "a cache holds the keys of one process, but the sequence is spread over ranks: give spread= or cache="
         )
-    if positions is not None:
-        raise ArgumentError("positions= came beside a spread, which says where its tokens sit: leave it out")
-    if isinstance(score, Additive):
-        raise ArgumentError(f"a spread is of dot products, but this layer scores by {score}: run it in one process")
     mine = spread.positions.shape[0]
     if query.shape[1] != mine:
         raise ShapeError(
@@ -58,18 +51,35 @@ def check_spread(
         )
 
 
-def placed(
-    module: nn.Module | None, spread: SpreadSequence, q: Tensor, k: Tensor, attn_bias: Tensor | None, share: Share
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """q and k (B, H, L of this rank, D) rotated by their places in the whole sequence, and its whole bias (L, L)."""
-    if module is None:
-        return q, k, attn_bias
-    if isinstance(module, RotaryEmbedding):
-        cos, sin = module.tables(spread.positions.to(q.device), q.dtype)
-        return module.rotate(q, cos, sin), module.rotate(k, cos, sin), attn_bias
-    everything = torch.arange(spread.length, device=q.device)
-    bias = share.call("position", module, everything, everything)
-    return q, k, bias if attn_bias is None else bias + attn_bias
+@dataclass(frozen=True)
+class SpreadPlacement:
+    """The positions of one call of a spread: the layer's own module, `positions=` of the whole map, and its heads."""
+
+    module: nn.Module | None
+    given: Positions | None
+    spread: SpreadSequence
+    is_self: bool
+    share: Share
+
+    def __call__(
+        self, q: Tensor, k: Tensor, mask: Mask | None
+    ) -> tuple[Tensor, Tensor, Mask | None, DistanceBias | None]:
+        """q and k (B, H, L of this rank, D) rotated, the mask at its positions, and the bias of positions, if any."""
+        Lq, Lk = self.spread.map_sizes(k.shape[2])
+        placement = Placement(self.module, self.given, None, is_self=self.is_self, share=self.share)
+        i, j = placement.positions((q.shape[0], Lq, Lk), q.device)
+        if self.given is not None and mask is not None:
+            mask = mask.at(i, j)
+        if self.module is None:
+            return q, k, mask, None
+        if isinstance(self.module, RotaryEmbedding):
+            rows, columns = self.spread.positions.to(i.device), self.spread.key_tokens(k.shape[2]).to(j.device)
+            q = self.module.rotate(q, *self.module.tables(i[..., rows], q.dtype))
+            return q, self.module.rotate(k, *self.module.tables(j[..., columns], k.dtype)), mask, None
+        # of positions in order, the last query at the last key, the ends are known without reading them
+        reach = (1 - Lk, Lq - 1) if self.given is None else None
+        bias = distance_bias(partial(self.share.call, "position", self.module), i, j, reach=reach)
+        return q, k, mask, bias
 
 
 def attention_over(spread: SpreadSequence, share: Share) -> Callable[..., Tensor]:

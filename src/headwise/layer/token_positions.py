@@ -31,7 +31,7 @@ class Placement:
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, attn_bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Mask | None, Tensor | None]:
         """Rotate q and k, append to the cache, move the mask to its positions, add the bias of positions."""
-        i, at = self._positions(q, k)
+        i, at = self.positions((q.shape[0], q.shape[2], k.shape[2]), q.device)
         j: Tensor | None = at
         if isinstance(self.module, RotaryEmbedding):
             cos, sin = self.module.tables(i, q.dtype)
@@ -51,8 +51,9 @@ class Placement:
         bias = self.share.call("position", self.module, i, at)
         return q, k, v, mask, bias if attn_bias is None else bias + attn_bias
 
-    def _positions(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        Lq, Lk, device = q.shape[2], k.shape[2], q.device
+    def positions(self, sizes: tuple[int, int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Those of queries, (Lq,) or (B, Lq), and of keys, one object where they are the same. sizes: B, Lq and Lk."""
+        B, Lq, Lk = sizes
         if isinstance(self.given, tuple):
             if len(self.given) != 2:
                 raise ArgumentError(
@@ -61,10 +62,10 @@ class Placement:
                 )
             if self.is_self:
                 raise ArgumentError("positions=(queries, keys) is for cross-attention: self-attention has one of them")
-            return self._checked(self.given[0], q, "queries"), self._checked(self.given[1], k, "keys")
+            return self._checked(self.given[0], B, Lq, "queries"), self._checked(self.given[1], B, Lk, "keys")
         if self.is_self:
             if self.given is not None:
-                i = self._checked(self.given, q, "tokens")
+                i = self._checked(self.given, B, Lq, "tokens")
             elif self.cache is not None:
                 i = self.cache.next_positions(Lq, device)
             else:
@@ -75,12 +76,11 @@ class Placement:
                 "rotary positions in cross-attention need those of the keys too: give positions=(queries, keys)"
             )
         last = torch.arange(Lk - Lq, Lk, device=device)
-        i = last if self.given is None else self._checked(self.given, q, "queries")
+        i = last if self.given is None else self._checked(self.given, B, Lq, "queries")
         return i, torch.arange(Lk, device=device)
 
     @staticmethod
-    def _checked(positions: Tensor, heads: Tensor, whose: str) -> Tensor:
-        B, L = heads.shape[0], heads.shape[2]
+    def _checked(positions: Tensor, B: int, L: int, whose: str) -> Tensor:
         if not isinstance(positions, Tensor):
             raise ArgumentError(
                 f"positions of {whose} must be a tensor of integers, ({L},) or (B={B}, {L}), but "

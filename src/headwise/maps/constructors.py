@@ -14,6 +14,7 @@ from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.call import Rules, cast_by_autocast, checked
 from headwise.ops.foreign_arguments import BY_PLACE, CALLING
 from headwise.ops.shared_axis import SharedHeads
+from headwise.positions.distance_bias import DistanceBias
 from headwise.wording.hints import hinted
 
 _BEFORE = "leave it out, since a map is of the weights before dropout"
@@ -86,6 +87,7 @@ def shared_map(
     weight: Tensor | None = None,
     mask: Mask | None = None,
     attn_bias: Tensor | None = None,
+    distance_bias: DistanceBias | None = None,
     lse: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -93,11 +95,12 @@ def shared_map(
 ) -> SharedMap:
     """The weights of a call that ranks share, each of which gives what it has of q and k; see `SharedMap`.
 
-    mask, attn_bias: of a spread those of the whole sequence, else as in `attention_map`, for this rank's heads. weight:
-    (Hq, D) of additive scores, None: of dot products. spread, heads: what is shared, None: it is not.
+    mask, attn_bias: of a spread those of the whole map, else as in `attention_map`, for this rank's heads.
+    distance_bias: of the whole map too, added to attn_bias, None: nothing. weight: (Hq, D) of additive scores, None: of
+    dot products. spread, heads: what is shared, None: it is not.
     """
     rules: Rules = {"scale": scale, "softcap": softcap, "sink": sink}
     q, k, _ = cast_by_autocast(q, k, k)
     # the mask and bias of a spread are of more rows than q has
     call = replace(checked(q, k, k, weight=weight, **rules), mask=mask, attn_bias=attn_bias)
-    return SharedMap(call, lse, spread=spread, heads=heads)
+    return SharedMap(call, lse, spread=spread, heads=heads, distance_bias=distance_bias)

@@ -20,15 +20,16 @@ from headwise.maps.score_tiles import wide_type
 from headwise.maps.shared_entries import Read, SharedAxes
 from headwise.maps.shared_logits import SharedLogits
 from headwise.maps.shared_mean import SharedMean
+from headwise.maps.spread_rows import call_of_rows, joined_call
 from headwise.maps.statistics import Flow, Largest, MapPart, Picture, Statistic, rows_in_use
 from headwise.maps.strips import exact
 from headwise.maps.transforms import refuse_in_torch_func
 from headwise.maps.versions import Versions, lasting
 from headwise.maps.weights import Sums
-from headwise.masks.simplification import narrowed
 from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.call import Call
 from headwise.ops.shared_axis import SharedHeads
+from headwise.positions.distance_bias import DistanceBias
 
 
 class WholeStatistics(NamedTuple):
@@ -65,15 +66,22 @@ class SharedMap(AttentionMap):
     """
 
     def __init__(
-        self, call: Call, lse: Tensor | None, *, spread: SpreadSequence | None, heads: SharedHeads | None
+        self,
+        call: Call,
+        lse: Tensor | None,
+        *,
+        spread: SpreadSequence | None,
+        heads: SharedHeads | None,
+        distance_bias: DistanceBias | None = None,
     ) -> None:
         """A call of this rank's queries and keys, its lse or None, and what is shared; None: not.
 
-        Of a spread, q and k are those of this rank's tokens, and mask and attn_bias those of the whole sequence.
+        Of a spread, q and k are those of this rank's tokens, and mask, attn_bias and distance_bias, which is added to
+        it, those of the whole map.
         """
         self._part_call, self._passed_lse = lasting(call, lse)
         self._versions = Versions(self._part_call, self._passed_lse)
-        self._sequence, self._heads = spread, heads
+        self._sequence, self._heads, self._by_distance = spread, heads, distance_bias
         self._shared = SharedAxes(None if heads is None else heads.axis, None if spread is None else spread.rows)
         self._kept: dict[str, Any] = {}
         B, _, _, Lk = self.shape
@@ -88,9 +96,8 @@ class SharedMap(AttentionMap):
     @property
     def shape(self) -> torch.Size:
         B, h, Lq, Lk = self._part_call.sizes
-        heads, rows = self.axes
-        H = h if heads is None else heads.length
-        return torch.Size((B, H, Lq, Lk) if rows is None else (B, H, rows.length, rows.length))
+        H = h if self._heads is None else self._heads.axis.length
+        return torch.Size((B, H, Lq, Lk) if self._sequence is None else (B, H, *self._sequence.map_sizes(Lk)))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -181,9 +188,8 @@ class SharedMap(AttentionMap):
         with exact(self._part_call):
             self.axes.agree(f"all of it, {'' if 'whole' in self._kept else 'not '}read before")
             call = replace(self._part_call, q=self._part_call.q.detach(), k=self._part_call.k.detach(), prepared={})
-            if self.axes.rows is not None:
-                q, k = (self.axes.rows.joined(t, 2) for t in (call.q, call.k))
-                call = replace(call, q=q, k=k, v=k)
+            if self._sequence is not None:
+                call = joined_call(call, self._sequence, self._by_distance)
             call = of_all_heads(call, self._heads)
             return call, self.lse if "whole" in self._kept else None
 
@@ -221,12 +227,7 @@ class SharedMap(AttentionMap):
             return AttentionMap(call, self._passed_lse)
         with exact(call):
             self.axes.agree("this rank's rows")
-            k = spread.keys(call.k.detach(), call.mask, heads=call.q.shape[1])
-        rows, columns, bias = spread.positions, torch.arange(spread.length), call.attn_bias
-        if bias is not None and bias.shape[-2] > 1:
-            bias = bias.index_select(-2, rows.to(bias.device))
-        mask = narrowed(call.mask, rows, columns, sizes=(spread.length, spread.length))
-        return AttentionMap(replace(call, k=k, v=k, mask=mask, attn_bias=bias, prepared={}))
+            return AttentionMap(call_of_rows(call, spread, self._by_distance))
 
     def _ready(self) -> None:
         self._versions.check()

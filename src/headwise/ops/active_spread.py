@@ -32,6 +32,20 @@ class SpreadSequence(Protocol):
         """How many tokens the whole sequence has."""
 
     @property
+    def queries(self) -> SpreadSequence:
+        """The same for self-attention, to the keys of its own tokens."""
+
+    @property
+    def crossed(self) -> SpreadSequence:
+        """The same for cross-attention, to keys of another sequence or keys that every rank holds whole."""
+
+    def key_tokens(self, held: int) -> Tensor:
+        """Which keys of the whole this rank holds, int64 (held,)."""
+
+    def map_sizes(self, held: int) -> tuple[int, int]:
+        """Lq and Lk of the whole map, where this rank holds so many keys."""
+
+    @property
     def mask(self) -> Mask | None:
         """Of the whole sequence, for which it was spread; None: all tokens attend to all."""
 
@@ -44,8 +58,9 @@ class SpreadSequence(Protocol):
     ) -> Tensor:
         """Attention of this rank's queries to the keys of all ranks, (B, Hq, L of this rank, Dv).
 
-        q, k and v are this rank's, (B, H, L of this rank, D). rules: as `hw.attention` takes them; mask and attn_bias
-        are those of the whole sequence, (length, length). first_head: which of all heads the first of q is, where
+        q, k and v are this rank's, (B, H, L of this rank, D). rules: as `hw.attention` takes them, or with weight as
+        `hw.additive_attention` does, and distance_bias, a `DistanceBias`; mask and biases are those of the whole map.
+        first_head: which of all heads the first of q is, where
         others are computed elsewhere; seed: of dropout, which these have too, None: drawn from the generator.
         """
 
@@ -56,8 +71,12 @@ class SpreadSequence(Protocol):
     def rows(self) -> SharedAxis:
         """The queries of the whole sequence, as the rows of a map."""
 
+    @property
+    def columns(self) -> SharedAxis | None:
+        """The keys of the whole sequence, as the columns of a map; None: every rank holds them whole."""
+
     def keys(self, k: Tensor, mask: Mask | None, *, heads: int) -> Tensor:
-        """The keys of the whole sequence (B, Hk, length, D), from those of each rank; every rank must call it.
+        """The keys of the whole sequence (B, Hk, Lk, D), from those of each rank; every rank must call it.
 
         A key that none of this rank's queries may attend to, in any of so many query heads, is not sent here, and 0.
         """

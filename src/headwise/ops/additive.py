@@ -51,15 +51,19 @@ def additive_attention(
         return result
     check_not_spread("hw.additive_attention")
     q, k, v = cast_by_autocast(q, k, v)
+    call = checked(q, k, v, weight=weight_of_heads(weight, q), mask=mask, dropout=dropout, generator=generator)
+    with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
+        out: Tensor = (reference if _is_dense(call) else blockwise).run(call)
+        return out
+
+
+def weight_of_heads(weight: Tensor, q: Tensor) -> Tensor:
+    """A weight (Hq, D), from one that may be (D,) for all heads of q (B, Hq, Lq, D)."""
     if not isinstance(weight, Tensor):
         raise ArgumentError(
             f"weight must be a tensor (Hq, D), or (D,) for all heads, but {type(weight).__name__} came: pass a tensor"
         )
-    per_head = weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
-    call = checked(q, k, v, weight=per_head, mask=mask, dropout=dropout, generator=generator)
-    with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
-        out: Tensor = (reference if _is_dense(call) else blockwise).run(call)
-        return out
+    return weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
 
 
 def _is_dense(call: Call) -> bool:

@@ -15,8 +15,9 @@ __all__ = ["shared_keys_attention", "spread_attention"]
 
 def spread_attention(q: Tensor, k: Tensor, v: Tensor, *, spread: SpreadSequence, way: str, **rules: Any) -> Tensor:
     """What `spread.attend` gives of this rank's q, k and v (B, H, L of this rank, D)."""
-    if has_torch_function((q, k, v)):
-        out: Tensor = handle_torch_function(spread_attention, (q, k, v), q, k, v, spread=spread, way=way, **rules)
+    tensors = (q, k, v) if rules.get("weight") is None else (q, k, v, rules["weight"])
+    if has_torch_function(tensors):
+        out: Tensor = handle_torch_function(spread_attention, tensors, q, k, v, spread=spread, way=way, **rules)
         return out
     return spread.attend(q, k, v, way=way, **rules)
 

@@ -106,7 +106,7 @@ class AttentionMode(TorchFunctionMode):
 def _of_headwise(args: Sequence[Any], options: Mapping[str, Any]) -> CallRecord:
     arguments = dict(zip(("q", "k", "v"), args, strict=False)) | dict(options)
     q, k, v = cast_by_autocast(arguments["q"], arguments["k"], arguments["v"])
-    rules = {name: arguments.get(name) for name in ("attn_bias", "scale", "softcap", "sink")}
+    rules = {name: arguments.get(name) for name in ("attn_bias", "scale", "softcap", "sink", "weight", "distance_bias")}
     return CallRecord(
         q, k, as_mask(arguments.get("mask")), **rules, spread=arguments.get("spread"), heads=active_heads(), v=v,
         dropout=arguments.get("dropout", 0.0),

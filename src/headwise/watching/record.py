@@ -18,6 +18,7 @@ from headwise.ops.active_spread import SpreadSequence
 from headwise.ops.additive import additive_attention
 from headwise.ops.attention import attention
 from headwise.ops.shared_axis import SharedHeads
+from headwise.positions.distance_bias import DistanceBias
 
 __all__ = ["CallRecord", "Projected", "unreadable"]
 
@@ -71,7 +72,8 @@ class CallRecord:
     """One call of attention: q (B, Hq, Lq, D), k (B, Hk, Lk, D) and its rules, as `hw.attention_map` takes them.
 
     weight: (Hq, D) or (D,), of additive scores, None: scores are dot products. spread, heads: what of the map ranks
-    share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows. v: the values
+    share, whose part of q and k this is, None: it is not shared. mask and attn_bias are of all rows, and so is
+    distance_bias, which is added too. v: the values
     (B, Hk, Lk, Dv), None: they are not known. dropout: the probability at which the call dropped weights. backward:
     where the gradient of its output goes, None: nowhere. v_version: of v when it was kept, None: it is not kept.
     """
@@ -85,6 +87,7 @@ class CallRecord:
     sink: Tensor | None = None
     lse: Tensor | None = None
     weight: Tensor | None = None
+    distance_bias: DistanceBias | None = None
     spread: SpreadSequence | None = None
     heads: SharedHeads | None = None
     v: Tensor | Projected | None = None
@@ -103,14 +106,34 @@ class CallRecord:
         return self.v
 
     def context(self) -> Tensor:
-        """What each head gives before the output projection, (B, Hq, Lq, Dv), without dropout."""
+        """What each head gives before the output projection, (B, Hq, Lq, Dv), without dropout.
+
+        Of a map that ranks share, all of it: every rank must ask.
+        """
         v = self.values()
+        if self.spread is not None or self.heads is not None:
+            return self._joined(self._part_of_context(v))
+        return self._part_of_context(v)
+
+    def _part_of_context(self, v: Tensor) -> Tensor:
+        """The rows and heads of it that this rank has."""
+        if self.spread is not None:
+            with torch.no_grad():
+                return self.spread.attend(
+                    self.q, self.k, v, way="auto", mask=self.mask, attn_bias=self.attn_bias, scale=self.scale,
+                    softcap=self.softcap, sink=self.sink, weight=self.weight, distance_bias=self.distance_bias,
+                )  # fmt: skip
         if self.weight is not None:
             return additive_attention(self.q, self.k, v, self.weight, mask=self.mask)
         return attention(
             self.q, self.k, v, mask=self.mask, attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap,
             sink=self.sink,
         )  # fmt: skip
+
+    def _joined(self, part: Tensor) -> Tensor:
+        """All rows and heads, of the parts of the ranks that share them."""
+        part = part if self.spread is None else self.spread.rows.joined(part.detach(), 2)
+        return part if self.heads is None else self.heads.axis.joined(part.detach(), 1)
 
     def rows_of(self, context: Tensor) -> Tensor | None:
         """What a call gave, (..., Lq, Dv), as (B, Hq, Lq, Dv) in the order of the rows of q; None: it has others."""
@@ -122,7 +145,8 @@ class CallRecord:
         if self.spread is not None or self.heads is not None:
             return shared_map(
                 self.q, self.k, spread=self.spread, heads=self.heads, weight=self.weight, mask=self.mask,
-                attn_bias=self.attn_bias, scale=self.scale, softcap=self.softcap, sink=self.sink, lse=self.lse,
+                attn_bias=self.attn_bias, distance_bias=self.distance_bias, scale=self.scale, softcap=self.softcap,
+                sink=self.sink, lse=self.lse,
             )  # fmt: skip
         if self.weight is not None:
             of_call = additive_map(self.q, self.k, self.weight, mask=self.mask, lse=self.lse)
@@ -149,7 +173,13 @@ class CallRecord:
         q, k = (_kept(t, grad=grad) for t in (self.q, self.k))
         v = _kept(self.v, grad=grad) if isinstance(self.v, Tensor) else self.v and self.v.detached(grad=grad)
         version = v._version if isinstance(v, Tensor) else None
-        return replace(self, q=q, k=k, v=v, v_version=version, attn_bias=bias, sink=sink, lse=lse, weight=weight)
+        by_distance = self.distance_bias
+        if by_distance is not None:
+            by_distance = by_distance._replace(numbers=_copied(by_distance.numbers, grad=grad))
+        return replace(
+            self, q=q, k=k, v=v, v_version=version, attn_bias=bias, distance_bias=by_distance, sink=sink, lse=lse,
+            weight=weight,
+        )  # fmt: skip
 
 
 def _kept(t: Tensor, *, grad: bool) -> Tensor:

@@ -127,8 +127,9 @@ class Seen(Mapping[str, Any]):
     def outputs(self, name: str) -> list[Tensor]:
         """What each head of a module gave before the output projection, (B, H, Lq, Dv), one tensor a call.
 
-        Computed from what is kept of each call, without dropout. name: as `find` takes it. ArgumentError where the
-        values are not known, or keep= has let them go.
+        Computed from what is kept of each call, without dropout; of maps that ranks share, whole on each of them, all
+        of which must ask. name: as `find` takes it. ArgumentError where the values are not known, or keep= has let
+        them go.
 
         >>> import torch, headwise as hw
         >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(3, 5, 8)

@@ -131,7 +131,7 @@ def _attention(
     spread = attention_mask.spread if isinstance(attention_mask, HandedMask) else active_spread()
     if spread is not None:
         check_spread(spread, query, key, beside.get("position_ids"), is_asked=is_asked)
-    out = (attention if spread is None else spread.attention)(query, key, value, **rules)
+    out = (attention if spread is None else spread.queries.attention)(query, key, value, **rules)
     return out.transpose(1, 2).contiguous(), dense_weights(module, query, key, rules) if is_asked else None
 
 
