@@ -1,5 +1,6 @@
 """Effect passes: several heads in one pass give what each gives by itself, and where copies mix they are refused."""
 
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -210,7 +211,7 @@ def test_a_long_input_is_measured_one_head_at_a_time_where_no_batch_is_asked_for
     model, x = Two().eval(), torch.randn(2, 200, 12).double()
     effects = hw.head_effects(model, x, metric, estimate=False)
     assert effects.batch == 1
-    assert "would have 1200 tokens" in effects.alone
+    assert "the input of 400 tokens and 38400 bytes of output, 1 heads fit into 1024 tokens" in effects.alone
     assert effects.to_dict()["batch"] == 1
 
 
@@ -229,7 +230,8 @@ def test_the_bar_is_in_the_language_asked_for(monkeypatch):
         asked.append(lang)
         yield lambda key, values: None
 
-    monkeypatch.setattr("headwise.intervening.head_effects.progress_bar", bar)
+    # the name of the module is that of the function, too
+    monkeypatch.setattr(sys.modules[hw.head_effects.__module__], "progress_bar", bar)
     for options in ({}, {"lang": "zh"}):
         hw.head_effects(Two().eval(), given(), metric, estimate=False, **options)
     assert asked == ["en", "zh"]

@@ -56,8 +56,8 @@ def head_effects(
     arXiv:2310.10348): the gradient of the metric by the head's output times the change of that output; the metric must
     then give a tensor. file: where each effect is written as it is measured, and from which a run that was interrupted
     goes on; None: nowhere. batch: how many heads one pass measures, each on a copy of the input along axis 0, beside an
-    unchanged copy whose output must be that of the input alone; None: as many as 1,024 tokens in all hold, 1 where
-    copies cannot be told apart, and `alone` of the result says why; 1: each head by itself. The metric is called with
+    unchanged copy whose output must be that of the input alone; None: as many as fit into 1,024 tokens, 1 where that is
+    less than 8 or copies cannot be told apart, and `alone` of the result says why. The metric is called with
     the output of one copy. lang: "en" or "zh", of the bar. progress: is told of each pass, None: a bar on stderr, where
     that is a terminal.
 
