@@ -9,6 +9,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError, InputError
+from headwise.intervening.head_outputs import PatchedOutput
 from tests.intervening.test_head_effects import Interrupted, Twice, Two, given, metric
 from tests.watching import families
 
@@ -235,3 +236,17 @@ def test_the_bar_is_in_the_language_asked_for(monkeypatch):
     for options in ({}, {"lang": "zh"}):
         hw.head_effects(Two().eval(), given(), metric, estimate=False, **options)
     assert asked == ["en", "zh"]
+
+
+def test_a_restarted_patch_begins_with_the_first_call_of_its_run():
+    model, x = Twice().eval(), given()
+    with torch.no_grad(), hw.watch(model) as run:
+        model(x)
+    first, second = run.outputs("layer")
+    patch = PatchedOutput(run, lambda _: "layer", "output()")
+    arguments = (torch.zeros_like(first), torch.arange(3), torch.arange(5), 0)
+    assert torch.equal(patch(*arguments), first)
+    assert torch.equal(patch(*arguments), second)
+    assert torch.equal(patch.restarted()(*arguments), first)
+    with pytest.raises(ArgumentError, match="has 2 calls in the watched run, but this is one more"):
+        patch(*arguments)
