@@ -116,10 +116,9 @@ def look(
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
-        words = _text_of(file) if file is not None else text
-        asked = _read_options(of_text) | {"text": words, "image": image, "audio": audio, "query": query}
+        asked = _read_options(of_text) | {"text": text if file is None else _text_of(file), "query": query}
         asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
-        show_text(asked, place, as_json=as_json)
+        show_text(asked | {"image": image, "audio": audio}, place, as_json=as_json)
     _open(place, is_asked=opened)
 
 

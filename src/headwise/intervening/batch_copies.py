@@ -75,7 +75,7 @@ def split(output: Any, like: Any, copies: int) -> list[Any]:
         raise CopyError("the output of several copies has another structure than that of one")
     if len(leaves) == 1 and leaves[0] is output and not isinstance(output, Tensor):
         raise CopyError(f"the output is a {type(output).__name__}, which has no batch axis to split")
-    columns = [_split_leaf(leaf, one, copies) for leaf, one in zip(leaves, wanted, strict=True)]
+    columns = [_split_leaf(leaf, alone, copies) for leaf, alone in zip(leaves, wanted, strict=True)]
     return [pytree.tree_unflatten(list(row), form) for row in zip(*columns, strict=True)] or [like] * copies
 
 
@@ -101,12 +101,12 @@ def check_equal(output: Any, like: Any) -> None:
     Rounding adds up over layers and differs between the kernels of two batch sizes: allowed are 4 eps^(3/4) of the
     largest number of each tensor, 3e-5 in float32.
     """
-    for part, one in _tensor_pairs(output, like):
+    for part, alone in _tensor_pairs(output, like):
         if not part.is_floating_point():
-            if not part.equal(one):
+            if not part.equal(alone):
                 raise CopyError("an unchanged copy beside changed ones gives other integers than the input alone")
             continue
-        a, b = part.double(), one.double()
+        a, b = part.double(), alone.double()
         # infinities and NaN in the same places are no difference
         differences = (a - b).abs()[~((a == b) | (a.isnan() & b.isnan()))]
         if not differences.numel():
@@ -121,6 +121,6 @@ def check_equal(output: Any, like: Any) -> None:
 
 
 def _tensor_pairs(output: Any, like: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    for part, one in zip(pytree.tree_leaves(output), pytree.tree_leaves(like), strict=True):
+    for part, alone in zip(pytree.tree_leaves(output), pytree.tree_leaves(like), strict=True):
         if isinstance(part, Tensor):
-            yield part, one
+            yield part, alone

@@ -19,7 +19,7 @@ from headwise.intervening.entry_point import intervene
 from headwise.intervening.head_outputs import HeadsOfRun
 from headwise.intervening.positions import position_set
 
-__all__ = ["EffectPasses", "Progress", "Run", "number_of"]
+__all__ = ["EffectPasses", "Progress", "MeasuredRun", "number_of"]
 
 # told the key and the values of each slow step
 Progress = Callable[[str, Mapping[str, object]], None]
@@ -34,7 +34,7 @@ LEAST = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class MeasuredRun:
     """A model, what it takes, and what is read of its output."""
 
     model: nn.Module
@@ -56,7 +56,7 @@ class EffectPasses:
     edit_of: gives the edit of all heads of a module. save: is called with what is measured after each pass.
     """
 
-    run: Run
+    run: MeasuredRun
     effects: Effects
     output: Any
     shapes: Mapping[str, Sequence[tuple[int, ...]]]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headwise.errors import ArgumentError
 from headwise.intervening.edit_types import HeadReplacement
 from headwise.intervening.edits import AttentionEdits, Edits
-from headwise.intervening.effect_passes import EffectPasses, Progress, Run, number_of
+from headwise.intervening.effect_passes import EffectPasses, MeasuredRun, Progress, number_of
 from headwise.intervening.effects_table import Effects, KeptEffects
 from headwise.intervening.entry_point import intervene
 from headwise.maps import AttentionMap
@@ -75,25 +75,11 @@ def head_effects(
     >>> len(effects.top(3)), effects.measured.shape, effects.estimated.shape
     (3, torch.Size([2, 4]), torch.Size([2, 4]))
     """
-    if by not in WAYS:
-        raise ArgumentError(f'by must be "zero", "mean" or "patch", but {by!r} came')
-    if not (measure or estimate):
-        raise ArgumentError("head_effects measures or estimates, but measure=False and estimate=False came")
-    if by == "patch" and reference is None:
-        raise ArgumentError('by="patch" needs reference=, what hw.watch gave of the run to patch from')
-    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise ArgumentError(f"batch must be an integer >= 1, how many heads one pass measures, but {batch!r} came")
-    # a language that is not there is refused before anything slow begins
-    say("step.heads", lang=lang)
-    run = Run(model, dict(inputs) if isinstance(inputs, Mapping) else inputs, metric)
-    with torch.no_grad(), watch(model, keep=None if by == "mean" and reference is None else _shape_of) as seen:
-        output = run.output(run.inputs)
-        base = number_of(metric(output))
+    _check(by, reference, batch, is_asked=measure or estimate, lang=lang)
+    run = MeasuredRun(model, dict(inputs) if isinstance(inputs, Mapping) else inputs, metric)
+    output, base, seen = _watched(run, keep=None if by == "mean" and reference is None else _shape_of)
     source = seen if reference is None else reference
     shapes = {name: [c if isinstance(c, tuple) else _shape_of(c) for c in seen.calls(name)] for name in seen}
-    if not shapes:
-        reasons = "; ".join(f'"{name}" {why}' for name, why in seen.unseen.items())
-        raise ArgumentError(f"the model must run attention that can be seen, but none was: {reasons or 'it has none'}")
     counts = {name: calls[0][1] for name, calls in shapes.items()}
     change = partial(_changed, by=by, source=source)
     effects = Effects.of(counts, base, by, _estimated(run, counts, change) if estimate else None)
@@ -103,6 +89,31 @@ def head_effects(
     passes = EffectPasses(run, effects, output, shapes, _LayerEdits(change, counts), kept.save)
     with progress_bar(lang) if progress is None else nullcontext(progress) as tell:
         return passes.measure(kept.load(), batch, tell)
+
+
+def _check(by: str, reference: Seen | None, batch: int | None, *, is_asked: bool, lang: str) -> None:
+    """Refuse options that cannot be."""
+    if by not in WAYS:
+        raise ArgumentError(f'by must be "zero", "mean" or "patch", but {by!r} came')
+    if not is_asked:
+        raise ArgumentError("head_effects measures or estimates, but measure=False and estimate=False came")
+    if by == "patch" and reference is None:
+        raise ArgumentError('by="patch" needs reference=, what hw.watch gave of the run to patch from')
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ArgumentError(f"batch must be an integer >= 1, how many heads one pass measures, but {batch!r} came")
+    # a language that is not there is refused before anything slow begins
+    say("step.heads", lang=lang)
+
+
+def _watched(run: MeasuredRun, keep: Callable[[AttentionMap], Any] | None) -> tuple[Any, float, Seen]:
+    """The output of the unchanged model, its metric, and the maps, or what `keep` makes of them."""
+    with torch.no_grad(), watch(run.model, keep=keep) as seen:
+        output = run.output(run.inputs)
+        base = number_of(run.metric(output))
+    if not seen:
+        reasons = "; ".join(f'"{name}" {why}' for name, why in seen.unseen.items())
+        raise ArgumentError(f"the model must run attention that can be seen, but none was: {reasons or 'it has none'}")
+    return output, base, seen
 
 
 class _LayerEdits:
@@ -151,7 +162,7 @@ class Probe:
         return context + zeros
 
 
-def _estimated(run: Run, counts: Mapping[str, int], change: Change) -> dict[tuple[str, int], float]:
+def _estimated(run: MeasuredRun, counts: Mapping[str, int], change: Change) -> dict[tuple[str, int], float]:
     """The effect of every head to first order, from one backward pass."""
     probes: dict[str, Probe] = {}
     with torch.enable_grad(), torch.inference_mode(False), intervene(run.model) as edits:
