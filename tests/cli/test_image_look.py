@@ -109,7 +109,7 @@ def test_what_cannot_be_seen_is_refused(headwise, folders, image, bert_folder, t
         (("--image", __file__, "--model", folders / "vit"), "The image must be a file that can be read, but"),
         (("--image", tmp_path / "none.png", "--model", folders / "vit"), "none.png is none (FileNotFoundError"),
         (("--image", image, "--model", folders / "vit", "--query", "it", "--head", 1), "but --query, --head came"),
-        (("a text", "--image", image), "Exactly one of TEXT, --file, --image and --maps"),
+        (("a text", "--image", image), "Exactly one of TEXT, --file, --image, --audio and --maps"),
     ):
         done = headwise("look", *command)
         assert (done.exit_code, done.stdout) == (2, "")

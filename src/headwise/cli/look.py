@@ -29,6 +29,7 @@ __all__ = ["look"]
     "--file", "file", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.file"
 )
 @click.option("--image", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.image")
+@click.option("--audio", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.audio")
 @click.option("--pair", metavar="TEXT2", cls=WordedOption, help="look.help.pair")
 @click.option("--maps", metavar="FILE", type=click.Path(path_type=Path), cls=WordedOption, help="look.help.maps")
 @click.option("--model", metavar="NAME_OR_FOLDER", cls=WordedOption, help="look.help.model")
@@ -65,6 +66,7 @@ def look(
     text: str | None,
     file: Path | None,
     image: Path | None,
+    audio: Path | None,
     pair: str | None,
     maps: Path | None,
     model: str | None,
@@ -87,7 +89,7 @@ def look(
     force: bool,
 ) -> None:
     """Look at one text, at code, or at maps."""
-    sources = given({"TEXT": text, "--file": file, "--image": image, "--maps": maps})
+    sources = given({"TEXT": text, "--file": file, "--image": image, "--audio": audio, "--maps": maps})
     if len(sources) != 1:
         raise refusal("refuse.one_source", given=", ".join(sources)) if sources else missing(ctx, "TEXT")
     lang, of_text = language(ctx), {
@@ -114,10 +116,9 @@ def look(
     else:
         if sample:
             raise refusal("refuse.sample_of_text")
-        words = _text_of(file) if file is not None else text
-        asked = _read_options(of_text) | {"text": words, "image": image, "query": query}
+        asked = _read_options(of_text) | {"text": text if file is None else _text_of(file), "query": query}
         asked |= {"ablate": places_to_ablate(ablate), "cut": cut, "layers": layer, "heads": head, "lang": lang}
-        show_text(asked, place, as_json=as_json)
+        show_text(asked | {"image": image, "audio": audio}, place, as_json=as_json)
     _open(place, is_asked=opened)
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -16,6 +16,10 @@ from headwise.pages.files import check_output
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible
 
+if TYPE_CHECKING:
+    from headwise.pages.encoder_decoder import EncoderDecoderLook
+    from headwise.pages.models import Progress
+
 __all__ = ["given", "show_text"]
 
 
@@ -24,9 +28,12 @@ def show_text(asked: dict[str, Any], place: OutputFile | None, *, as_json: bool 
 
     place: None: no page is written. as_json: one JSON object is printed.
     """
-    count, image, lang = asked.pop("generate"), asked.pop("image"), asked["lang"]
+    count, image, audio, lang = asked.pop("generate"), asked.pop("image"), asked.pop("audio"), asked["lang"]
     if image is not None:
         _show_image(image, asked | {"generate": count}, place, as_json=as_json)
+        return
+    if audio is not None:
+        _show_speech(audio, asked, count, place, as_json=as_json)
         return
     if asked["model"] is not None and (count is not None or asked["pair"] is not None):
         from headwise.pages.models import has_decoder
@@ -80,6 +87,25 @@ def _show_image(image: Path, asked: Mapping[str, Any], place: OutputFile | None,
     _tell(result, place, lang, as_json=as_json, show=lambda: click.echo(visible(str(result))))
 
 
+def _show_speech(
+    audio: Path, asked: Mapping[str, Any], count: int | None, place: OutputFile | None, *, as_json: bool
+) -> None:
+    """Run a speech model on a sound, print what each token of its target attends to and write the page."""
+    if unread := given({option: asked[name] or None for option, name in {"--cut": "cut", **STEPS_LEAVE}.items()}):
+        raise refusal("refuse.audio_alone", given=", ".join(unread))
+    if asked["model"] is None:
+        raise refusal("refuse.audio_model")
+    if count is not None and asked["pair"] is not None:
+        raise refusal("refuse.one_target")
+    _check(place)
+    with progress_bar(asked["lang"]) as tell:
+        from headwise.pages.speech_look import SpeechRequest, look_at_speech
+
+        result = look_at_speech(SpeechRequest(audio, asked["model"], asked["pair"], count, asked["lang"]), tell)
+        _write_target(result, place, tell)
+    _tell_target(result, place, as_json=as_json)
+
+
 def _show_target(asked: Mapping[str, Any], count: int | None, place: OutputFile | None, *, as_json: bool) -> None:
     """Run an encoder with a decoder, print what each token of its target attends to and write the page."""
     if unread := given({option: asked[name] or None for option, name in STEPS_LEAVE.items()}):
@@ -89,16 +115,27 @@ def _show_target(asked: Mapping[str, Any], count: int | None, place: OutputFile 
     _check(place)
     lang = asked["lang"]
     with progress_bar(lang) as tell:
-        from headwise.pages.encoder_decoder import TargetRequest, look_at_target, show_target
-        from headwise.pages.files import write_code
+        from headwise.pages.encoder_decoder import TargetRequest, look_at_target
 
         request = TargetRequest(asked["text"], asked["model"], asked["pair"], count, asked["cut"], lang)
         result = look_at_target(request, tell)
-        if place is not None:
-            write_code(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+        _write_target(result, place, tell)
+    _tell_target(result, place, as_json=as_json)
+
+
+def _write_target(result: EncoderDecoderLook, place: OutputFile | None, tell: Progress) -> None:
+    if place is not None:
+        from headwise.pages.files import write_code
+
+        write_code(result, place.file, force=place.force, max_mb=place.max_mb, tell=tell)
+
+
+def _tell_target(result: EncoderDecoderLook, place: OutputFile | None, *, as_json: bool) -> None:
     from rich.console import Console
 
-    _tell(result, place, lang, as_json=as_json, show=lambda: show_target(result, Console()))
+    from headwise.pages.encoder_decoder import show_target
+
+    _tell(result, place, result.lang, as_json=as_json, show=lambda: show_target(result, Console()))
 
 
 def _show_generation(asked: Mapping[str, Any], count: int, place: OutputFile | None, *, as_json: bool) -> None:

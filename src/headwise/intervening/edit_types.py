@@ -113,9 +113,22 @@ class PatternPatch(PatternEdit):
 
 @dataclass(frozen=True, eq=False)
 class OutputEdit(AttentionEdit):
-    """An edit of what heads give before the output projection. positions: of which queries, None: all."""
+    """An edit of what heads give before the output projection. positions: of which queries, None: all.
+
+    copy: which copy of how many that make up the batch, one after the other; None: the whole batch.
+    """
 
     positions: PositionSet | None = None
+    copy: tuple[int, int] | None = None
+
+    def samples(self, batch: int) -> slice:
+        """Which elements of a batch of this size change; EditError where it is not made of the copies."""
+        if self.copy is None:
+            return slice(None)
+        number, count = self.copy
+        if batch % count:
+            raise EditError(f"{self.text} needs {count} copies in a batch, but it has {batch} elements")
+        return slice(number * batch // count, (number + 1) * batch // count)
 
     def of(self, context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:
         """What heads are to give at some rows, in place of context (B, heads, rows, Dv). start: of the first row."""

@@ -15,8 +15,9 @@ from torch import Tensor
 from headwise.analysis.head_table import HeadTable, checked_count, heat_map, plain_number
 from headwise.atomic_write import write_whole
 from headwise.errors import ArgumentError
+from headwise.watching import Seen
 
-__all__ = ["Effects", "HeadEffect", "load_effects", "save_effects"]
+__all__ = ["Effects", "HeadEffect", "KeptEffects"]
 
 # lines of a `str`
 MOST_LINES = 12
@@ -37,13 +38,16 @@ class Effects(HeadTable):
 
     names: of the modules, in running order. heads: how many each has. base: the metric of the unchanged model. by:
     "zero", "mean" or "patch". measured, estimated: (layers, most heads), the metric with the head changed less `base`,
-    by a forward pass each and by gradients; NaN where a layer has fewer heads, None: not asked for.
+    by forward passes and by gradients; NaN where a layer has fewer heads, None: not asked for. batch: how many heads a
+    pass measured; alone: why no more than one, "" where there were more or 1 was asked for.
     """
 
     base: float
     by: str
     measured: Tensor | None = None
     estimated: Tensor | None = None
+    batch: int = 1
+    alone: str = ""
 
     @staticmethod
     def of(
@@ -68,7 +72,7 @@ class Effects(HeadTable):
         return heat_map(values, self.names, label=f"change of the metric, by {self.by}", has_sign=True, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as plain values: names, heads, base, by, and a list of effects, None where one is not known."""
+        """The table as plain values: its fields, and a list of effects, None where one is not known."""
         rows = [
             {
                 "name": row.name,
@@ -78,7 +82,10 @@ class Effects(HeadTable):
             }
             for row in self._rows()
         ]
-        return {"names": list(self.names), "heads": list(self.heads), "base": self.base, "by": self.by, "effects": rows}
+        return {
+            "names": list(self.names), "heads": list(self.heads), "base": self.base, "by": self.by, "effects": rows,
+            "batch": self.batch, "alone": self.alone,
+        }  # fmt: skip
 
     def __str__(self) -> str:
         width = max((len(name) for name in self.names), default=4)
@@ -103,20 +110,36 @@ class Effects(HeadTable):
         return 0.0 if math.isnan(value) else value
 
 
-def save_effects(
-    path: Path, table: Effects, measured: Mapping[tuple[str, int], float], reference: float | None
-) -> None:
-    """Write what has been measured, so that a run can go on from there. reference: a number of the reference run."""
-    text = json.dumps(table.with_measured(measured).to_dict() | {"reference": reference}, indent=1)
+class KeptEffects:
+    """The file of what has been measured, from which a run goes on. path: None: nothing is kept.
 
-    def fill(unfinished: Path) -> None:
-        unfinished.write_text(text + "\n", encoding="utf-8")
+    source: the reference run, one number of which tells it from others.
+    """
 
-    write_whole(path, fill, force=True)
+    def __init__(self, path: Path | None, table: Effects, source: Seen) -> None:
+        self._path, self._table = path, table
+        is_marked = path is not None and table.by != "zero"
+        self._reference = float(source.outputs(table.names[0])[0].double().sum()) if is_marked else None
+
+    def save(self, measured: Mapping[tuple[str, int], float]) -> None:
+        """Write what has been measured."""
+        if self._path is None:
+            return
+        text = json.dumps(self._table.with_measured(measured).to_dict() | {"reference": self._reference}, indent=1)
+
+        def fill(unfinished: Path) -> None:
+            unfinished.write_text(text + "\n", encoding="utf-8")
+
+        write_whole(self._path, fill, force=True)
+
+    def load(self) -> dict[tuple[str, int], float]:
+        """What the file holds of a run like this one; ArgumentError where it is of another."""
+        if self._path is None or not self._path.exists():
+            return {}
+        return _effects_of(self._path, self._table, self._reference)
 
 
-def load_effects(path: Path, table: Effects, reference: float | None) -> dict[tuple[str, int], float]:
-    """What a file holds of a run like this one; ArgumentError where it is of another."""
+def _effects_of(path: Path, table: Effects, reference: float | None) -> dict[tuple[str, int], float]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         rows = {(row["name"], row["head"]): row["measured"] for row in kept["effects"]}

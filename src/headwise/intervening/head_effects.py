@@ -14,20 +14,18 @@ from torch import Tensor, nn
 
 from headwise.errors import ArgumentError
 from headwise.intervening.edit_types import HeadReplacement
-from headwise.intervening.edits import AttentionEdits
-from headwise.intervening.effects_table import Effects, load_effects, save_effects
+from headwise.intervening.edits import AttentionEdits, Edits
+from headwise.intervening.effect_passes import EffectPasses, MeasuredRun, Progress, number_of
+from headwise.intervening.effects_table import Effects, KeptEffects
 from headwise.intervening.entry_point import intervene
-from headwise.intervening.head_outputs import HeadsOfRun
-from headwise.intervening.positions import position_set
 from headwise.maps import AttentionMap
 from headwise.watching import Seen, watch
+from headwise.wording import say
 from headwise.wording.progress_bar import progress_bar
 
 __all__ = ["head_effects"]
 
 WAYS = ("zero", "mean", "patch")
-# told the key and the values of each slow step
-Progress = Callable[[str, Mapping[str, object]], None]
 # asks for an edit of some heads
 Change = Callable[[AttentionEdits, list[int]], AttentionEdits]
 
@@ -42,6 +40,8 @@ def head_effects(
     estimate: bool = True,
     measure: bool = True,
     file: str | Path | None = None,
+    batch: int | None = None,
+    lang: str = "en",
     progress: Progress | None = None,
 ) -> Effects:
     """The change of a metric when each head of a model is ablated, one after the other: a table of layers by heads.
@@ -55,10 +55,15 @@ def head_effects(
     gradients, from one forward and one backward pass (attribution patching: Nanda 2023; Syed et al. 2023,
     arXiv:2310.10348): the gradient of the metric by the head's output times the change of that output; the metric must
     then give a tensor. file: where each effect is written as it is measured, and from which a run that was interrupted
-    goes on; None: nowhere. progress: is told of each head, None: a bar on stderr, where that is a terminal.
+    goes on; None: nowhere. batch: how many heads one pass measures, each on a copy of the input along axis 0, beside an
+    unchanged copy whose output must be that of the input alone; None: as many as fit into 1,024 tokens, 1 where that is
+    less than 8 or copies cannot be told apart, and `alone` of the result says why. The metric is called with
+    the output of one copy. lang: "en" or "zh", of the bar. progress: is told of each pass, None: a bar on stderr, where
+    that is a terminal.
 
     Call model.eval() first, as dropout would be an effect of its own. Raises ArgumentError where the metric gives no
-    number, no attention is seen, or a file is of another run.
+    number, no attention is seen, a file is of another run, or a batch that was asked for cannot be told apart: inputs
+    without a batch axis, training mode, forward hooks, an output without one, a model that mixes its batch.
 
     >>> import torch, headwise as hw
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -70,74 +75,63 @@ def head_effects(
     >>> len(effects.top(3)), effects.measured.shape, effects.estimated.shape
     (3, torch.Size([2, 4]), torch.Size([2, 4]))
     """
+    _check(by, reference, batch, is_asked=measure or estimate, lang=lang)
+    run = MeasuredRun(model, dict(inputs) if isinstance(inputs, Mapping) else inputs, metric)
+    output, base, seen = _watched(run, keep=None if by == "mean" and reference is None else _shape_of)
+    source = seen if reference is None else reference
+    shapes = {name: [c if isinstance(c, tuple) else _shape_of(c) for c in seen.calls(name)] for name in seen}
+    counts = {name: calls[0][1] for name, calls in shapes.items()}
+    change = partial(_changed, by=by, source=source)
+    effects = Effects.of(counts, base, by, _estimated(run, counts, change) if estimate else None)
+    if not measure:
+        return effects
+    kept = KeptEffects(None if file is None else Path(file), effects, source)
+    passes = EffectPasses(run, effects, output, shapes, _LayerEdits(change, counts), kept.save)
+    with progress_bar(lang) if progress is None else nullcontext(progress) as tell:
+        return passes.measure(kept.load(), batch, tell)
+
+
+def _check(by: str, reference: Seen | None, batch: int | None, *, is_asked: bool, lang: str) -> None:
+    """Refuse options that cannot be."""
     if by not in WAYS:
         raise ArgumentError(f'by must be "zero", "mean" or "patch", but {by!r} came')
-    if not (measure or estimate):
+    if not is_asked:
         raise ArgumentError("head_effects measures or estimates, but measure=False and estimate=False came")
     if by == "patch" and reference is None:
         raise ArgumentError('by="patch" needs reference=, what hw.watch gave of the run to patch from')
-    run = partial(_run, model, inputs)
-    with torch.no_grad(), watch(model, keep=None if by == "mean" and reference is None else _heads_of) as seen:
-        base = _number(metric(run()))
-    source = seen if reference is None else reference
-    counts = {name: _heads_of(call) if isinstance(call := seen.calls(name)[0], AttentionMap) else call for name in seen}
-    if not counts:
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ArgumentError(f"batch must be an integer >= 1, how many heads one pass measures, but {batch!r} came")
+    # a language that is not there is refused before anything slow begins
+    say("step.heads", lang=lang)
+
+
+def _watched(run: MeasuredRun, keep: Callable[[AttentionMap], Any] | None) -> tuple[Any, float, Seen]:
+    """The output of the unchanged model, its metric, and the maps, or what `keep` makes of them."""
+    with torch.no_grad(), watch(run.model, keep=keep) as seen:
+        output = run.output(run.inputs)
+        base = number_of(run.metric(output))
+    if not seen:
         reasons = "; ".join(f'"{name}" {why}' for name, why in seen.unseen.items())
         raise ArgumentError(f"the model must run attention that can be seen, but none was: {reasons or 'it has none'}")
-    change = partial(_changed, by=by, source=source)
-    estimated = _estimated(model, run, metric, counts, change) if estimate else None
-    effects = Effects.of(counts, base, by, estimated)
-    if not measure:
-        return effects
-    path = None if file is None else Path(file)
-    with progress_bar("en") if progress is None else nullcontext(progress) as tell:
-        return _measured(model, lambda: _number(metric(run())), effects, change, path, source, tell)
+    return output, base, seen
 
 
-def _measured(
-    model: nn.Module,
-    number: Callable[[], float],
-    effects: Effects,
-    change: Change,
-    path: Path | None,
-    source: Seen,
-    tell: Progress,
-) -> Effects:
-    """The table with what each head does, measured by a run each; those that a file has are not run again."""
-    # by which a file is known to be of the same reference run
-    is_marked = path is not None and effects.by != "zero"
-    mark = float(source.outputs(effects.names[0])[0].double().sum()) if is_marked else None
-    measured = load_effects(path, effects, mark) if path is not None and path.exists() else {}
-    asked: dict[str, HeadReplacement] = {}
-    with torch.no_grad(), intervene(model) as edits:
-        for n, (name, head) in enumerate(effects.places()):
-            tell("step.heads", {"done": n, "total": sum(effects.heads)})
-            if (name, head) in measured:
-                continue
-            if name not in asked:
-                # what it is to give instead is computed once for all heads of a layer
-                asked = {name: _edit_of(change, edits[name], effects.heads[effects.names.index(name)])}
-            target = edits[name].add(replace(asked[name], heads=position_set("heads", head)))
-            measured[name, head] = number() - effects.base
-            if not target.counts:
-                raise ArgumentError(f'"{name}" ran when it was watched, but not when head {head} was to be changed')
-            edits.clear()
-            make: object = asked[name].make
-            if isinstance(make, HeadsOfRun):
-                make.restart()
-            if path is not None:
-                save_effects(path, effects, measured, mark)
-    return effects.with_measured(measured)
+class _LayerEdits:
+    """Gives the edit of all heads of a module, whose numbers are computed once as long as no other is asked for."""
+
+    def __init__(self, change: Change, counts: Mapping[str, int]) -> None:
+        self._change, self._counts = change, counts
+        self._name: str | None = None
+        self._edit: HeadReplacement | None = None
+
+    def __call__(self, edits: Edits, name: str) -> HeadReplacement:
+        if self._edit is None or name != self._name:
+            self._name, self._edit = name, _edit_of(self._change, edits[name], self._counts[name])
+        return self._edit
 
 
-def _heads_of(seen_map: AttentionMap) -> int:
-    return seen_map.shape[1]
-
-
-def _run(model: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+def _shape_of(seen_map: AttentionMap) -> tuple[int, ...]:
+    return tuple(seen_map.shape)
 
 
 def _changed(target: AttentionEdits, heads: list[int], *, by: str, source: Seen) -> AttentionEdits:
@@ -154,15 +148,6 @@ def _edit_of(change: Change, target: AttentionEdits, count: int) -> HeadReplacem
     return edit
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise ArgumentError(f"metric must give one number, but gave {shape}: take such as logits[0, -1, token]")
-    return float(value)
-
-
 @dataclass(eq=False)
 class Probe:
     """Adds zeros to the outputs of heads, whose gradient is that of the outputs, and keeps what was changed."""
@@ -177,21 +162,15 @@ class Probe:
         return context + zeros
 
 
-def _estimated(
-    model: nn.Module,
-    run: Callable[[], Any],
-    metric: Callable[[Any], Any],
-    counts: Mapping[str, int],
-    change: Change,
-) -> dict[tuple[str, int], float]:
+def _estimated(run: MeasuredRun, counts: Mapping[str, int], change: Change) -> dict[tuple[str, int], float]:
     """The effect of every head to first order, from one backward pass."""
     probes: dict[str, Probe] = {}
-    with torch.enable_grad(), torch.inference_mode(False), intervene(model) as edits:
+    with torch.enable_grad(), torch.inference_mode(False), intervene(run.model) as edits:
         for name, count in counts.items():
             asked = _edit_of(change, edits[name], count)
             probes[name] = Probe(asked.make, [])
             edits[name].add(replace(asked, make=probes[name]))
-        value = metric(run())
+        value = run.metric(run.output(run.inputs))
     if not isinstance(value, Tensor) or not value.requires_grad:
         raise ArgumentError(
             "metric must give a tensor with a gradient for an estimate, but gave "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -27,20 +29,25 @@ class HeadsOfRun:
 
     def outputs(self, like: Tensor, heads: Tensor) -> list[Tensor]:
         """The outputs (B, H, Lq, Dv) of every call; EditError where they have too few heads, or of another size."""
-        if self._outputs is None:
-            with torch.no_grad():
-                self._outputs = self._run.outputs(self._name_in(self._run))
-        last = int(heads.max())
-        for context in self._outputs:
+        outputs, last = self._computed(), int(heads.max())
+        for context in outputs:
             if context.shape[1] <= last or context.shape[3] != like.shape[3]:
                 raise EditError(
                     f"{self._text} needs head {last} of dimension {like.shape[3]} in the watched run, which has "
                     f"{context.shape[1]} heads of dimension {context.shape[3]}: watch the same layer"
                 )
-        return self._outputs
+        return outputs
 
-    def restart(self) -> None:
-        """The model runs again from the beginning."""
+    def restarted(self) -> Self:
+        """The same for another run of the model, with what is computed already."""
+        self._computed()
+        return copy.copy(self)
+
+    def _computed(self) -> list[Tensor]:
+        if self._outputs is None:
+            with torch.no_grad():
+                self._outputs = self._run.outputs(self._name_in(self._run))
+        return self._outputs
 
 
 class MeanOutput(HeadsOfRun):
@@ -62,8 +69,10 @@ class PatchedOutput(HeadsOfRun):
         super().__init__(run, name_in, text)
         self._calls = 0
 
-    def restart(self) -> None:
-        self._calls = 0
+    def restarted(self) -> Self:
+        other = super().restarted()
+        other._calls = 0
+        return other
 
     def __call__(self, context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:
         outputs = self.outputs(context, heads)

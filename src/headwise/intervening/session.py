@@ -139,7 +139,7 @@ class EditingSession(Session):
                 continue
             of[change].meet(name)
             out = context.clone() if out is context else out
-            at = (slice(None), heads[:, None], rows)
+            at = (change.samples(B), heads[:, None], rows)
             out[at] = change.of(out[at], heads, rows, step.start).to(out.dtype)
             met.add(change)
         for change in met:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from headwise.wording.screen import visible
 if TYPE_CHECKING:
     from headwise.watching import Seen
 
-__all__ = ["EncoderDecoderLook", "TargetRequest", "look_at_target", "show_target"]
+__all__ = ["EncoderDecoderLook", "TargetRequest", "followed", "look_at_target", "show_target"]
 
 # the page's sides
 SOURCE, TARGET = 0, 1
@@ -115,11 +115,34 @@ def look_at_target(asked: TargetRequest, tell: Progress) -> EncoderDecoderLook:
             check_text(text)
     loaded = load(asked.model, tell, loader=lambda name, config: "AutoModelForSeq2SeqLM")
     reading = read(loaded, asked.text, cut=asked.cut)
+    inputs = dict(reading.inputs)
+    names = _names(loaded, inputs["input_ids"][0])
+
+    def ids() -> Tensor:
+        return _target_ids(loaded, inputs, asked)
+
+    return followed(loaded, inputs, ids, tell, text=asked.text, sources=lambda count: names, lang=asked.lang)
+
+
+def followed(
+    loaded: LoadedModel,
+    inputs: Mapping[str, Tensor],
+    target: Callable[[], Tensor],
+    tell: Progress,
+    *,
+    text: str,
+    sources: Callable[[int], tuple[str, ...]],
+    lang: str,
+) -> EncoderDecoderLook:
+    """A run of an encoder with a decoder, alone and then watched; a Refusal where both do not give the same.
+
+    target: gives the ids (1, T + 1) that the decoder reads, and after them the last one that it is to give. text: what
+    the source is called. sources: gives the names of so many positions of the encoder.
+    """
     with quiet(), torch.no_grad(), in_evaluation(loaded.model):
         tell("step.untouched", {})
-        inputs = dict(reading.inputs)
-        ids = _target_ids(loaded, inputs, asked)
-        inputs["decoder_input_ids"] = ids[:, :-1]
+        ids = target()
+        inputs = {**inputs, "decoder_input_ids": ids[:, :-1]}
         alone = _outputs(loaded, inputs)
         tell("step.watched", {})
         with watch(loaded.model) as seen:
@@ -133,11 +156,17 @@ def look_at_target(asked: TargetRequest, tell: Progress) -> EncoderDecoderLook:
     steps = tuple(
         GeneratedToken(n, names[n + 1], float(probabilities[n, ids[0, n + 1]]), TARGET) for n in range(len(names) - 1)
     )
-    sources = _names(loaded, inputs["input_ids"][0])
     crossing = [(n, m) for n, (_, m, queries, keys) in enumerate(maps) if (queries, keys) == (TARGET, SOURCE)]
-    links = tuple(links_of_row(crossing, step.query, sources) for step in steps)
-    target = str(loaded.tokenizer.decode(ids[0], skip_special_tokens=True))
-    return EncoderDecoderLook(loaded.name, asked.text, target, sources, names[:-1], steps, links, maps, asked.lang)
+    lengths = {m.shape[2 + axis] for _, m, *places in maps for axis in (0, 1) if places[axis] == SOURCE}
+    if len(lengths) != 1:
+        raise refusal(
+            "refuse.no_attention", model=loaded.name, model_type=loaded.config.model_type,
+            reason=f"the lengths of its source are {sorted(lengths)}",
+        )  # fmt: skip
+    positions = sources(lengths.pop())
+    links = tuple(links_of_row(crossing, step.query, positions) for step in steps)
+    written = str(loaded.tokenizer.decode(ids[0], skip_special_tokens=True))
+    return EncoderDecoderLook(loaded.name, text, written, positions, names[:-1], steps, links, maps, lang)
 
 
 def _target_ids(loaded: LoadedModel, inputs: Mapping[str, Tensor], asked: TargetRequest) -> Tensor:
@@ -154,7 +183,7 @@ def _outputs(loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
     try:
         out = loaded.model(**inputs, use_cache=False)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        got = inputs["input_ids"].shape[1]
+        got = inputs["decoder_input_ids"].shape[1]
         raise refusal("refuse.model_fails", model=loaded.name, got=got, reason=first_line(error)) from error
     return [out.logits, *(leaf for leaf in pytree.tree_leaves(dict(out)) if isinstance(leaf, Tensor))]
 
@@ -162,18 +191,18 @@ def _outputs(loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
 def _sided(
     loaded: LoadedModel, inputs: Mapping[str, Tensor], seen: Seen
 ) -> tuple[tuple[str, AttentionMap, int, int], ...]:
-    """The maps with the sides of their queries and keys, told by their sizes where the source has one token more."""
-    ids = inputs["input_ids"]
-    longer = {name: torch.cat([t, t[:, -1:]], dim=1) if t.shape == ids.shape else t for name, t in inputs.items()}
-    longer["decoder_input_ids"] = inputs["decoder_input_ids"]
+    """The maps with the sides of their queries and keys, told by their sizes where the target has another length."""
+    ids = inputs["decoder_input_ids"]
+    # one token less, as one more may be more than the decoder takes
+    other = ids[:, :-1] if ids.shape[1] > 1 else torch.cat([ids, ids], dim=1)
     with watch(loaded.model, keep=lambda m: tuple(m.shape)) as sizes:
-        _outputs(loaded, longer)
+        _outputs(loaded, {**inputs, "decoder_input_ids": other})
     # the calls of a module that runs several times come in the same order
-    grown = {name: iter(sizes.calls(name)) for name in sizes}
+    resized = {name: iter(sizes.calls(name)) for name in sizes}
     maps = []
     for name, layer_map in seen.in_order():
-        size = next(grown[name])
-        queries, keys = (SOURCE if size[axis] > layer_map.shape[axis] else TARGET for axis in (2, 3))
+        size = next(resized[name])
+        queries, keys = (TARGET if size[axis] != layer_map.shape[axis] else SOURCE for axis in (2, 3))
         maps.append((name, layer_map, queries, keys))
     if not maps:
         reason = "; ".join(f"{name}: {why}" for name, why in seen.unseen.items()) or "no attention was seen"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +15,10 @@ from torch.utils import _pytree as pytree
 
 from headwise.maps import AttentionMap
 from headwise.maps.files import LoadedMaps
-from headwise.pages.models import Progress, first_line, folder_of, is_installed, quiet, read_pretrained, weights_of
+from headwise.pages.models import Progress, first_line, folder_of, quiet, read_pretrained, weights_of
 from headwise.pages.number_tables import PatchedImage
 from headwise.pages.page_sources import page_of_maps
+from headwise.pages.patched_image import check_pillow, data_of, patch_names
 from headwise.pages.user_model import in_evaluation
 from headwise.watching import watch
 from headwise.watching.sequences import layers_of
@@ -81,8 +80,7 @@ class ImageLook:
 
 def look_at_image(asked: ImageRequest, tell: Progress) -> ImageLook:
     """Run a vision model on an image, alone and then watched; a Refusal where both do not give the same."""
-    if not is_installed("PIL"):
-        raise refusal("refuse.extra", package="pillow", extra="plot")
+    check_pillow()
     image = _image(asked.image)
     folder = folder_of(asked.model)
     place, name = (os.fspath(asked.model),) * 2 if folder is None else (str(folder), folder.resolve().name)
@@ -107,10 +105,8 @@ def look_at_image(asked: ImageRequest, tell: Progress) -> ImageLook:
         reason = "; ".join(seen.unseen.values()) or f"its maps are {sizes}, and the patches {rows} x {columns}"
         raise refusal("refuse.no_attention", model=name, model_type=config.model_type, reason=reason)
     special = maps[0][1].shape[2] - rows * columns
-    tokens = [f"[{n}]" if n else "[CLS]" for n in range(special)]
-    tokens += [f"{row},{column}" for row in range(rows) for column in range(columns)]
-    picture = PatchedImage(_as_data(pixels[0], processor), rows, columns, special)
-    return ImageLook(name, asked.image.name, picture, tuple(tokens), maps, asked.lang)
+    picture = PatchedImage(data_of(_unnormalised(pixels[0], processor)), rows, columns, special)
+    return ImageLook(name, asked.image.name, picture, patch_names(rows, columns, special), maps, asked.lang)
 
 
 def _image(file: Path) -> Any:
@@ -148,17 +144,10 @@ def _grid(config: Any, pixels: Tensor) -> tuple[int, int]:
     return pixels.shape[2] // height, pixels.shape[3] // width
 
 
-def _as_data(pixels: Tensor, processor: Any) -> str:
-    """The pixels (3, h, w) that a model saw, before they were normalised, as the data of a PNG."""
-    from PIL import Image
-
+def _unnormalised(pixels: Tensor, processor: Any) -> Tensor:
+    """The pixels (3, h, w) that a model saw, before they were normalised, between 0 and 1."""
     normal = {"image_mean": 0.0, "image_std": 1.0}
     if getattr(processor, "do_normalize", False):
         normal = {name: getattr(processor, name) for name in normal}
     mean, std = (torch.tensor(value, dtype=pixels.dtype).view(-1, 1, 1) for value in normal.values())
-    seen = (pixels * std + mean).clamp(0, 1).mul(255).round().to(torch.uint8).permute(1, 2, 0).contiguous()
-    height, width, _ = seen.shape
-    picture = Image.frombytes("RGB", (width, height), bytes(seen.flatten().tolist()))
-    with io.BytesIO() as out:
-        picture.save(out, "PNG", optimize=True)
-        return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+    return (pixels * std + mean).clamp(0, 1)

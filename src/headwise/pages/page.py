@@ -203,6 +203,25 @@ class Page:
         others = tuple(each for each in self.tables if each.view != tables[0].view)
         return dataclasses.replace(self, tables=(*others, *tables))
 
+    def with_image(self, image: Any, *, patches: tuple[int, int]) -> Page:
+        """The same page with a picture under its patches, whose tokens are the last ones, row by row.
+
+        image: a Tensor (3, h, w) of 0..1, before it was normalised, or an image of pillow. patches: how many rows and
+        columns. Tokens without names are named by row and column.
+
+        >>> import torch, headwise as hw
+        >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 7, 8)
+        >>> with hw.watch(attn) as seen:
+        ...     _ = attn(x)
+        >>> page = hw.look(seen).with_image(torch.rand(3, 8, 12), patches=(2, 3))
+        >>> page.sides[0].tokens[:3], page.picture.first
+        (('[CLS]', '0,0', '0,1'), 1)
+        """
+        from headwise.pages.patched_image import image_under
+
+        picture, sides = image_under(self.layers, self.sides, image, patches)
+        return dataclasses.replace(self, picture=picture, sides=sides, opening={**self.opening, "view": "row"})
+
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without the notes on the first."""
         return dataclasses.replace(self, sample=sample, samples=None, links=(), notes=())

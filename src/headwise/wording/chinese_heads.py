@@ -59,6 +59,16 @@ HEADS: dict[str, str] = {
     "refuse.image_model": "图片要由视觉模型来看，但没有给：请用 --model 指定一个。",
     "refuse.image_alone": "--image 只由视觉模型来看，但给了 {given}：请去掉它。",
     "refuse.no_vision": "模型须按图块看图片，但 {model}（{model_type}）不是：请给 ViT 一类的视觉模型。",
+    "look.help.audio": "显示语音模型（Whisper）听这个 WAV 文件时的注意力，目标文本由 --pair 给出，"
+    "否则由模型写出；需要 --model。",
+    "refuse.no_sound": "声音须是整数采样（PCM）的 WAV 文件，但 {file} 不是（{reason}）："
+    "请给这样的文件，例如用 ffmpeg -i FILE out.wav 转换。",
+    "refuse.sampling_rate": "模型 {model} 要每秒 {wanted} 个采样，但 {file} 是 {got} 个："
+    "请转换，例如用 ffmpeg -i FILE -ar {wanted} out.wav。",
+    "refuse.no_speech": "模型须是把语音写成文本的编码器加解码器，但 {model}（{model_type}）不是："
+    "请给 Whisper 一类的模型。",
+    "refuse.audio_model": "声音要由语音模型来听，但没有给：请用 --model 指定一个。",
+    "refuse.audio_alone": "--audio 只由语音模型来听，但给了 {given}：请去掉它。",
     "refuse.no_generation": "要续写的模型须是因果的，但 {model} 不是：请用 --model 给出因果语言模型。",
     "refuse.generate_alone": "--generate 显示一段文本的各步，但给了 {given}：请去掉它。",
     "refuse.target_alone": "编码器加解码器按目标文本的 token 显示，但给了 {given}：请去掉它。",

@@ -207,7 +207,7 @@ PAGE: dict[str, str] = {
     "plot.help.layer": "只画这一层，从 0 数起；不给它也不给 --head 则画所有层的所有头。",
     "plot.help.head": "只画这一个头，从 0 数起；不给则画该层各头的平均。",
     "plot.help.scale": "权重怎样变成颜色；单个头用 linear，全部用 log。",
-    "refuse.one_source": "TEXT、--file、--image、--maps 必须恰好给一个，"
+    "refuse.one_source": "TEXT、--file、--image、--audio、--maps 必须恰好给一个，"
     "给的是（{given}）：请看 `headwise look --help`。",
     "refuse.maps_alone": "注意力图已经算好，--maps 不能与给模型读的东西一起用，但给了 {given}：请去掉它。",
     "refuse.sample_of_text": "样本属于一批图，而文本是单独读的，却给了 --sample：请去掉它，或给出 --maps。",

@@ -67,6 +67,16 @@ HEADS: dict[str, str] = {
     "refuse.image_alone": "--image is seen by a vision model alone, but {given} came: leave it out.",
     "refuse.no_vision": "The model {model} ({model_type}) must see images by patches, and does not: give a vision "
     "model such as ViT.",
+    "look.help.audio": "Show a speech model (Whisper) on this WAV file, with its target: --pair, or what the model "
+    "writes; needs --model.",
+    "refuse.no_sound": "The sound must be a WAV file of integers (PCM), but {file} is none ({reason}): convert it, as "
+    "by ffmpeg -i FILE out.wav.",
+    "refuse.sampling_rate": "The model {model} takes {wanted} samples a second, but {file} has {got}: convert it, as "
+    "by ffmpeg -i FILE -ar {wanted} out.wav.",
+    "refuse.no_speech": "The model {model} ({model_type}) must be an encoder with a decoder that writes what it hears, "
+    "and is none: give one such as Whisper.",
+    "refuse.audio_model": "A sound is heard by a speech model, and none came: name one with --model.",
+    "refuse.audio_alone": "--audio is heard by a speech model alone, but {given} came: leave it out.",
     "refuse.no_generation": "The model {model} must be causal to generate, and is not: give a causal language model "
     "with --model.",
     "refuse.generate_alone": "--generate shows the steps of one text, but {given} came: leave it out.",

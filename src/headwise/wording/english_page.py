@@ -211,8 +211,8 @@ PAGE: dict[str, str] = {
     "plot.help.layer": "Draw this layer alone, from 0; without it and --head, all heads of all layers.",
     "plot.help.head": "Draw this head alone, from 0; without it, the mean of the layer's heads.",
     "plot.help.scale": "How weights become colours; linear for one head, log for all.",
-    "refuse.one_source": "Exactly one of TEXT, --file, --image and --maps must be given, but these came ({given}): see "
-    "`headwise look --help`.",
+    "refuse.one_source": "Exactly one of TEXT, --file, --image, --audio and --maps must be given, but these came "
+    "({given}): see `headwise look --help`.",
     "refuse.maps_alone": "--maps shows computed maps, for which no model reads a text, but {given} came: leave it out.",
     "refuse.sample_of_text": "A sample is one of a batch of maps, but a text is read alone, and --sample came: leave "
     "it out, or give --maps.",
