@@ -41,7 +41,9 @@ def made_at(span: Span, chain: Sequence[Span], pick: Pick) -> Span | None:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         # what is written into a part is the other side of the statement
         node = next(code.around(node))
-    for part in pick(node):
+    parts = list(pick(node))
+    # where a number stands here, a name beside it is not where it was made
+    for part in parts if not any(map(is_plain, parts)) else ():
         found = _followed(code, part, span, chain)
         if found is not None and (found.file, found.line) != (span.file, span.line):
             return found
