@@ -1,4 +1,4 @@
-"""Float64: a module prepared for a run: one dtype, no zero weights, and its buffers restored afterwards."""
+"""Float64: a module prepared for a run: one dtype, no faint weights, and its buffers restored afterwards."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ __all__ = ["Unset", "as_it_is", "readied"]
 
 # no weight that anyone chose is beyond these
 LARGEST, SMALLEST = 1e6, 1e-30
+# weights that all begin below this (LayerScale, arXiv:2103.17239; the last layer of arXiv:2006.11239) hide what they
+# multiply as zeros do
+FAINT = 1e-3
 # what stands where memory was taken and not written; every dtype of 32 bits and more holds it as it is
 UNSET = 2.0**-120
 
@@ -31,7 +34,7 @@ class Unset(TorchFunctionMode):
 
 
 def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
-    """A module in a dtype, with no weights that are zero."""
+    """A module in a dtype, with no weights that are zero or next to it."""
     return _awake(_of(target, dtype).train(training))
 
 
@@ -57,14 +60,14 @@ def _is_unset(t: Tensor) -> bool:
 
 
 def _awake(target: nn.Module) -> nn.Module:
-    """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
+    """A module whose weights that begin next to zero are random, so that what they multiply can be seen."""
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(1)
         for name, each in target.named_parameters():
             if isinstance(each, nn.UninitializedParameter):
                 continue
-            is_zero = each.numel() > 0 and not bool(each.any()) and (each.ndim > 1 or "bias" not in name)
-            if each.is_floating_point() and (is_zero or _is_unset(each)):
+            is_faint = not bool((each.abs() >= FAINT).any()) and (each.ndim > 1 or "bias" not in name)
+            if each.is_floating_point() and each.numel() and (is_faint or _is_unset(each)):
                 each.normal_(std=0.3)
     return target
 
