@@ -241,9 +241,12 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
     meanings = {each.name: each.meaning for each in plan.symbols}
     roles = []
     all_held = [{meanings[each] for each in meanings if each in _words(str(text))} for text in said]
+    layout = str(plan.call.get("_layout", ""))
+    if len(layout) == len(said) and "D" in layout:
+        # a number of channels may be a size of its own
+        all_held[layout.index("D")].add("width")
     has_features = any(held & FEATURES for held in all_held)
-    for at, text in enumerate(said):
-        held = {meanings[each] for each in meanings if each in _words(str(text))}
+    for at, held in enumerate(all_held):
         if "batch" in held:
             roles.append("sample")
         elif held & {"queries", "keys"}:
