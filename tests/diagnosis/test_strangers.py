@@ -191,3 +191,24 @@ def test_a_flag_of_the_fused_way_is_not_missed_in_the_other_where_a_mask_may_com
     assert blamed_in(HEAD + attend(made, masked, extra=extra, given="mask=None")) == []
     source = HEAD + attend(made, TWO_WAYS.format(masked="pass"), extra=extra)
     assert blamed_in(source) == marked(source, "causal-missing")
+
+
+CONFIGURED = """
+class Config:
+    width, num_heads, share = 64, 4, {share}
+
+class Attend(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads, self.share = config.num_heads, config.share
+        self.packed = nn.Linear(config.width, 3 * config.width)
+
+    def forward(self, x):
+        q, k, v = self.packed(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)  # <-
+"""
+
+
+def test_a_share_of_one_in_a_config_excuses_no_missing_scale():
+    source = HEAD + CONFIGURED.format(share="1.0")
+    assert blamed_in(source) == marked(source, "scale-missing")
