@@ -53,6 +53,10 @@ def test_a_window_that_is_read_as_three_sizes_is_given_three():
     assert equals(plan)["L"] == "*".join(sides)
 
 
+def test_what_may_not_be_none_is_turned_off():
+    assert best(asking.SaysWhether).init["sparse"] is False
+
+
 def test_where_no_free_size_fits_those_by_default_are_tried():
     plan = best(asking.OwnSizes)
     assert {name: plan.sizes(1)[name] for name in "DHd"} == {"D": 144, "H": 4, "d": 36}
