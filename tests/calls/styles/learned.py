@@ -100,3 +100,18 @@ class ViewedAcross(nn.Module):
         q, k, v = self.qkv(x).chunk(3, -1)
         k = k.view(b * length, width).view(b, length, width).transpose(1, 2).view(b, length, width)
         return (q @ k.transpose(-2, -1) * width**-0.5).softmax(-1) @ v
+
+
+class Frames(nn.Module):
+    """Wrong: rows and columns change places on the way out, so that the sum fails but in a square."""
+
+    def __init__(self, channels, num_heads):
+        super().__init__()
+        self.heads, self.packed = num_heads, nn.Linear(channels, 3 * channels)
+
+    def forward(self, x):
+        b, c, f, h, w = x.shape
+        lines = x.permute(0, 3, 4, 2, 1).reshape(b * h * w, f, c)
+        q, k, v = self.packed(lines).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return x + y.transpose(1, 2).reshape(b, h, w, f, c).permute(0, 4, 3, 2, 1)
