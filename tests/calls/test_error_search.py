@@ -45,6 +45,11 @@ def test_the_failure_is_of_the_call_that_came_furthest_however_it_was_learned():
     assert "must match the size of tensor" in str(failure.error)
 
 
+def test_keys_of_their_own_length_tell_that_the_batch_is_second():
+    plan = best(learned.BatchSecond)
+    assert (plan.setting, plan.call["query"], plan.call["key"]) == ("cross", ["L", "B", "D"], ["S", "B", "D"])
+
+
 def test_what_a_person_said_is_not_unlearned():
     (failure,) = find(learned.NamedAsNumber, namespace=vars(learned), call={"h": 3}).failures
     # a number of heads, under the name of its size

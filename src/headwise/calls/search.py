@@ -120,6 +120,8 @@ class Search:
                 if ran is not None:
                     beside = plan_variants.crossed(ran, missed)
                     if beside is not None and ran.setting == "self" and what.key not in what.optional:
+                        if (turned := self._turned(draft, family)) is not None:
+                            return turned, None
                         one = self._one_query(draft)
                         return (ran, beside) if one is None else (one, self._with_more(one) or beside)
                     return ran, beside
@@ -154,6 +156,15 @@ class Search:
                 order = _order(self.wish.call[name])
                 found = [each for each in found if _order(getattr(each, axes)) == order] or found
         return found
+
+    def _turned(self, draft: Draft, family: Family) -> Plan | None:
+        """A plan with keys of their own that has the batch second; None: none runs, or the words say it is first."""
+        what, reading = self.what, self.bench.reading
+        is_said = reading.says_batch_first or any(map(reading.is_batch_first, (what.query, what.key, what.value)))
+        if family is not PACKED or is_said or TURNED not in self._layouts():
+            return None
+        ways = map(self.bench.worked, self.bench.candidates(draft, TURNED, is_cross=True))
+        return next((plan for plan in ways if plan is not None), None)
 
     def _one_query(self, draft: Draft) -> Plan | None:
         """A plan with one query for each sample, as a decoder that goes step by step has."""

@@ -115,3 +115,22 @@ class Frames(nn.Module):
         q, k, v = self.packed(lines).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         y = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
         return x + y.transpose(1, 2).reshape(b, h, w, f, c).permute(0, 4, 3, 2, 1)
+
+
+class BatchSecond(nn.Module):
+    """Tokens first, as only a transposition tells; what it says of a batch is of what it made."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x, count):
+        return x.view(count, -1, self.heads, x.shape[-1] // self.heads).transpose(1, 2)  # (batch, head, time, part)
+
+    def forward(self, query, key, value):
+        query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+        n = query.size(0)
+        q, k, v = self.split(self.ask(query), n), self.split(self.match(key), n), self.split(self.hold(value), n)
+        y = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2)).transpose(0, 1)
