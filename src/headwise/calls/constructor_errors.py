@@ -144,9 +144,8 @@ def _switched(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iter
 def _filled(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
     """What is None by default and may not be, where the statement names it: turned off, or a number."""
     names = _named(at)
-    for each in own:
-        if each.default is None and each.name not in draft.init and each.name in names:
-            yield from (Draft({**draft.init, each.name: value}, draft.known) for value in (False, 0.5))
+    free = [each.name for each in own if each.default is None and each.name in names - draft.init.keys()]
+    yield from (Draft({**draft.init, name: value}, draft.known) for name in free for value in (False, 0.5))
 
 
 def _is_plain(node: ast.AST) -> bool:
