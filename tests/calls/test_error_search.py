@@ -39,6 +39,17 @@ def test_a_length_is_never_bound_to_a_number_of_heads_so_that_a_wrong_class_runs
     assert "must match" in str(found.failures[0].error)
 
 
+def test_the_failure_is_of_the_call_that_came_furthest_however_it_was_learned():
+    (failure,) = find(learned.Frames, namespace=vars(learned)).failures
+    assert (len(failure.plan.call["x"]), failure.plan.call["x"][1]) == (5, "D")
+    assert "must match the size of tensor" in str(failure.error)
+
+
+def test_keys_of_their_own_length_tell_that_the_batch_is_second():
+    plan = best(learned.BatchSecond)
+    assert (plan.setting, plan.call["query"], plan.call["key"]) == ("cross", ["L", "B", "D"], ["S", "B", "D"])
+
+
 def test_what_a_person_said_is_not_unlearned():
     (failure,) = find(learned.NamedAsNumber, namespace=vars(learned), call={"h": 3}).failures
     # a number of heads, under the name of its size

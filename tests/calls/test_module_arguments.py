@@ -46,6 +46,17 @@ def test_a_table_of_pairs_is_looked_up_with_whole_numbers_for_each_pair():
     assert equals(plan)["L"] == "window_size_h*window_size_w"
 
 
+def test_a_window_that_is_read_as_three_sizes_is_given_three():
+    plan = best(asking.Volume)
+    sides = plan.init["window_size"]["_tuple"]
+    assert len(set(sides)) == 3
+    assert equals(plan)["L"] == "*".join(sides)
+
+
+def test_what_may_not_be_none_is_turned_off():
+    assert best(asking.SaysWhether).init["sparse"] is False
+
+
 def test_where_no_free_size_fits_those_by_default_are_tried():
     plan = best(asking.OwnSizes)
     assert {name: plan.sizes(1)[name] for name in "DHd"} == {"D": 144, "H": 4, "d": 36}

@@ -4,6 +4,27 @@ import pytest
 
 from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
 
+ROWS = (
+    HEAD
+    + """
+class Rows(nn.Module):
+    def __init__(self, in_dim, inner_dim):
+        super().__init__()
+        self.ask, self.match = nn.Conv2d(in_dim, inner_dim, 1), nn.Conv2d(in_dim, inner_dim, 1)
+        self.hold, self.gate = nn.Conv2d(in_dim, in_dim, 1), nn.Parameter(torch.zeros(1))
+
+    def lines(self, x):
+        return x.permute(0, 2, 1, 3).reshape(x.shape[0] * x.shape[2], -1, x.shape[3])
+
+    def forward(self, x):
+        b, _, h, w = x.size()
+        q, k, v = self.lines(self.ask(x)), self.lines(self.match(x)), self.lines(self.hold(x))
+        weights = (q.mT @ k / math.sqrt(q.shape[1])).softmax(dim={axis})  # <-
+        y = torch.bmm(v, weights.mT).view(b, h, -1, w).permute(0, 2, 1, 3)
+        return self.gate * y + x
+"""
+)
+
 COLUMNS = (
     HEAD
     + """
@@ -89,3 +110,9 @@ def test_an_output_of_another_shape_proves_nothing_of_tiles_that_are_laid_back_i
     found = found_in(source, "Tiles")
     assert found.verdict != "sound"
     assert [each.evidence for each in found.faults if each.proved] == []
+
+
+def test_rows_of_an_image_whose_channels_are_a_size_of_their_own_are_followed():
+    assert found_in(ROWS.format(axis=2), "Rows").verdict == "sound"
+    source = ROWS.format(axis=1)
+    assert blamed_in(source, "Rows") == marked(source, "softmax-axis")

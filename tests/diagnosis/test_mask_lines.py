@@ -54,6 +54,13 @@ def test_a_padding_mask_laid_over_queries_stands_where_it_is_laid():
     assert blamed_in(HEAD + attend(body=right + FUSED, given="key_padding_mask=None")) == []
 
 
+@pytest.mark.parametrize("use", ["s.masked_fill(mask, 0.0)", "torch.where(mask, 0.0, s)"])
+def test_a_weak_number_that_stands_in_its_place_is_blamed_there_and_no_name_beside_it(use):
+    body = f"s = q @ k.mT / math.sqrt(self.part)\nif mask is not None:\n    s = {use}  # <-\ny = s.softmax(-1) @ v"
+    source = HEAD + attend(body=body, given="mask=None")
+    assert blamed_in(source) == marked(source, "mask-weak-fill")
+
+
 def test_padding_that_is_inverted_with_the_square_is_no_fault_of_its_own():
     body = """
 hide = torch.ones(n, long, long, dtype=torch.bool).triu(1)

@@ -174,3 +174,42 @@ def test_without_the_fault_there_is_none(name):
         source = source.replace(wrong, right)
     found = found_in(source)
     assert (found.verdict, found.faults) == ("sound", ())
+
+
+TWO_WAYS = """
+if self.fast:
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
+else:
+    s = q @ k.mT / math.sqrt(self.part)
+    {masked}
+    y = s.softmax(-1) @ v  # <-
+"""
+
+
+def test_a_flag_of_the_fused_way_is_not_missed_in_the_other_where_a_mask_may_come():
+    made, extra = "self.is_causal, self.fast = is_causal, fast", "is_causal=False, fast=False"
+    masked = TWO_WAYS.format(masked="s = s if mask is None else s.masked_fill(mask, float('-inf'))")
+    assert blamed_in(HEAD + attend(made, masked, extra=extra, given="mask=None")) == []
+    source = HEAD + attend(made, TWO_WAYS.format(masked="pass"), extra=extra)
+    assert blamed_in(source) == marked(source, "causal-missing")
+
+
+CONFIGURED = """
+class Config:
+    width, num_heads, share = 64, 4, {share}
+
+class Attend(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads, self.share = config.num_heads, config.share
+        self.packed = nn.Linear(config.width, 3 * config.width)
+
+    def forward(self, x):
+        q, k, v = self.packed(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)  # <-
+"""
+
+
+def test_a_share_of_one_in_a_config_excuses_no_missing_scale():
+    source = HEAD + CONFIGURED.format(share="1.0")
+    assert blamed_in(source) == marked(source, "scale-missing")

@@ -24,6 +24,8 @@ FIRST_OF_TWO = re.compile(
     rf"^(?!.*(?:mask|pad|len(?:gth)?s)\b).*[(\[<]\s*{BATCH}\s*[,x×]\s*{LENGTH}\s*[\])>]", re.IGNORECASE | re.MULTILINE
 )
 SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
+# the methods that take inputs, or say what they will be
+SPEAKING = ("__init__", "forward", "__call__")
 DOCUMENT = ('"""', "'''", 'r"""')
 
 
@@ -109,11 +111,14 @@ def _shape_of(node: ast.AST) -> str:
 
 
 def says_batch_first(target: Any) -> bool:
-    """Whether the words of a class say shapes with the batch first, and none with it second."""
+    """Whether the words of a class say shapes with the batch first, and none with it second.
+
+    Those of its other methods are of what was made of its inputs, which it may have transposed.
+    """
     kind = target if isinstance(target, type) else type(target)
     # that of a builtin type may be a descriptor
     words = [kind.__doc__ if isinstance(kind.__doc__, str) else ""]
-    for function in vars(kind).values():
+    for function in (vars(kind).get(name) for name in SPEAKING):
         if inspect.isfunction(function):
             with contextlib.suppress(OSError, tokenize.TokenError, SyntaxError):
                 source = textwrap.dedent(inspect.getsource(function))

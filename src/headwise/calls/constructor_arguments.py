@@ -13,7 +13,7 @@ from headwise.calls.signature import EMPTY, parameters
 from headwise.calls.size_variants import SINGLE, Variant, variants
 from headwise.calls.source_hints import Reading
 from headwise.calls.submodules import MODULE
-from headwise.calls.symbols import LEGEND, MORE, PAIR
+from headwise.calls.symbols import LEGEND, MORE, SIDES
 from headwise.calls.width_divisors import divided
 
 __all__ = ["EMPTY", "LEAST", "Draft", "drafts", "parameters"]
@@ -134,8 +134,8 @@ class _Writer:
     def _size(self, each: inspect.Parameter, role: str) -> Any:
         if role == "length" and self.variant.exact:
             return "L"
-        if each.name in self.reading.pairs:
-            return {"_tuple": [self._symbol(each.name, f"{each.name}_{one}", "parameter") for one in PAIR]}
+        if sides := SIDES.get(self.reading.counts.get(each.name, 0)):
+            return {"_tuple": [self._symbol(each.name, f"{each.name}_{one}", "parameter") for one in sides]}
         patch = next((name for name, own in self.variant.roles.items() if own == "patch"), "")
         if role == "image" and patch:
             self.known[each.name] = Named(each.name, "parameter", each.name, equals=f"n*{patch}")

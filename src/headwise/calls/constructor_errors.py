@@ -66,6 +66,7 @@ def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter]) -
         yield from _lessened(draft)
     if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
         yield from _switched(draft, at, own)
+        yield from _filled(draft, at, own)
 
 
 def halved(draft: Draft, error: Exception | None) -> list[Draft]:
@@ -138,6 +139,13 @@ def _switched(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iter
                 if keyword.arg in names and keyword.arg is not None and _is_plain(keyword.value):
                     turned = not (isinstance(keyword.value, ast.Constant) and keyword.value.value)
                     yield _reworded(draft, name, call, keyword.arg, ast.Constant(turned))
+
+
+def _filled(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+    """What is None by default and may not be, where the statement names it: turned off, or a number."""
+    names = _named(at)
+    free = [each.name for each in own if each.default is None and each.name in names - draft.init.keys()]
+    yield from (Draft({**draft.init, name: value}, draft.known) for name in free for value in (False, 0.5))
 
 
 def _is_plain(node: ast.AST) -> bool:

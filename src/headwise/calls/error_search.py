@@ -59,8 +59,11 @@ def learned(
     runs: Attempts,
     work: int,
     renamed: Callable[[Plan], Plan],
-) -> Plan | None:
-    """The first plan that runs, made of some that fail by what their errors tell; None: there is none."""
+) -> tuple[Plan | None, Plan | None]:
+    """The first plan that runs, made of some that fail by what their errors tell; and of those that were made and fail
+    the one that came furthest. None: there is none.
+    """
+    most, beyond = 0, None
     budget, order = Budget(work), count()
     waiting: list[_Waiting] = []
     seen: list[Plan] = []
@@ -77,8 +80,10 @@ def learned(
         if failed is None:
             found = _as_it_is(one.plan)
             if wish.cross in (None, found.setting == "cross") and runs.all_run(found):
-                return found
+                return found, beyond
             continue
+        if failed.steps > most:
+            most, beyond = failed.steps, one.plan if one.depth else None
         if one.depth == DEEPEST:
             continue
         at = place(failed.error, failed.options)
@@ -91,7 +96,7 @@ def learned(
         rank = one.rank[0] + met[str(failed.error), failed.steps]
         for each in (renamed(one) for one in more[:WIDEST] if _stands(one, wish)):
             heappush(waiting, _Waiting((rank, -failed.steps, next(order)), each, one.depth + 1))
-    return None
+    return None, beyond
 
 
 def _seeds(missed: Sequence[Plan]) -> list[Plan]:

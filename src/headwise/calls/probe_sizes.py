@@ -16,6 +16,8 @@ WIDEST = 800
 # of every four runs one has even sizes, without which L//2+1 and L-L//2 are one
 EVEN = 3
 FEW = (2, 3)
+# so many small sizes are sides of one thing
+VOLUME = 3
 HALVED = frozenset({"queries", "keys", "head_width", "parameter", "key_length"})
 
 
@@ -74,8 +76,10 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
 
 def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
     """Give the smallest sizes to these, other ones in each run: what never changes could pass for a constant."""
+    # the sides of a volume are multiplied
+    least = PRIMES if len(small) < VOLUME else (*FEW, *PRIMES)
     for at, name in enumerate(small):
-        size = PRIMES[(at + probe) % (len(small) + 1)]
+        size = least[(at + probe) % (len(small) + 1)]
         holder = next((other for other, own in sizes.items() if own == size), name)
         sizes[holder], sizes[name] = sizes[name], size
 

@@ -53,7 +53,10 @@ class Search:
         base, missed = self._placed(*self._base(self._layouts()))
         # what is wrong however it is called shall not run by chance
         if base is None and all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE]):
-            base = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed)
+            base, beyond = learned(
+                bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed
+            )  # fmt: skip
+            bench.missed[:0] = [] if beyond is None else [beyond]
             bench.budget = Budget(LEARNING)
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
@@ -118,6 +121,8 @@ class Search:
                 if ran is not None:
                     beside = plan_variants.crossed(ran, missed)
                     if beside is not None and ran.setting == "self" and what.key not in what.optional:
+                        if (turned := self._turned(draft, family)) is not None:
+                            return turned, None
                         one = self._one_query(draft)
                         return (ran, beside) if one is None else (one, self._with_more(one) or beside)
                     return ran, beside
@@ -152,6 +157,15 @@ class Search:
                 order = _order(self.wish.call[name])
                 found = [each for each in found if _order(getattr(each, axes)) == order] or found
         return found
+
+    def _turned(self, draft: Draft, family: Family) -> Plan | None:
+        """A plan with keys of their own that has the batch second; None: none runs, or the words say it is first."""
+        what, reading = self.what, self.bench.reading
+        is_said = reading.says_batch_first or any(map(reading.is_batch_first, (what.query, what.key, what.value)))
+        if family is not PACKED or is_said or TURNED not in self._layouts():
+            return None
+        ways = map(self.bench.worked, self.bench.candidates(draft, TURNED, is_cross=True))
+        return next((plan for plan in ways if plan is not None), None)
 
     def _one_query(self, draft: Draft) -> Plan | None:
         """A plan with one query for each sample, as a decoder that goes step by step has."""

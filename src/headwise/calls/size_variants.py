@@ -12,6 +12,7 @@ from typing import Any
 from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY
 from headwise.calls.source_hints import Reading
+from headwise.calls.symbols import SIDES
 
 __all__ = ["SINGLE", "Variant", "variants"]
 
@@ -149,10 +150,11 @@ def _spreads(
     yield ""
     for name, role in roles.items():
         if role in ("window", "image") or name in unknown:
-            size = f"{name}_h*{name}_w" if name in reading.pairs else name
+            sides = SIDES.get(reading.counts.get(name, 0), ())
+            size = "*".join(f"{name}_{each}" for each in sides) or name
             if isinstance(given.get(name), str):
                 size = given[name]
-            square = size if name in reading.pairs else f"{size}*{size}"
+            square = size if sides else f"{size}*{size}"
             yield from (f"n*{size}", square, *([f"{size}+1"] if name in unknown else []))
 
 

@@ -17,6 +17,7 @@ from headwise.calls.function_trees import Written, written
 from headwise.calls.mask_usage import Meaning, meanings
 from headwise.calls.roles import init_role
 from headwise.calls.submodules import Asked, asked_modules
+from headwise.calls.symbols import SIDES
 
 __all__ = ["Reading", "read"]
 
@@ -41,8 +42,8 @@ class Reading:
 
     bound: parameters or attributes of a config that are divided by the heads. attributes: what is read of each
     parameter, as of a config. orders: the names of the axes into which an argument is unpacked. words: every
-    identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. pairs:
-    parameters and attributes that are read as two sizes. multiplied: what is multiplied by the heads. part: what the
+    identifier. means: of each mask, by its name. numbers: whole numbers of the file that the code reads. counts:
+    as how many sizes a parameter or an attribute is read. multiplied: what is multiplied by the heads. part: what the
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
     of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
     question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
@@ -56,7 +57,7 @@ class Reading:
     words: frozenset[str] = frozenset()
     means: Mapping[str, Meaning] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
-    pairs: frozenset[str] = frozenset()
+    counts: Mapping[str, int] = field(default_factory=dict)
     multiplied: frozenset[str] = frozenset()
     part: str = ""
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -135,7 +136,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     }
     return Reading(
         tuple(dict.fromkeys(bound)), attributes, orders, words, means, numbers,
-        frozenset(name for _, tree in trees for name in _pairs(tree)),
+        dict(sorted(pair for _, tree in trees for pair in _counts(tree))),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
         dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda each: len(each[1]))),
@@ -197,14 +198,14 @@ def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
             yield names
 
 
-def _pairs(tree: ast.AST) -> Iterator[str]:
-    """What is read as `window_size[0]`, or unpacked into two."""
+def _counts(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """As how many sizes something is read: as `window_size[0]`, two or more, or unpacked."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             if isinstance(node.slice.value, int):
-                yield last(node.value)
-        elif isinstance(node, ast.Assign) and len(getattr(node.targets[0], "elts", ())) == len(("height", "width")):
-            yield last(node.value)
+                yield last(node.value), max(node.slice.value + 1, min(SIDES))
+        elif isinstance(node, ast.Assign) and len(parts := getattr(node.targets[0], "elts", ())) in SIDES:
+            yield last(node.value), len(parts)
 
 
 def _multiplied(tree: ast.AST) -> Iterator[str]:

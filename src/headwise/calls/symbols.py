@@ -8,10 +8,10 @@ from typing import Any
 
 from headwise.calls.plan import Named
 
-__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "PAIR", "alike", "named", "spoken"]
+__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "SIDES", "alike", "named", "spoken"]
 
-# a window or an image that is given as two sizes
-PAIR = ("h", "w")
+# the sides of a window, an image or a volume that is given as several sizes, by how many
+SIDES: Mapping[int, tuple[str, ...]] = {2: ("h", "w"), 3: ("t", "h", "w")}
 
 # meanings of symbols that count features, and those that count samples; all others count places
 FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width", "groups"})

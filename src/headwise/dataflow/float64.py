@@ -1,4 +1,4 @@
-"""Float64: a module prepared for a run: one dtype, no zero weights, and its buffers restored afterwards."""
+"""Float64: a module prepared for a run: one dtype, no faint weights, and its buffers restored afterwards."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ __all__ = ["Unset", "as_it_is", "readied"]
 
 # no weight that anyone chose is beyond these
 LARGEST, SMALLEST = 1e6, 1e-30
+# weights that all begin below this (LayerScale, arXiv:2103.17239; the last layer of arXiv:2006.11239) hide what they
+# multiply as zeros do
+FAINT = 1e-3
 # the value of uninitialised memory; exact in every dtype of 32 bits and more
 UNSET = 2.0**-120
 
@@ -31,7 +34,7 @@ class Unset(TorchFunctionMode):
 
 
 def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
-    """A module in a dtype, with no weights that are zero."""
+    """A module in a dtype, with no weights that are zero or next to it."""
     return _awake(_of(target, dtype).train(training))
 
 
@@ -57,14 +60,14 @@ def _is_unset(t: Tensor) -> bool:
 
 
 def _awake(target: nn.Module) -> nn.Module:
-    """A module whose weights that begin at zero are random, so that what they multiply can be seen."""
+    """A module whose weights that begin next to zero are random, so that what they multiply can be seen."""
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(1)
         for name, param in target.named_parameters():
             if isinstance(param, nn.UninitializedParameter):
                 continue
-            is_zero = param.numel() > 0 and not bool(param.any()) and (param.ndim > 1 or "bias" not in name)
-            if param.is_floating_point() and (is_zero or _is_unset(param)):
+            is_faint = not bool((param.abs() >= FAINT).any()) and (param.ndim > 1 or "bias" not in name)
+            if param.is_floating_point() and param.numel() and (is_faint or _is_unset(param)):
                 param.normal_(std=0.3)
     return target
 

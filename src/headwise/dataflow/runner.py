@@ -243,9 +243,12 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
     meanings = {each.name: each.meaning for each in plan.symbols}
     roles = []
     axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
+    layout = str(plan.call.get("_layout", ""))
+    if len(layout) == len(spec) and "D" in layout:
+        # a number of channels may be a size of its own
+        axis_meanings[layout.index("D")].add("width")
     has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)
-    for at, text in enumerate(spec):
-        axis_meaning = {meanings[each] for each in meanings if each in _words(str(text))}
+    for at, axis_meaning in enumerate(axis_meanings):
         if "batch" in axis_meaning:
             roles.append("sample")
         elif axis_meaning & {"queries", "keys"}:

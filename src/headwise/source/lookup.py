@@ -41,7 +41,9 @@ def made_at(span: Span, chain: Sequence[Span], pick: Pick) -> Span | None:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         # the written value is the other side of the statement
         node = next(code.around(node))
-    for part in pick(node):
+    parts = list(pick(node))
+    # where a number stands here, a name beside it is not where it was made
+    for part in parts if not any(map(is_plain, parts)) else ():
         origin = _followed(code, part, span, chain)
         if origin is not None and (origin.file, origin.line) != (span.file, span.line):
             return origin

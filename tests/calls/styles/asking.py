@@ -182,3 +182,33 @@ class WholeWidths(nn.Module):
     def forward(self, q, k):
         q, k = self.split(self.q(q)), self.split(self.q(k))
         return (q @ k.transpose(-2, -1)).softmax(-1) @ k
+
+
+class Volume(nn.Module):
+    """A window of three sides, and a table of what is between its places."""
+
+    def __init__(self, dim, window_size, num_heads):
+        super().__init__()
+        self.heads, self.packed, self.join = num_heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        places = window_size[0] * window_size[1] * window_size[2]
+        self.bias = nn.Parameter(torch.zeros(num_heads, places, places))
+
+    def forward(self, x):
+        q, k, v = self.packed(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / math.sqrt(q.shape[-1]) + self.bias).softmax(-1)
+        return self.join((weights @ v).transpose(1, 2).flatten(2))
+
+
+class SaysWhether(nn.Module):
+    """A choice that must be made, and is None by default."""
+
+    def __init__(self, dim, num_heads, sparse=None):
+        super().__init__()
+        assert sparse is not None, "say whether it is sparse"
+        self.heads, self.packed, self.sparse = num_heads, nn.Linear(dim, 3 * dim), sparse
+
+    def forward(self, x):
+        if self.sparse:
+            raise NotImplementedError
+        q, k, v = self.packed(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v).transpose(1, 2).flatten(2)

@@ -100,3 +100,37 @@ class ViewedAcross(nn.Module):
         q, k, v = self.qkv(x).chunk(3, -1)
         k = k.view(b * length, width).view(b, length, width).transpose(1, 2).view(b, length, width)
         return (q @ k.transpose(-2, -1) * width**-0.5).softmax(-1) @ v
+
+
+class Frames(nn.Module):
+    """Wrong: rows and columns change places on the way out, so that the sum fails but in a square."""
+
+    def __init__(self, channels, num_heads):
+        super().__init__()
+        self.heads, self.packed = num_heads, nn.Linear(channels, 3 * channels)
+
+    def forward(self, x):
+        b, c, f, h, w = x.shape
+        lines = x.permute(0, 3, 4, 2, 1).reshape(b * h * w, f, c)
+        q, k, v = self.packed(lines).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return x + y.transpose(1, 2).reshape(b, h, w, f, c).permute(0, 4, 3, 2, 1)
+
+
+class BatchSecond(nn.Module):
+    """Tokens first, as only a transposition tells; what it says of a batch is of what it made."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x, count):
+        return x.view(count, -1, self.heads, x.shape[-1] // self.heads).transpose(1, 2)  # (batch, head, time, part)
+
+    def forward(self, query, key, value):
+        query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+        n = query.size(0)
+        q, k, v = self.split(self.ask(query), n), self.split(self.match(key), n), self.split(self.hold(value), n)
+        y = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2)).transpose(0, 1)

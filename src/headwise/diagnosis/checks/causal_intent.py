@@ -12,7 +12,7 @@ from headwise.calls import call_role, mask_arguments, parameters
 from headwise.dataflow import MarkedOp, Run, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
-from headwise.diagnosis.checks.untaken_branches import is_of_cache, is_read_elsewhere
+from headwise.diagnosis.checks.untaken_branches import is_asked_elsewhere, is_of_cache, is_read_elsewhere
 from headwise.source import is_installed
 
 __all__ = ["filled_by", "is_step", "is_triangle", "wants_causal"]
@@ -38,9 +38,9 @@ def wants_causal(run: Run) -> bool:
     flags = {**run.plan.init, **run.plan.call}
     asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
     if asked:
-        # a flag may be kept for another class that reads it
+        # a flag may be kept for another class that reads it, or for another way, as through a fused kernel
         return not all(
-            (takes_mask and is_of_cache(run, name))
+            (takes_mask and (is_of_cache(run, name) or is_asked_elsewhere(run, name)))
             or (name in run.plan.init and (is_read_elsewhere(run, name) or (takes_mask and _is_idle(run, name))))
             for name in asked
         )

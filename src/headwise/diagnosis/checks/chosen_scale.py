@@ -59,8 +59,8 @@ def _numbers(done: Run) -> Iterator[float]:
         if isinstance(value, float) or (isinstance(value, str) and value in free):
             yield float(value if isinstance(value, float) else done.sizes[value])
         elif isinstance(value, Mapping):
-            # within a config, or for a module that is handed over
-            yield from map(float, NUMBER.findall(str(value.get("_expr", ""))))
+            # within a config, or for a module that is handed over; many a share is 1.0, which is no scale
+            yield from (number for number in map(float, NUMBER.findall(str(value.get("_expr", "")))) if number != 1)
     kind = done.plan.target
     for each in [*(parameters(kind) if isinstance(kind, type) else []), *parameters(callee(kind))]:
         is_number = isinstance(each.default, float) or (type(each.default) is int and init_role(each.name) in COUNTED)

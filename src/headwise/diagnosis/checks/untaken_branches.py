@@ -14,7 +14,10 @@ from torch import nn
 from headwise.calls import call_role, callee
 from headwise.dataflow import MarkedOp, Run
 
-__all__ = ["is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere", "is_used_elsewhere"]
+__all__ = [
+    "is_asked_elsewhere", "is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere",
+    "is_used_elsewhere",
+]  # fmt: skip
 
 RANK = re.compile(r"\w+\.(?:ndim|dim\(\))|len\(\w+\.(?:shape|size\(\))\)")
 KEPT = re.compile(r"cache|past|incremental")
@@ -58,6 +61,11 @@ def is_used_elsewhere(run: Run, owner: str) -> bool:
     """Whether a sub-module, by its full name, is read in a branch that was not gone of a function that was."""
     name = next((each for each in reversed(owner.split(".")) if not each.isdigit()), owner)
     return any(_is_read_past(function, name, gone) for function, gone in _gone(run))
+
+
+def is_asked_elsewhere(run: Run, flag: str) -> bool:
+    """Whether a flag is read in a branch that was not gone of a function that was, which is no branch for a mask."""
+    return any(_is_read_past(function, flag, gone, but=_asks_whether_given) for function, gone in _gone(run))
 
 
 def is_of_cache(run: Run, name: str) -> bool:
