@@ -8,19 +8,19 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
-    "UNKNOWN": "expressions", "AttentionOps": "attention", "Decoded": "decoder", "Decoder": "decoder",
-    "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "tensor_origins",
-    "Manner": "runner", "MarkedOp": "propagation", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names",
-    "Origin": "tensor_origins", "Owners": "entry_heads", "Row": "alignment", "Run": "runner", "Shadow": "propagation",
-    "Shape": "axes", "Sight": "attention_pattern", "Sizes": "sizes", "aligned": "alignment",
-    "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention", "by_site": "alignment",
-    "call_of": "runner", "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
+    "UNKNOWN": "expressions", "AttentionOps": "attention", "AttentionPattern": "attention_pattern",
+    "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder", "Einsum": "contractions",
+    "Expressions": "expressions", "Follower": "tensor_origins", "Manner": "runner", "MarkedOp": "propagation",
+    "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "tensor_origins",
+    "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "alignment", "Run": "runner", "Shape": "axes",
+    "Sizes": "sizes", "aligned": "alignment", "allowed_by": "attention_pattern", "arguments": "runner",
+    "attentions": "attention", "by_site": "alignment", "call_of": "runner", "chain_of": "attention",
+    "contraction": "contractions", "default_dtype": "runner", "find_pattern": "attention_pattern",
     "followed": "tensor_origins", "hidden_in_layer": "attention_layer", "is_constant": "contractions",
     "is_laid_over": "attention", "is_layer": "attention_layer", "is_movement": "index_maps", "is_scores": "attention",
     "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
     "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
-    "product": "sizes", "run": "runner", "sample_of": "provenance", "sight_of": "attention_pattern",
-    "source_of": "provenance", "value_of": "attention",
+    "product": "sizes", "run": "runner", "sample_of": "provenance", "source_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from headwise.dataflow.attention_layer import hidden_in_layer as hidden_in_layer
     from headwise.dataflow.attention_layer import is_layer as is_layer
     from headwise.dataflow.attention_pattern import NOTHING as NOTHING
-    from headwise.dataflow.attention_pattern import Sight as Sight
+    from headwise.dataflow.attention_pattern import AttentionPattern as AttentionPattern
     from headwise.dataflow.attention_pattern import allowed_by as allowed_by
-    from headwise.dataflow.attention_pattern import sight_of as sight_of
+    from headwise.dataflow.attention_pattern import find_pattern as find_pattern
     from headwise.dataflow.attention_steps import kinds as kinds
     from headwise.dataflow.axes import NamedAxis as NamedAxis
     from headwise.dataflow.axes import Shape as Shape
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.propagation import SUMS as SUMS
     from headwise.dataflow.propagation import TRIANGLES as TRIANGLES
     from headwise.dataflow.propagation import MarkedOp as MarkedOp
-    from headwise.dataflow.propagation import Shadow as Shadow
+    from headwise.dataflow.propagation import ProvenanceTracker as ProvenanceTracker
     from headwise.dataflow.provenance import Marks as Marks
     from headwise.dataflow.provenance import own_of as own_of
     from headwise.dataflow.provenance import place_of as place_of

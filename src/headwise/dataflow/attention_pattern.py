@@ -15,7 +15,7 @@ from headwise.dataflow.provenance import place_of, sample_of, source_of
 from headwise.dataflow.runner import Run
 from headwise.recording import Rebound
 
-__all__ = ["Sight", "allowed_by", "sight_of"]
+__all__ = ["AttentionPattern", "allowed_by", "find_pattern"]
 
 # a weight below this counts as 0
 NOTHING = 1e-7
@@ -24,7 +24,7 @@ AXES = 3
 
 
 @dataclass(frozen=True)
-class Sight:
+class AttentionPattern:
     """An attention pattern. weights: (batch * heads, queries, keys). sample, row, column, head: the batch element,
     query, key and head of each entry; source: the argument of its key.
     """
@@ -49,7 +49,7 @@ class Sight:
         return (weights.abs().sum(dim=-1, keepdim=True) > 0) & ~(uniform & (weights.shape[-1] > 1))
 
 
-def sight_of(attention: AttentionOps) -> Sight | None:
+def find_pattern(attention: AttentionOps) -> AttentionPattern | None:
     """The pattern of an attention; None: unknown."""
     if attention.fused:
         return _fused(attention)
@@ -63,14 +63,14 @@ def sight_of(attention: AttentionOps) -> Sight | None:
     return _placed(weights, *tokens)
 
 
-def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> Sight | None:
+def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> AttentionPattern | None:
     """The pattern of weights, by the tokens of their rows and columns, and their heads."""
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
-    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
-def _fused(attention: AttentionOps) -> Sight | None:
+def _fused(attention: AttentionOps) -> AttentionPattern | None:
     entry = attention.context
     if is_layer(entry):
         return _of_layer(entry)
@@ -99,10 +99,10 @@ def _fused(attention: AttentionOps) -> Sight | None:
     if bool((x < 0).any()) or bool((y < 0).any()):
         return None
     weights = scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:])
-    return Sight(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
 
 
-def _of_layer(entry: MarkedOp) -> Sight | None:
+def _of_layer(entry: MarkedOp) -> AttentionPattern | None:
     """The pattern of nn.MultiheadAttention, from the weights that it returns."""
     token_marks = [
         marks for marks in entry.given[:2] if marks is not None and marks.kind == "token" and len(marks.shape) == AXES

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan, Way
 from headwise.dataflow.float64 import Unset, readied
-from headwise.dataflow.propagation import Shadow
+from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
 from headwise.dataflow.runner import (
     Run,
@@ -121,16 +121,16 @@ class Decoder:
             with Replacing(every, self.user_files):
                 if not recorded:
                     return self._loop(loop)
-                shadow = Shadow(loop.argument_marks, every)
+                tracker = ProvenanceTracker(loop.argument_marks, every)
                 model = target if isinstance(target, nn.Module) else None
 
                 def observe(at: int, *rest: Any) -> None:
                     loop.count = at + 1
-                    shadow.observe(at, *rest)
+                    tracker.observe(at, *rest)
 
                 recording = record(loop.run, model=model, user_files=self.user_files, values=True, observe=observe)
-        shadow.follow(recording.operations)
-        return self._kept(loop, recording, shadow, way)
+        tracker.follow(recording.operations)
+        return self._kept(loop, recording, tracker, way)
 
     def _loop(self, loop: _Loop) -> Decoded:
         try:
@@ -139,14 +139,14 @@ class Decoder:
             return Decoded(loop.cuts, tuple(loop.outputs), error, cache=loop.cache)
         return Decoded(loop.cuts, tuple(loop.outputs), cache=loop.cache)
 
-    def _kept(self, loop: _Loop, recording: Record, shadow: Shadow, way: Way) -> Decoded:
+    def _kept(self, loop: _Loop, recording: Record, tracker: ProvenanceTracker, way: Way) -> Decoded:
         output = loop.outputs[-1] if loop.outputs else None
         run = Run(
             way.plan,
             self.sizes,
             recording,
-            tuple(shadow.ops),
-            shadow.marks,
+            tuple(tracker.ops),
+            tracker.marks,
             loop.target,
             {},
             {},

@@ -17,7 +17,7 @@ from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, Recalled, TensorSeen, tensors
 
-__all__ = ["TRIANGLES", "MarkedOp", "Shadow"]
+__all__ = ["TRIANGLES", "MarkedOp", "ProvenanceTracker"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
@@ -81,7 +81,7 @@ class MarkedOp:
 
 
 @dataclass
-class Shadow:
+class ProvenanceTracker:
     """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site."""
 
     argument_marks: dict[int, Marks]

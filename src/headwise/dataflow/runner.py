@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headwise.calls import FEATURES, Plan
 from headwise.dataflow.float64 import Unset, as_it_is, readied
-from headwise.dataflow.propagation import MarkedOp, Shadow
+from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker
 from headwise.dataflow.provenance import Marks, tokens
 from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
@@ -145,7 +145,9 @@ def run(
             for name, tensor in named.items()
             if (marks := declared(plan, name, tensor, sources[name])) is not None
         }
-        shadow = Shadow({id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {}))
+        tracker = ProvenanceTracker(
+            {id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {})
+        )
         if manner.gradients:
             for tensor in named.values():
                 if tensor.is_floating_point():
@@ -163,12 +165,12 @@ def run(
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
             recording = record(
                 lambda: target(*args, **options),
-                model=model, user_files=own, values=True, encoders=True, observe=shadow.observe,
+                model=model, user_files=own, values=True, encoders=True, observe=tracker.observe,
             )  # fmt: skip
-    shadow.follow(recording.operations)
+    tracker.follow(recording.operations)
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
-        plan, sizes, recording, tuple(shadow.ops), shadow.marks, target, named, sources, output,
+        plan, sizes, recording, tuple(tracker.ops), tracker.marks, target, named, sources, output,
         dict(stand_ins or {}), argument_marks, inputs,
     )  # fmt: skip
 

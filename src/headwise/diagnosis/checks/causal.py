@@ -14,16 +14,16 @@ from headwise.dataflow import (
     LAYERS,
     NOTHING,
     AttentionOps,
+    AttentionPattern,
     MarkedOp,
     Marks,
     Run,
-    Sight,
     attentions,
+    find_pattern,
     hidden_in_layer,
     is_layer,
     made_from,
     place_of,
-    sight_of,
 )
 from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal
 from headwise.diagnosis.checks.inverted_mask import inverted, is_inverted_triangle
@@ -43,7 +43,7 @@ CLOSED = -1e3
 def order_suspects(run: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other, of a run without a mask."""
     for attention in attentions(run):
-        sight = sight_of(attention)
+        sight = find_pattern(attention)
         if sight is None:
             continue
         zeroed = _zeroed(attention)
@@ -86,11 +86,11 @@ def _is_of_a_memory(run: Run) -> bool:
 
 def pattern_of(attention: AttentionOps) -> Tensor | None:
     """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
-    sight = sight_of(attention)
+    sight = find_pattern(attention)
     return None if sight is None else _pattern(sight)
 
 
-def _hidden_late(attention: AttentionOps, sight: Sight) -> MarkedOp | None:
+def _hidden_late(attention: AttentionOps, sight: AttentionPattern) -> MarkedOp | None:
     """What takes away the weights of later keys when they have had their share; None: no row lost any."""
     softmax = attention.softmax
     value = None if softmax is None else softmax.operation.outputs[0].value
@@ -137,7 +137,7 @@ def _is_level(attention: AttentionOps, marks: Marks | None, value: Tensor | None
     return bool((later == later[0]).all()) and bool(later[0] > HIDES) and not bool((earlier == earlier[0]).all())
 
 
-def _pattern(sight: Sight) -> Tensor | None:
+def _pattern(sight: AttentionPattern) -> Tensor | None:
     """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
     rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
     counts = torch.zeros(rows, columns)
@@ -289,7 +289,7 @@ def _stand_ins(attention: AttentionOps, closer: MarkedOp | None = None) -> dict[
 
 
 def _fused_stand_ins(attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
-    entry, sight = attention.context, sight_of(attention)
+    entry, sight = attention.context, find_pattern(attention)
     if is_layer(entry) and sight is not None:
         masks = [each for each, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
         return hidden_in_layer(entry, sight.column <= sight.row, masks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from headwise.dataflow import Sight
+from headwise.dataflow import AttentionPattern
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 
 __all__ = ["CLEAR", "also_wrong", "is_shared_out"]
@@ -12,7 +12,7 @@ __all__ = ["CLEAR", "also_wrong", "is_shared_out"]
 CLEAR = 1e-4
 
 
-def also_wrong(kind: str, masked: Sight, free: Sight, wanted: Tensor) -> str:
+def also_wrong(kind: str, masked: AttentionPattern, free: AttentionPattern, wanted: Tensor) -> str:
     """What is wrong besides with a mask that comes too late, or is turned round: the other of the two; "": no."""
     before, weights = free.weights.nan_to_num() > CLEAR, masked.weights.nan_to_num()
     if kind == "mask-inverted":
@@ -24,6 +24,6 @@ def also_wrong(kind: str, masked: Sight, free: Sight, wanted: Tensor) -> str:
     return "mask-inverted" if kind == "mask-after-softmax" and is_turned else ""
 
 
-def is_shared_out(free: Sight) -> bool:
+def is_shared_out(free: AttentionPattern) -> bool:
     """Whether each query shares itself out among its keys, whatever did it: the weights sum to 1."""
     return bool(((free.weights.nan_to_num().sum(dim=-1) - 1).abs() <= TOLERANCE).all())

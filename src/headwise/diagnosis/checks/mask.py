@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from headwise.calls import call_role, callee, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, MarkedOp, Run, Sight, allowed_by, attentions, sight_of
+from headwise.dataflow import AttentionOps, AttentionPattern, MarkedOp, Run, allowed_by, attentions, find_pattern
 from headwise.diagnosis.checks.late_mask import also_wrong, is_shared_out
 from headwise.diagnosis.checks.mask_condition import waits_for_another
 from headwise.diagnosis.checks.mask_effects import mistaken, source_turned
@@ -26,7 +26,7 @@ PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
     reached = reached_by(masked)
-    pairs = [(a, sight_of(a), sight_of(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
+    pairs = [(a, find_pattern(a), find_pattern(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
     takers = [sight for a, sight, _ in pairs if any(uses(each, reached) for each in (*a.path, a.context))]
     sources = {int(each.source.max()) for each in takers if each is not None}
     for a, with_mask, without in pairs:
@@ -78,7 +78,7 @@ def _is_of_queries(run: Run) -> bool:
     return any(other.startswith(name) for name in inputs for other in others)
 
 
-def _is_flag(run: Run, attention: AttentionOps, masked: Sight, free: Sight) -> bool:
+def _is_flag(run: Run, attention: AttentionOps, masked: AttentionPattern, free: AttentionPattern) -> bool:
     """Whether a mask's numbers reach nothing, and only that there is one makes each query see what is before it."""
     reached = reached_by(run)
     if any(uses(each, reached) for each in (*attention.path, attention.context)):
@@ -87,7 +87,7 @@ def _is_flag(run: Run, attention: AttentionOps, masked: Sight, free: Sight) -> b
     return bool((masked.visible == before).all()) and not bool((free.visible == before).all())
 
 
-def _is_unchanged(masked: Sight, free: Sight) -> bool:
+def _is_unchanged(masked: AttentionPattern, free: AttentionPattern) -> bool:
     """Whether the keys that are seen have the weights that they have with no mask."""
     return bool(((masked.weights - free.weights).nan_to_num().abs() <= TOLERANCE)[masked.visible].all())
 
@@ -99,7 +99,7 @@ def _late(run: Run, attention: AttentionOps) -> list[MarkedOp]:
 
 
 def _suspect(
-    run: Run, attention: AttentionOps, kind: str, wanted: Tensor, masked: Sight, source: int | None = None
+    run: Run, attention: AttentionOps, kind: str, wanted: Tensor, masked: AttentionPattern, source: int | None = None
 ) -> Suspect:
     """source: of the keys that the mask is for, where those of others are always kept."""
     reached = reached_by(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import Sight
+from headwise.dataflow import AttentionPattern
 from headwise.diagnosis.checks.diagonal import adds_itself
 from headwise.diagnosis.checks.late_mask import CLEAR
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
@@ -13,7 +13,7 @@ from headwise.diagnosis.checks.weight_sums import TOLERANCE
 __all__ = ["mistaken", "source_turned"]
 
 
-def mistaken(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str:
+def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, wanted: Tensor) -> str:
     """The kind of what is wrong; empty: nothing. masked, free: the weights with the mask, and with none. allowed: the
     keys that the mask leaves to each query; wanted: the same, laid out as the weights are.
     """
@@ -54,7 +54,7 @@ def mistaken(masked: Sight, free: Sight, allowed: Tensor, wanted: Tensor) -> str
     return "mask-broadcast"
 
 
-def source_turned(masked: Sight, before: Tensor, wanted: Tensor) -> int | None:
+def source_turned(masked: AttentionPattern, before: Tensor, wanted: Tensor) -> int | None:
     """The argument of whose keys just those are seen that a mask hides, beside keys of others, none of which is seen: a
     mask that keeps these always was turned round with the rest; None: there is none.
     """
@@ -69,7 +69,7 @@ def source_turned(masked: Sight, before: Tensor, wanted: Tensor) -> int | None:
     return None
 
 
-def _padded(masked: Sight, allowed: Tensor) -> Tensor:
+def _padded(masked: AttentionPattern, allowed: Tensor) -> Tensor:
     """Rows of tokens that the mask itself hides, which see nothing, or all there is: nobody reads them."""
     if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
         return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
@@ -77,7 +77,7 @@ def _padded(masked: Sight, allowed: Tensor) -> Tensor:
     return hidden & (~masked.seeing | masked.visible.all(dim=-1, keepdim=True))
 
 
-def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:
+def _levels_rows(masked: AttentionPattern, free: AttentionPattern, before: Tensor) -> bool:
     """Whether a mask changes some queries only, and lets these see all keys alike: it is on their axis."""
     weights, was = masked.weights.nan_to_num(), free.weights.nan_to_num()
     changed = ((weights - was).abs() > CLEAR).any(dim=-1)
@@ -87,7 +87,7 @@ def _levels_rows(masked: Sight, free: Sight, before: Tensor) -> bool:
     return bool(changed.any()) and not bool(changed.all()) and bool(is_level[changed].all())
 
 
-def _of_another(masked: Sight, allowed: Tensor, before: Tensor) -> str:
+def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> str:
     """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own: from one
     and the same, or from others.
     """
@@ -106,7 +106,7 @@ def _of_another(masked: Sight, allowed: Tensor, before: Tensor) -> str:
     return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
 
 
-def _is_of_rows(masked: Sight, allowed: Tensor, before: Tensor) -> bool:
+def _is_of_rows(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bool:
     """Whether what should hide keys hides queries."""
     if allowed.shape[1] != allowed.shape[2]:
         return False

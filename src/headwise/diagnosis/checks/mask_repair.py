@@ -10,11 +10,11 @@ from headwise.dataflow import (
     MarkedOp,
     Run,
     allowed_by,
+    find_pattern,
     hidden_in_layer,
     is_layer,
     place_of,
     sample_of,
-    sight_of,
     source_of,
 )
 from headwise.diagnosis.checks.mask_path import reached_by
@@ -39,7 +39,7 @@ def hiding(
     marks = softmax.given[0]
     if marks is None or marks.kind != "pair":
         return {}
-    sight = sight_of(attention)
+    sight = find_pattern(attention)
     if sight is None:
         return {}
     samples, rows, columns = int(sight.sample.max()) + 1, int(sight.row.max()) + 1, int(sight.column.max()) + 1
@@ -80,7 +80,7 @@ def _fused_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[.
 
 def _layer_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
     """torch's own layer, called with the mask as it is meant, and with what else hides keys from it as it was."""
-    sight = sight_of(attention)
+    sight = find_pattern(attention)
     size = [] if sight is None else [int(each.max()) + 1 for each in (sight.sample, sight.row, sight.column)]
     if sight is None or (allowed := allowed_by(run, *size)) is None:
         return {}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import MarkedOp, Run, Sight, attentions, is_movement, sight_of, source_of
+from headwise.dataflow import AttentionPattern, MarkedOp, Run, attentions, find_pattern, is_movement, source_of
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
@@ -51,7 +51,7 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
             continue
         pads = tokens == padding.number
         for a, b in zip(attentions(done), attentions(bare), strict=True):
-            masked, plain = sight_of(a), sight_of(b)
+            masked, plain = find_pattern(a), find_pattern(b)
             if masked is None or plain is None or masked.weights.shape != plain.weights.shape:
                 continue
             if bool((masked.source != done.sources[padding.name]).any()):
@@ -178,7 +178,7 @@ def _counts(samples: int, length: int) -> list[int]:
     return [max(1, length - 1 - sample % max(1, length - 1)) for sample in range(samples)]
 
 
-def _kind(masked: Sight, free: Sight, pads: Tensor) -> str:
+def _kind(masked: AttentionPattern, free: AttentionPattern, pads: Tensor) -> str:
     samples, length = pads.shape
     if int(masked.column.max()) >= length or int(masked.sample.max()) >= samples:
         return ""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, Run, Sight
+from headwise.dataflow import AttentionOps, AttentionPattern, Run
 from headwise.diagnosis.checks.weight_sums import is_mutual
 
 __all__ = ["is_other_half", "of_others"]
 
-Pair = tuple[AttentionOps, Sight | None, Sight | None]
+Pair = tuple[AttentionOps, AttentionPattern | None, AttentionPattern | None]
 
 
 def is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:
@@ -27,7 +27,7 @@ def is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:
     return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)
 
 
-def of_others(masked: Sight, free: Sight) -> Tensor:
+def of_others(masked: AttentionPattern, free: AttentionPattern) -> Tensor:
     """Which keys are of an argument none of whose keys a mask hides, where it hides some of those of another."""
     hidden = free.visible & ~masked.visible
     if not bool(hidden.any()):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow import MarkedOp, Run, Shadow, arguments, default_dtype
+from headwise.dataflow import MarkedOp, ProvenanceTracker, Run, arguments, default_dtype
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import dropping, with_dropout
 from headwise.diagnosis.checks.parameters import (
@@ -114,11 +114,11 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
             if each.grad is not None:
                 each.sub_(each.grad, alpha=RATE)
                 each.grad = None
-    shadow = Shadow({}, {})
+    tracker = ProvenanceTracker({}, {})
     with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.own), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(NEXT)
         args, options = arguments(done.plan, done.sizes, NEXT, exam.dtype)
-        second = record(lambda: target(*args, **options), user_files=exam.own, values=True, observe=shadow.observe)
+        second = record(lambda: target(*args, **options), user_files=exam.own, values=True, observe=tracker.observe)
     if second.failure is not None:
         error = f"{type(second.failure.error).__name__}: {second.failure.error}"
         said = {"error": error.splitlines()[0]}
@@ -126,11 +126,11 @@ def second_step(done: Run, exam: Any) -> list[Suspect]:
     output = next((each for each in tensors(second.result) if each.requires_grad), None)
     if output is None:
         return []
-    shadow.follow(second.operations)
+    tracker.follow(second.operations)
     try:
         output.sum().backward()
     except RuntimeError as problem:
-        old = _left(shadow.ops)
+        old = _left(tracker.ops)
         span = old.operation.span if old is not None else None
         said = {"error": str(problem).splitlines()[0][:200]}
         return [Suspect("second-step-raises", span, said=said)]

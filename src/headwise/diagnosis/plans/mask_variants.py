@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, full_like, ones_like, zeros_like
 
 from headwise.calls import Plan
-from headwise.dataflow import Run, attentions, sight_of
+from headwise.dataflow import Run, attentions, find_pattern
 
 __all__ = ["FinitePlan", "FlippedPlan", "OpenPlan", "StandingPlan", "TurnedPlan", "is_shut", "looks_back"]
 
@@ -80,7 +80,7 @@ class StandingPlan(Plan):
 def looks_back(done: Run) -> bool:
     """Whether no query of an attention sees a later key, and some see earlier ones."""
     for each in attentions(done)[:1]:
-        sight = sight_of(each)
+        sight = find_pattern(each)
         if sight is not None and bool(sight.visible.any()):
             later, earlier = sight.column > sight.row, sight.column < sight.row
             return not bool(sight.visible[later].any()) and bool(sight.visible[earlier].any()) and bool(later.any())
@@ -91,5 +91,5 @@ def is_shut(done: Run) -> bool:
     """Whether no query of any attention sees anything, or each sees all alike."""
     if done.output is not None and bool(done.output.isnan().all()):
         return True
-    sights = [sight_of(each) for each in attentions(done)]
+    sights = [find_pattern(each) for each in attentions(done)]
     return bool(sights) and all(each is not None and not bool(each.seeing.any()) for each in sights)
