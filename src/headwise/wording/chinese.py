@@ -190,6 +190,7 @@ CHINESE: dict[str, str] = {
     "refuse.no_copy": "--write 只能复制可以读作 Python 的代码，但 {target} 的代码不行：请改用 --html 写网页。",
     "trace.supplied": "代码里没有定义，由 headwise 提供：{names}。",
     "trace.comments": "写有形状的注释：{right} 处正确，{wrong} 处有误。",
+    "trace.comments_left": "写有形状的注释：{right} 处正确，{wrong} 处有误，{left} 处未比较（第 {lines} 行）。",
     "trace.comment": "注释写的是 {said}，实际是 {true}",
     "trace.scrambled": "{axes}：大小合法，但几个轴的元素混在了一起，例如 view 之前少了 transpose",
     "trace.among_batch": "{shape}：这是批中各样本（{batch}）之间的权重，不是 token 之间的；nn.MultiheadAttention 只有在 "

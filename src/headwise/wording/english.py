@@ -238,6 +238,7 @@ ENGLISH: dict[str, str] = {
     "with --html instead.",
     "trace.supplied": "Not defined in the code, taken from headwise: {names}.",
     "trace.comments": "Comments that tell shapes: {right} right, {wrong} wrong.",
+    "trace.comments_left": "Comments that tell shapes: {right} right, {wrong} wrong, {left} not compared (line {lines}).",
     "trace.comment": "the comment says {said}; it is {true}",
     "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
     "its transpose",
