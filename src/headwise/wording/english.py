@@ -216,11 +216,6 @@ ENGLISH: dict[str, str] = {
     "trace.help.json": "Print one JSON object instead.",
     "trace.help.seconds": "End the code after so many seconds; {seconds} where it is left out.",
     "step.tracing": "running {target}",
-    "trace.holds": "{target} holds these; name one, or give --all:",
-    "trace.holds_none": "{target} holds no class and no function.",
-    "trace.held": "({kind}, line {line})",
-    "trace.kind.class": "class",
-    "trace.kind.function": "function",
     "refuse.option_json": "{option} must be a JSON object with names in double quotes, but it is not ({reason}): put "
     "it between single quotes.",
     "refuse.rename_pairs": "--names must be pairs such as D=E,L=Lq or names such as B,S,D, but {given} of {all} is no "
