@@ -54,6 +54,13 @@ def forward(self, q, k):
 """
 
 
+def verdicts(made):
+    """The comments of a trace as text and verdict: the correction, "right" or "not compared"."""
+    return [
+        (each.said, each.true or ("right" if each.is_compared else "not compared")) for each in compared(made)
+    ]
+
+
 def about(above="pass", behind="", between="pass"):
     """What is found of comments around the heads of queries and keys."""
     source = CODE.format(above=above, behind=behind, between=between)
@@ -67,7 +74,7 @@ def about(above="pass", behind="", between="pass"):
             step(source, f"{then}.transpose(1, 2)", "transpose", f"B {length} H d", f"B H {length} d"),
         ]
     steps.append(step(source, "k.mT", "mT", "B H S d", "B H d S"))
-    return [(each.said, each.true) for each in compared(trace(source, *steps))]
+    return [(each.said, each.true) for each in compared(trace(source, *steps)) if each.is_compared]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,8 @@ def test_a_shape_of_the_second_of_two_statements_is_no_mistake_of_the_first():
 
 def test_a_comment_apart_from_the_statement_below_is_not_surely_about_it():
     source = "def f(self, x):\n    # (B, T, nh, hs)\n\n    x = x.view(1)\n"
-    assert compared(trace(source, step(source, "x.view(1)", "view", "B L D", "B H L d"))) == ()
+    made = trace(source, step(source, "x.view(1)", "view", "B L D", "B H L d"))
+    assert verdicts(made) == [("(B, T, nh, hs)", "not compared")]
 
 
 def test_a_comment_below_its_statement_is_compared_with_it():
@@ -150,22 +158,24 @@ def test_a_word_that_means_something_else_in_the_other_comments_is_marked():
     assert [each.true for each in compared(trace(source, *steps))] == ["", "(B, nh, T, T)"]
 
 
-def test_a_word_that_stands_nowhere_else_may_mean_what_it_is_put_for():
-    source = "def f(x):\n    b.softmax(-1)  # (B, nh, T, hs)\n"
-    assert compared(trace(source, step(source, "b.softmax(-1)", "softmax", "B H L L", "B H L L"))) == ()
+def test_a_letter_that_stands_nowhere_else_may_mean_what_it_is_put_for_and_a_word_means_itself():
+    for word, verdict in (("k", "not compared"), ("hs", "[B, H, L, L]")):
+        source = f"def f(x):\n    b.softmax(-1)  # (B, nh, T, {word})\n"
+        made = trace(source, step(source, "b.softmax(-1)", "softmax", "B H L L", "B H L L"))
+        assert [each for _, each in verdicts(made)] == [verdict]
 
 
 def test_comments_cannot_be_wrong_as_a_whole_where_the_order_of_the_arguments_was_guessed():
     source = "def attention(q, k):\n    return q * k  # (B, T, H, head_dim)\n"
     made = trace(source, step(source, "q * k", "*", "B H L d;B H L d", "B H L d"), call={"q": ["B", "H", "L", "d"]})
-    assert compared(made) == ()
+    assert verdicts(made) == [("(B, T, H, head_dim)", "not compared")]
 
 
 def test_what_is_mixed_up_or_unknown_is_not_compared():
     source = "def f(x):\n    return x.reshape(1)  # (B, H, d)\n"
     for result in ("B (H_L) d", "B (L) d", "B ? d"):
         made = trace(source, step(source, "x.reshape(1)", "reshape", "B H L d", result))
-        assert compared(made) == ()
+        assert verdicts(made) == [("(B, H, d)", "not compared")]
 
 
 NOTE = """\
@@ -209,6 +219,71 @@ def test_prose_about_several_tensors_cannot_be_wrong():
         step(note, "self.k_proj(k)", "linear", "B S D", "B S H*d"),
     )
     assert [each.true for each in compared(trace(note, *steps)) if each.true] == []
+
+
+NAMED = """\
+def forward(self, x):
+    # {said}
+    x = self.split(self.to_q(x))
+    return x.mean(-1)  # {behind}
+"""
+FREE = type(D)("d_in", "parameter", 19, "d_in")
+
+
+def of_variable(said, behind="-"):
+    source = NAMED.format(said=said, behind=behind)
+    steps = (
+        step(source, "self.to_q(x)", "linear", "B L d_in", "B L H*d"),
+        step(source, "self.split(self.to_q(x))", "split", "B L H*d", "B H L d"),
+        step(source, "x.mean(-1)", "mean", "B H L d", "B H L"),
+    )
+    call, init = {"x": ["B", "L", "d_in"]}, {"d_in": "d_in", "d_model": "H*d", "heads": "H"}
+    return verdicts(trace(source, *steps, symbols=(*plain().symbols, FREE), call=call, init=init))
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        # before or after the line, and nothing in between
+        ("(batch, seq_len, d_in)", "right"),
+        ("(batch, heads, seq_len, head_dim)", "right"),
+        ("(batch, heads, seq_len, d_model // heads)", "right"),
+        ("(batch, seq_len, d_model)", "[B, L, d_in] → [B, H, L, d]"),
+        ("(d_in, batch, seq_len)", "[B, L, d_in] → [B, H, L, d]"),
+        ("(batch, heads, seq_len, d_model)", "[B, L, d_in] → [B, H, L, d]"),
+        ("(batch, seq_len)", "[B, L, d_in] → [B, H, L, d]"),
+        # of each head, in letters, and in words that nobody knows
+        ("(seq_len, head_dim)", "not compared"),
+        ("(B, C, T)", "not compared"),
+        ("(apple, pear, plum)", "not compared"),
+        ("(batch, apple, d_model)", "not compared"),
+    ],
+)
+def test_a_comment_that_names_a_variable_is_of_its_value_before_or_after_the_line(said, verdict):
+    assert of_variable(f"x: {said}") == [(said, verdict)]
+
+
+def test_a_comment_without_a_name_may_be_of_any_value_on_its_line_and_is_wrong_of_none():
+    for said in ("(batch, seq_len, d_in)", "(batch, heads, seq_len, head_dim)"):
+        assert of_variable(said) == [(said, "right")]
+    # one that is on the way only is not surely meant
+    assert of_variable("(batch, seq_len, d_model)") == [("(batch, seq_len, d_model)", "not compared")]
+    assert of_variable("(batch, heads, seq_len, d_model)") == [("(batch, heads, seq_len, d_model)", "[B, H, L, d]")]
+    assert of_variable("-", behind="(batch, heads, d_in)") == [("(batch, heads, d_in)", "[B, H, L]")]
+
+
+def test_sizes_that_are_one_by_construction_have_each_others_names():
+    source = NAMED.format(said="x: (batch, seq_len, d_in)", behind="-")
+    steps = (
+        step(source, "self.to_q(x)", "linear", "B L D", "B L H*d"),
+        step(source, "self.split(self.to_q(x))", "split", "B L H*d", "B H L d"),
+    )
+    init = {"d_in": "D", "d_model": "D", "heads": "H"}
+    assert verdicts(trace(source, *steps, call={"x": ["B", "L", "D"]}, init=init)) == [
+        ("(batch, seq_len, d_in)", "right")
+    ]
+    free = trace(source, *steps, call={"x": ["B", "L", "D"]}, init=init | {"d_in": "d"})
+    assert verdicts(free) == [("(batch, seq_len, d_in)", "[B, L, D] → [B, H, L, d]")]
 
 
 def test_columns_of_a_comment_are_those_of_its_line():

@@ -12,9 +12,12 @@ from headwise.wording.screen import visible
 
 __all__ = ["list_attention"]
 
+# the exit status of what cannot be done as it was written
+NOTHING_EXAMINED = 2
 
-def list_attention(command: str, target: str, lang: str, *, as_json: bool = False) -> bool:
-    """Print a line to copy for each attention class of a file or a folder, and whether that was done.
+
+def list_attention(command: str, target: str, lang: str, *, as_json: bool = False) -> None:
+    """Print a line to copy for each attention class of a file or a folder, and end the command with status 2.
 
     Nothing is printed where a class is named, and of a file in which there is none.
     """
@@ -22,10 +25,10 @@ def list_attention(command: str, target: str, lang: str, *, as_json: bool = Fals
 
     is_folder = Path(target).is_dir()
     if not is_folder and parse(target).name:
-        return False
+        return
     definitions = attention_classes(target)
     if not definitions and not is_folder:
-        return False
+        return
     targets = [f"{definition.file}:{definition.name}" for definition in definitions]
     if as_json:
         rows = [
@@ -33,11 +36,11 @@ def list_attention(command: str, target: str, lang: str, *, as_json: bool = Fals
             for definition in definitions
         ]
         click.echo(json.dumps({"schema": 1, "target": target, "definitions": rows}, ensure_ascii=False, indent=1))
-        return True
+        raise click.exceptions.Exit(NOTHING_EXAMINED)
     click.echo(visible(say("list.holds" if targets else "list.holds_none", lang=lang, target=target)))
     copied = [f'"{name}"' if " " in name else name for name in targets]
     width = max(map(len, copied), default=0)
     for name, definition in zip(copied, definitions, strict=True):
         line = say("list.line", lang=lang, line=definition.line)
         click.echo(visible(f"  headwise {command} {name:{width}}  {line}"))
-    return True
+    raise click.exceptions.Exit(NOTHING_EXAMINED)

@@ -58,9 +58,7 @@ def doctor(
 ) -> None:
     """Examine user code."""
     lang = language(ctx)
-    if list_attention("doctor", target, lang, as_json=as_json):
-        # nothing was examined
-        ctx.exit(STATUS["not examined"])
+    list_attention("doctor", target, lang, as_json=as_json)
     ctx.exit(_doctor(target, init, call, lang, seconds=seconds, as_json=as_json, fix=fix, force=force))
 
 

@@ -139,8 +139,7 @@ def _show_code(
     """Run user code, print its heads, and write the page where one is asked for."""
     from headwise.targets import check_name, parse, read
 
-    if list_attention("look", target, lang, as_json=as_json):
-        raise click.exceptions.Exit(2)
+    list_attention("look", target, lang, as_json=as_json)
     # what is known without torch is refused before it is imported
     named = parse(target)
     check_name(named, read(named))

@@ -59,8 +59,8 @@ def steps(
     for option, value in (("--init", init), ("--call", call)):
         if target is None and value is not None:
             raise refusal("refuse.steps_target", option=option)
-    if target is not None and list_attention("steps", target, lang, as_json=as_json):
-        ctx.exit(2)
+    if target is not None:
+        list_attention("steps", target, lang, as_json=as_json)
     file = output if output is not None else _free_name()
     if file.suffix.lower() != ".html":
         raise refusal("refuse.page_suffix", file=file)

@@ -14,7 +14,7 @@ from headwise.atomic_write import check_place, write_whole
 from headwise.cli.definitions import list_attention
 from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
 from headwise.cli.progress import progress_bar
-from headwise.targets import Definition, check_name, parse, read
+from headwise.targets import check_name, parse, read
 from headwise.tracing import SCHEMA, Trace, asked
 from headwise.wording import ChildRefusal, refusal, say
 from headwise.wording.screen import visible
@@ -23,7 +23,6 @@ __all__ = ["as_object", "megabytes", "positive", "trace"]
 
 ENTRY = "headwise.tracing.child:answer"
 SECONDS = 60
-KINDS = {"class": "trace.kind.class", "function": "trace.kind.function"}
 
 
 def positive(_: click.Context, __: click.Parameter, value: int | None) -> int | None:
@@ -81,20 +80,15 @@ def trace(
         "target": target, "init": as_object("--init", init), "call": as_object("--call", call),
         "cross": cross or None, "aten": aten, "all": every, "lang": lang,
     }  # fmt: skip
-    if Path(target).is_dir():
+    if not every or Path(target).is_dir():
         list_attention("trace", target, lang, as_json=as_json)
-        return
     copy = _copy_of(target) if write else None
     for file in (copy, html):
         if file is not None:
             check_place(file, force=force)
     if not every:
         named = parse(target)
-        source = read(named)
-        if not named.name:
-            _list(target, named.path, source.definitions, lang, as_json=as_json)
-            return
-        check_name(named, source)
+        check_name(named, read(named))
     traces, refused = _traces(request, seconds, lang)
     if names is not None:
         traces = [each.renamed(asked(each, names)) for each in traces]
@@ -130,18 +124,6 @@ def _copy_of(target: str) -> Path:
     if parsed.kind == "module":
         return Path(f"{parsed.path.rpartition('.')[2]}.traced.py")
     return Path(parsed.path).with_suffix(".traced.py")
-
-
-def _list(target: str, path: str, definitions: Sequence[Definition], lang: str, *, as_json: bool) -> None:
-    """Print what a file holds, where no name in it was given."""
-    if as_json:
-        listed = [{"name": d.name, "kind": d.kind, "file": d.file, "line": d.line} for d in definitions]
-        click.echo(json.dumps({"schema": SCHEMA, "target": target, "definitions": listed}, indent=1))
-        return
-    click.echo(visible(say("trace.holds" if definitions else "trace.holds_none", lang=lang, target=path)))
-    for definition in definitions:
-        place = say("trace.held", lang=lang, kind=say(KINDS[definition.kind], lang=lang), line=definition.line)
-        click.echo(visible(f"  {path}:{definition.name}  {place}"))
 
 
 def _traces(request: Mapping[str, Any], seconds: int, lang: str) -> tuple[list[Trace], dict[str, str]]:

@@ -6,14 +6,17 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from headwise.dataflow import Shape
 from headwise.tracing.chains import Chain, chains
 from headwise.tracing.function_lines import functions
 from headwise.tracing.shape_text import SpokenChain, spoken
 from headwise.tracing.size_words import ROLES, meanings
 from headwise.tracing.steps import Place, Step
+from headwise.tracing.variable_shapes import VariableShapes
 
 __all__ = ["Remark", "remarks"]
 
@@ -21,6 +24,8 @@ FENCE = re.compile(r"\s*(```|~~~)")
 TICKS = re.compile(r"`([^`\n]+)`")
 MATH = re.compile(r"\$[^$]*\$")
 WORD = re.compile(r"[A-Za-z_]\w*")
+# the variable that a shape is of: `q: (B, L, D)`, `q (B, L, D)`, `q.shape = (B, L, D)`
+NAMED = re.compile(r"(?<![\w.])((?:self\.)?[A-Za-z_]\w*)(?:\.shape|\.size\(\))?`?\s*[:：=]*\s*$")
 # the most lines between a chain in prose and the word for its tensor
 NEAR = 3
 
@@ -30,7 +35,9 @@ class Remark:
     """A chain of shapes in a comment or in prose.
 
     about: the operations that it must describe, against which it is checked; beside: others that it may describe;
-    later: the operations that follow without a blank line, which it may describe as well.
+    later: the operations that follow without a blank line, which it may describe as well. name: the variable of the
+    code that a single shape is of, "": none. values: the shapes of that variable before and after the line.
+    is_labelled: a word with a colon is before the shape.
     """
 
     place: Place
@@ -38,18 +45,27 @@ class Remark:
     about: tuple[Chain, ...] = ()
     beside: tuple[Chain, ...] = ()
     later: tuple[Chain, ...] = ()
+    name: str = ""
+    values: tuple[Shape, ...] = ()
+    is_labelled: bool = False
 
 
-def remarks(file: str, text: str, steps: Sequence[Step]) -> tuple[Remark, ...]:
-    """The chains of shapes in a file about the functions that ran in it; those in the prose of a note too."""
+def remarks(
+    file: str, text: str, steps: Sequence[Step], call: Mapping[str, Any] | None = None
+) -> tuple[Remark, ...]:
+    """The chains of shapes in a file about the functions that ran in it; those in the prose of a note too.
+
+    call: the arguments of the target, as in `Trace`.
+    """
     lines = text.split("\n")
     by_call = _by_call(steps)
     inside = [each for each in by_call if each.place.file == file]
+    variables = VariableShapes(file, text, inside, call)
     out: list[Remark] = []
     for first, last in _outermost(functions(lines)):
         here = [each for each in inside if first <= each.place.line <= last]
         if here:
-            out += _in_code(file, lines, first, last, here)
+            out += _in_code(file, lines, first, last, here, variables)
     if _is_prose(text):
         out += _in_prose(file, lines, inside)
     return tuple(out)
@@ -73,11 +89,13 @@ def _outermost(blocks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in blocks if not any((c, d) != (a, b) and c <= a and b <= d for c, d in blocks)]
 
 
-def _in_code(file: str, lines: Sequence[str], first: int, last: int, here: Sequence[Chain]) -> Iterator[Remark]:
+def _in_code(
+    file: str, lines: Sequence[str], first: int, last: int, here: Sequence[Chain], variables: VariableShapes
+) -> Iterator[Remark]:
     words, code, docstring_lines = _tokens(lines, first, last)
     for number, column, text in words:
         later: tuple[Chain, ...] = ()
-        is_alone = number not in code
+        is_alone, after = number not in code, number
         if is_alone:
             after = next((line for line in range(number + 1, last + 1) if line in code), 0)
             touches = all(lines[line - 1].strip() for line in range(number, after))
@@ -88,7 +106,13 @@ def _in_code(file: str, lines: Sequence[str], first: int, last: int, here: Seque
         else:
             about, beside = _at(here, number), ()
         for chain in spoken(text, bare=True):
-            yield Remark(_placed(file, number, column, chain), chain, about, beside, later)
+            place, before = _placed(file, number, column, chain), text[: chain.start]
+            name = NAMED.search(before) if len(chain.shapes) == 1 else None
+            if name is None or not variables.is_bound(name[1], number):
+                is_labelled = before.rstrip().endswith((":", "："))
+                yield Remark(place, chain, about, beside, later, is_labelled=is_labelled)
+                continue
+            yield Remark(place, chain, about, beside, later, name[1], variables.around(name[1], after or number))
     for number in docstring_lines:
         for chain in spoken(lines[number - 1]):
             yield Remark(_placed(file, number, 0, chain), chain, (), tuple(here))

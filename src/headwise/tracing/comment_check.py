@@ -1,7 +1,9 @@
 """Comment check: the shapes in comments, compared with the traced ones; corrected where they are surely wrong.
 
-A word may mean several sizes, so most differences are only other names. Sure mistakes are axes in another order, one
-axis that no meaning of its word explains, and a length that changes its name within a chain.
+A word may mean several sizes, so many differences are only other names. Sure mistakes are axes in another order, one
+axis that no meaning of its word explains, and a length that changes its name within a chain. A comment that names a
+variable, as `q: (B, L, D)`, is of its value before or after the line. What is neither right nor surely wrong is not
+compared.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from headwise.dataflow import Shape
-from headwise.tracing.chains import Chain
+from headwise.tracing.chains import ARROW, Chain
 from headwise.tracing.code_comments import Remark, remarks
 from headwise.tracing.equality import SymbolScale
 from headwise.tracing.shape_text import SpokenShape
+from headwise.tracing.shape_words import ShapeWords, named_sizes
 from headwise.tracing.size_words import LENGTHS
 from headwise.tracing.steps import Comment, Trace
 
@@ -35,26 +38,66 @@ class _Reading:
 
 
 def compared(trace: Trace) -> tuple[Comment, ...]:
-    """The shapes in the comments of a trace's sources: correct ones, and surely wrong ones with a correction."""
-    scale = SymbolScale(trace.symbols)
+    """The shapes in the comments of a trace's sources: correct, wrong with the true shapes, or not compared."""
+    scale = SymbolScale(trace.symbols, named_sizes(trace))
+    words = ShapeWords(trace, scale)
     # only files with steps can describe them
     ran = {place.file for step in trace.steps for place in (step.place, *step.chain)}
     all_remarks = [
-        remark for file, text in trace.sources.items() if file in ran for remark in remarks(file, text, trace.steps)
+        remark
+        for file, text in trace.sources.items()
+        if file in ran
+        for remark in remarks(file, text, trace.steps, trace.call)
     ]
     readings = [(remark, _read(remark, scale)) for remark in all_remarks]
     right = [reading for _, reading in readings if reading is not None and not reading.wrong]
     out = []
-    for _, reading in readings:
+    for remark, reading in readings:
         if reading is None:
-            continue
-        true = _corrected_axes(reading, right, scale) if reading.wrong else _corrected_length(reading, right, scale)
-        if true or not reading.wrong:
-            out.append(Comment(reading.remark.place, reading.remark.chain.text, true))
-    if _is_guessed(trace) and 2 * sum(1 for each in out if each.true) > len(out):
+            true = ""
+        elif reading.wrong:
+            true = _corrected_axes(reading, right, scale)
+        else:
+            true = _corrected_length(reading, right, scale)
+        is_right = reading is not None and not reading.wrong and words.understands_some(remark.chain.shapes)
+        true = true or ("" if is_right else _true_shapes(remark, reading, words, scale))
+        if true or is_right or _is_about_sizes(remark, words):
+            out.append(Comment(remark.place, remark.chain.text, true, is_compared=bool(true) or is_right))
+    if _is_guessed(trace) and 2 * sum(1 for each in out if each.true) > sum(1 for each in out if each.is_compared):
         # more likely the assumed axis order of the arguments is wrong
-        out = [each for each in out if not each.true]
+        out = [replace(each, true="", is_compared=False) if each.true else each for each in out]
     return tuple(sorted(out, key=lambda comment: (comment.place.file, comment.place.line, comment.place.column or 0)))
+
+
+def _is_about_sizes(remark: Remark, words: ShapeWords) -> bool:
+    """Whether what is not compared is a shape at all: half of it are words for sizes, or it is of a variable."""
+    shapes = remark.chain.shapes
+    known = [words.understands_some([replace(shape, elements=(each,))]) for shape in shapes for each in shape.elements]
+    return bool(remark.name) or remark.is_labelled or 2 * sum(known) >= len(known)
+
+
+def _true_shapes(remark: Remark, reading: _Reading | None, words: ShapeWords, scale: SymbolScale) -> str:
+    """The traced shapes of what a remark is surely wrong about; "": it may be right, or is not understood."""
+    shapes = remark.chain.shapes
+    if not words.understands_all(shapes):
+        return ""
+    if remark.name:
+        values = remark.values
+        is_open = any(words.may_be(shapes[0], each) or words.may_end(shapes[0], each) for each in values)
+        return "" if is_open or not _are_named(values, scale) else ARROW.join(dict.fromkeys(map(str, values)))
+    if reading is None or not reading.is_sure:
+        return ""
+    steps = [step for chain in (*remark.about, *remark.beside, *remark.later) for step in chain.steps]
+    ranks = {len(each.elements) for each in shapes}
+    traced = [each for step in steps for each in (*step.inputs, *step.outputs) if len(each.axes) in ranks]
+    if not _are_named(traced, scale) or all(any(words.may_be(one, each) for each in traced) for one in shapes):
+        return ""
+    return ARROW.join(map(str, reading.truth))
+
+
+def _are_named(shapes: Sequence[Shape], scale: SymbolScale) -> bool:
+    """Whether every axis has a name that an expression can be compared with."""
+    return not any(axis.scrambled or scale.value(axis.text) is None for shape in shapes for axis in shape.axes)
 
 
 def _is_guessed(trace: Trace) -> bool:
@@ -66,6 +109,10 @@ def _is_guessed(trace: Trace) -> bool:
 def _read(remark: Remark, scale: SymbolScale) -> _Reading | None:
     """A remark with the operation that it matches, or matches best; None: it fits none."""
     best: _Reading | None = None
+    if remark.values:
+        named = [_aligned(remark, (value,), scale) for value in remark.values]
+        found = [replace(reading, is_sure=True) for reading in named if reading is not None]
+        return min(found, key=lambda reading: len(reading.wrong), default=None)
     for chain in (*remark.about, *remark.beside):
         reading = _aligned(remark, _shapes(chain, is_one=len(remark.chain.shapes) == 1), scale)
         is_sure = chain in remark.about
@@ -103,7 +150,7 @@ def _aligned(remark: Remark, truth: Sequence[Shape], scale: SymbolScale) -> _Rea
     last = min(best, key=lambda at: (best[at][0], -at))
     path = best[last][1]
     shapes = tuple(truth[at] for at in path)
-    if any(axis.scrambled or scale.value(axis.text) is None for shape in shapes for axis in shape.axes):
+    if not _are_named(shapes, scale):
         # no word is right for an axis without a name
         return None
     wrong = tuple(
@@ -164,7 +211,8 @@ def _corrected_axes(reading: _Reading, right: Sequence[_Reading], scale: SymbolS
     """The remark with its wrong axes corrected; "": no correction is sure."""
     written = reading.remark.chain.shapes
     corrected: dict[int, tuple[str, ...]] = {}
-    later = [step.outputs for chain in reading.remark.later for step in chain.steps[-1:]]
+    followers = () if reading.remark.values else reading.remark.later
+    later = [step.outputs for chain in followers for step in chain.steps[-1:]]
     for n in sorted({shape for shape, _ in reading.wrong}):
         places = [place for shape, place in reading.wrong if shape == n]
         if any(_fits(written[n], shape, scale) for shapes in later for shape in shapes):

@@ -18,10 +18,14 @@ MOST_READINGS = 400
 
 
 class SymbolScale:
-    """A number for each symbol, by which expressions are compared."""
+    """A number for each symbol, by which expressions are compared.
 
-    def __init__(self, symbols: Sequence[Symbol]) -> None:
+    named: expressions in symbols that words stand for, and nothing else.
+    """
+
+    def __init__(self, symbols: Sequence[Symbol], named: Mapping[str, str] | None = None) -> None:
         self.symbols = symbols
+        self._named = dict(named or {})
         free = [symbol for symbol in symbols if not symbol.equals]
         self._numbers = {symbol.name: Fraction(n) for symbol, n in zip(free, NUMBERS, strict=False)}
         for symbol in symbols:
@@ -50,7 +54,14 @@ class SymbolScale:
         names = {name for word in names_in(element) or () for name in may_mean(word, self.symbols) or ()}
         return frozenset(each.meaning for each in self.symbols if each.name in names)
 
+    def knows(self, word: str) -> bool:
+        """Whether a word has a meaning among the symbols."""
+        return self._choices(word) is not None
+
     def _choices(self, word: str) -> list[Fraction] | None:
+        named = self.value(self._named[word]) if word in self._named else None
+        if named is not None:
+            return [named]
         names = may_mean(word, self.symbols)
         if names is None:
             return None

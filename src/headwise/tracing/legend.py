@@ -74,7 +74,13 @@ def notices(trace: Trace) -> Iterator[str]:
         yield say("trace.nothing", lang=trace.lang)
     if trace.comments:
         wrong = sum(1 for each in trace.comments if each.true)
-        yield say("trace.comments", lang=trace.lang, right=len(trace.comments) - wrong, wrong=wrong)
+        others = [each.place.line for each in trace.comments if not each.is_compared]
+        counts = {"right": len(trace.comments) - wrong - len(others), "wrong": wrong}
+        if others:
+            lines = ", ".join(map(str, dict.fromkeys(others)))
+            yield say("trace.comments_left", lang=trace.lang, left=len(others), lines=lines, **counts)
+        else:
+            yield say("trace.comments", lang=trace.lang, **counts)
 
 
 def condition(problem: Problem, lang: str) -> str:

@@ -40,6 +40,10 @@ class ResultNames:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._read = {name: list(_assigned(text.split("\n"))) for name, text in sources.items()}
 
+    def assigned(self, file: str) -> tuple[Assigned, ...]:
+        """The assigned and returned expressions of a file."""
+        return tuple(self._read.get(file, ()))
+
     def name(
         self, op: str, place: Place, chain: Sequence[Place], *, part: int = 0, turn: int = 0, turns: int = 1
     ) -> str:

@@ -34,6 +34,7 @@ def to_plain(trace: Trace) -> dict[str, Any]:
                 "said": comment.said,
                 "true": comment.true or comment.said,
                 "wrong": bool(comment.true),
+                "compared": comment.is_compared,
             }
             for comment in trace.comments
         ],
@@ -56,7 +57,13 @@ def from_plain(data: Mapping[str, Any]) -> Trace:
         symbols=tuple(Symbol(name=name, **each) for name, each in data["symbols"].items()),
         steps=tuple(_read_step(each) for each in data["ops"]),
         comments=tuple(
-            Comment(_read_place(comment), comment["said"], comment["true"] if comment["wrong"] else "")
+            Comment(
+                _read_place(comment),
+                comment["said"],
+                comment["true"] if comment["wrong"] else "",
+                # data of 1.0.0 has compared comments only
+                comment.get("compared", True),
+            )
             for comment in data["comments"]
         ),
         problems=tuple(_read_problem(comment) for comment in data["problems"]),

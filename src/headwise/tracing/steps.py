@@ -66,11 +66,15 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Comment:
-    """A chain of shapes in a comment. said: as written; true: its correction, "": it is correct."""
+    """A chain of shapes in a comment. said: as written; true: its correction, "": it is not wrong.
+
+    is_compared: whether it is right or wrong; False: it is not understood, or what it describes is unknown.
+    """
 
     place: Place
     said: str
     true: str = ""
+    is_compared: bool = True
 
 
 @dataclass(frozen=True)

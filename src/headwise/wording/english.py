@@ -216,11 +216,6 @@ ENGLISH: dict[str, str] = {
     "trace.help.json": "Print one JSON object instead.",
     "trace.help.seconds": "End the code after so many seconds; {seconds} where it is left out.",
     "step.tracing": "running {target}",
-    "trace.holds": "{target} holds these; name one, or give --all:",
-    "trace.holds_none": "{target} holds no class and no function.",
-    "trace.held": "({kind}, line {line})",
-    "trace.kind.class": "class",
-    "trace.kind.function": "function",
     "refuse.option_json": "{option} must be a JSON object with names in double quotes, but it is not ({reason}): put "
     "it between single quotes.",
     "refuse.rename_pairs": "--names must be pairs such as D=E,L=Lq or names such as B,S,D, but {given} of {all} is no "
@@ -238,6 +233,7 @@ ENGLISH: dict[str, str] = {
     "with --html instead.",
     "trace.supplied": "Not defined in the code, taken from headwise: {names}.",
     "trace.comments": "Comments that tell shapes: {right} right, {wrong} wrong.",
+    "trace.comments_left": "Comments that tell shapes: {right} right, {wrong} wrong, {left} not compared (line {lines}).",
     "trace.comment": "the comment says {said}; it is {true}",
     "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
     "its transpose",
