@@ -224,7 +224,7 @@ def _compiled(_: int) -> bytes:
 
 def test_gather_heads_and_a_layer_compile_into_one_graph_with_the_same_bits() -> None:
     names = ("gather", "heads", "layer", "keys that are whole", "refused")
-    assert _read(on_processes(2, _compiled)) == [dict.fromkeys(names, True)] * 2
+    assert _read(on_processes(2, _compiled, limit=120.0)) == [dict.fromkeys(names, True)] * 2
 
 
 def _compiled_of_many_numbers(_: int) -> bytes:

@@ -49,12 +49,17 @@ class Spread(RankShare, Sequences):
     mask: Mask | None
     estimates: tuple[Estimate, ...]
     layer: LayerSize
-    crossed: SpreadPair = field(init=False)
     _entered: list[Token[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # what cross-attention takes: one object, since a compiled program guards it
-        object.__setattr__(self, "crossed", SpreadPair(self, None))
+        # one object, since a compiled program guards it; no field, since fully_shard goes through those of arguments
+        object.__setattr__(self, "_crossed", SpreadPair(self, None))
+
+    @property
+    def crossed(self) -> SpreadPair:
+        """What cross-attention takes: this sequence, and keys that every rank holds whole."""
+        pair: SpreadPair = self._crossed  # type: ignore[attr-defined]  # set after the fields
+        return pair
 
     @property
     def queries(self) -> Spread:

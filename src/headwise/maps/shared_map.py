@@ -76,8 +76,7 @@ class SharedMap(AttentionMap):
     ) -> None:
         """A call of this rank's queries and keys, its lse or None, and what is shared; None: not.
 
-        Of a spread, q and k are those of this rank's tokens, and mask, attn_bias and distance_bias, which is added to
-        it, those of the whole map.
+        Of a spread, q and k are this rank's; mask, attn_bias and distance_bias (added to it) are of the whole map.
         """
         self._part_call, self._passed_lse = lasting(call, lse)
         self._versions = Versions(self._part_call, self._passed_lse)
