@@ -175,6 +175,7 @@ def test_without_the_fault_there_is_none(name):
     found = found_in(source)
     assert (found.verdict, found.faults) == ("sound", ())
 
+
 TWO_WAYS = """
 if self.fast:
     y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
