@@ -53,9 +53,7 @@ class Search:
         base, missed = self._placed(*self._base(self._layouts()))
         # what is wrong however it is called shall not run by chance
         if base is None and all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE]):
-            base, beyond = learned(
-                bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed
-            )  # fmt: skip
+            base, beyond = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed)
             bench.missed[:0] = [] if beyond is None else [beyond]
             bench.budget = Budget(LEARNING)
         if base is None:
