@@ -1,5 +1,6 @@
 """Effect passes: several heads in one pass give what each gives by itself, and where copies mix they are refused."""
 
+import json
 import sys
 from contextlib import contextmanager
 
@@ -250,3 +251,21 @@ def test_a_restarted_patch_begins_with_the_first_call_of_its_run():
     assert torch.equal(patch.restarted()(*arguments), first)
     with pytest.raises(ArgumentError, match="has 2 calls in the watched run, but this is one more"):
         patch(*arguments)
+
+
+def test_a_file_forgets_the_passes_of_a_model_that_mixes_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("headwise.intervening.effect_passes.LEAST", 2)
+    monkeypatch.setattr("headwise.intervening.effect_passes.TOKENS", 30)
+    batches, file = [], tmp_path / "e.json"
+
+    def forward(inner, x):
+        batches.append(len(x))
+        if len(batches) == 4:
+            # the first head by itself, after a second pass that failed
+            raise Interrupted
+        return inner(x) if len(batches) < 3 else inner(x) + x.mean()
+
+    with pytest.raises(Interrupted):
+        hw.head_effects(changed_by(forward), given(), metric, estimate=False, file=file)
+    assert batches == [2, 6, 6, 2]
+    assert all(row["measured"] is None for row in json.loads(file.read_text(encoding="utf-8"))["effects"])

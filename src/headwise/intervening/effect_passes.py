@@ -81,6 +81,7 @@ class EffectPasses:
                         raise _refusal(batch, error) from error
                     # what several gave in earlier passes is measured anew, too
                     size, alone, measured = 1, str(error), dict(known)
+                    self.save(measured)
                     continue
                 measured.update(zip(places, values, strict=True))
                 self.save(measured)
