@@ -140,7 +140,7 @@ def test_a_class_without_forward_tells_which_methods_it_has():
 
     found = hw.doctor(Silent)
     assert (found.verdict, found.findings) == ("not examined", ())
-    assert found.reason.startswith("Silent has no forward, which nn.Module calls; its own methods are: attend.")
+    assert found.reason.startswith("Silent must define forward, which nn.Module calls, but it defines only attend:")
 
 
 def test_a_patch_with_fewer_operations_is_kept_only_where_one_is_too_many():

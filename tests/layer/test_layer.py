@@ -221,6 +221,18 @@ def test_a_bad_call_is_refused_in_one_sentence(case: str) -> None:
         hw.MultiHeadAttention(E, 4)(**({"query": torch.zeros(2, 5, E)} | given))
 
 
+@pytest.mark.parametrize("lengths", [(5, 7), (7, 5)])
+def test_inputs_with_the_batch_second_are_told_that_it_comes_first(lengths: tuple[int, int]) -> None:
+    attn = hw.MultiHeadAttention(E, 4)
+    query, key = (torch.zeros(length, 3, E) for length in lengths)
+    with pytest.raises(ShapeError, match=r"already \d(?s:.)*if the 3 that all three have second is the batch"):
+        attn(query, key)
+    with pytest.raises(ShapeError) as refused:
+        attn(query, torch.zeros(lengths[1], 2, E))
+    assert "second" not in str(refused.value)
+    assert attn(query.transpose(0, 1), key.transpose(0, 1)).shape == (3, lengths[0], E)
+
+
 def test_an_additive_layer_takes_no_bias() -> None:
     layer = hw.MultiHeadAttention(E, 4, score=hw.Additive(5))
     with pytest.raises(ArgumentError, match="attn_bias adds to dot products, but this layer scores by Additive"):

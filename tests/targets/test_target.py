@@ -114,6 +114,13 @@ def test_a_name_that_is_not_there_is_told_with_names_like_it(home):
         loaded("own.py:Attention.forward")
 
 
+def test_a_module_offers_its_classes_and_functions_and_no_submodules(home):
+    with pytest.raises(Refusal) as refused:
+        loaded("torch.nn:MultiHeadAttention")
+    assert refused.value.values["near"] == "MultiheadAttention"
+    assert "AdaptiveAvgPool1d, " in str(refused.value.values["known"])
+
+
 def test_a_file_without_definitions_is_told(home):
     written(home, "own.py", "x = 1\n")
     with pytest.raises(Refusal, match="must define a class or a function to be named"):

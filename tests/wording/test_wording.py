@@ -7,7 +7,8 @@ import string
 
 import pytest
 
-from headwise.errors import InputError
+import headwise as hw
+from headwise.errors import ArgumentError, InputError
 from headwise.wording import LANGUAGES, Refusal, refusal, say
 from tests.arrow import SRC
 
@@ -75,3 +76,29 @@ def test_a_refusal_survives_pickling():
 def test_a_language_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(Refusal, match="must be one of en, zh, but came as fr"):
         say("refuse.empty", lang="fr")
+
+
+def test_a_refusal_of_a_public_function_is_in_the_language_of_its_call():
+    for function in (hw.doctor, hw.look, hw.trace):
+        with pytest.raises(InputError) as refused:
+            function("no_such_file.py:A", lang="zh")
+        assert "no_such_file.py" in str(refused.value) and re.search("[\u4e00-\u9fff]", str(refused.value)), function
+    with pytest.raises(Refusal, match="^A class") as refused:
+        hw.doctor(5)
+    with pytest.raises(Refusal, match="language"):
+        hw.look("hello", lang="fr")
+    refused.value.speak("zh")
+    assert str(pickle.loads(pickle.dumps(refused.value))) == CHINESE["refuse.target_object"].format(given=5)
+
+
+def test_the_arguments_of_look_are_refused_in_both_languages():
+    for arguments, key, values in (
+        ({"target": "hello", "call": {}}, "refuse.look_call_of", {"kind": ("a text", "文本")}),
+        ({"target": "hello", "head": "x"}, "refuse.look_numbers", {"given": ("'x'", "'x'")}),
+        ({"target": ("a", "b", "c")}, "refuse.look_pair", {"count": (3, 3)}),
+    ):
+        for at, lang in enumerate(("en", "zh")):
+            with pytest.raises(ArgumentError) as refused:
+                hw.look(**arguments, lang=lang)
+            said = {name: value[at] for name, value in values.items()}
+            assert str(refused.value) == LANGUAGES[lang][key].format(**said)

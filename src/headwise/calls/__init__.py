@@ -8,9 +8,9 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "EMPTY": "signature", "FEATURES": "symbols", "PRIMES": "probe_sizes", "Found": "request", "Named": "plan",
     "Plan": "plan", "Reading": "source_hints", "Tried": "trial", "Way": "cache_protocols", "alike": "symbols",
-    "call_role": "roles", "callee": "signature", "checked_call": "user_values", "checked_init": "user_values",
+    "call_role": "roles", "callee": "signature", "check_forward": "forward_method", "checked_call": "user_values", "checked_init": "user_values",
     "declared_sizes": "equations", "evaluated": "plan", "find": "finder", "init_role": "roles",
-    "is_of_code": "code_errors", "is_of_library": "code_errors", "is_wrong_kind": "argument_errors",
+    "is_of_code": "code_errors", "lacks_forward": "forward_method", "methods_of": "forward_method", "is_of_library": "code_errors", "is_wrong_kind": "argument_errors",
     "mask_arguments": "mask_forms",
     "masks": "mask_forms", "parameters": "signature", "read": "source_hints", "seen_names": "cache_protocols",
     "ways": "cache_protocols", "whole": "signature",
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from headwise.calls.code_errors import is_of_library as is_of_library
     from headwise.calls.equations import declared_sizes as declared_sizes
     from headwise.calls.finder import find as find
+    from headwise.calls.forward_method import check_forward as check_forward
+    from headwise.calls.forward_method import lacks_forward as lacks_forward
+    from headwise.calls.forward_method import methods_of as methods_of
     from headwise.calls.mask_forms import mask_arguments as mask_arguments
     from headwise.calls.mask_forms import masks as masks
     from headwise.calls.plan import Named as Named

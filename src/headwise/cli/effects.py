@@ -58,7 +58,7 @@ def effects(
     lang = language(ctx)
     metrics = [name for name, value in (("--predict", predict), ("--similar", similar)) if value is not None]
     if len(metrics) != 1:
-        raise refusal("refuse.one_metric", given=", ".join(metrics) if metrics else "-")
+        raise refusal("refuse.one_metric", given=", ".join(metrics)) if metrics else refusal("refuse.no_metric")
     if output is not None:
         check_output(output, force=force, of_maps=True)
     with progress_bar(lang) as tell:

@@ -11,7 +11,7 @@ from headwise.diagnosis.target_diagnosis import diagnosed
 from headwise.diagnosis.torch_state import plain_torch
 from headwise.errors import InputError
 from headwise.targets import describe_object, in_child, parse
-from headwise.wording import refusal
+from headwise.wording import refusal, refuses_in_lang
 
 __all__ = ["doctor"]
 
@@ -20,6 +20,7 @@ ENTRY = "headwise.diagnosis.child:answer"
 SECONDS = 300
 
 
+@refuses_in_lang
 def doctor(
     target: Any,
     *,

@@ -12,7 +12,7 @@ from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
-from headwise.diagnosis.checks.dropout import dropping_suspects
+from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
 from headwise.diagnosis.checks.head_split import missing_projection
@@ -79,7 +79,9 @@ def law_suspects(exam: Examination) -> list[Suspect]:
             "empty rows", edge_suspects, exam.plan, rerun, replace(exam, stand_ins={}, inherited={}, change=None).rerun
         )
         exam.examined |= {"empty rows": True}
-    exam.examined |= {"training": True, "gradients": True, "dropout": True}
+    exam.examined |= {"training": True, "gradients": True}
+    if has_dropout(exam.plan, done):
+        exam.examined["dropout"] = True
     return out + _of_calls(exam, done, free, rerun, out)
 
 

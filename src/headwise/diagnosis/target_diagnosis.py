@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from headwise.calls import Plan, is_of_code, is_wrong_kind
+from headwise.calls import Plan, check_forward, is_of_code, is_wrong_kind
 from headwise.calls import whole as whole_of
 from headwise.dataflow import run
 from headwise.diagnosis.attention_owners import holds_layers, own_files
 from headwise.diagnosis.caches.faults import remember
 from headwise.diagnosis.check_runner import Held, failures_of
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
-from headwise.diagnosis.checks.forward_method import forward_suspects, no_forward
+from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
@@ -40,7 +40,7 @@ from headwise.diagnosis.verdict import verdict_of
 from headwise.recording import Budget
 from headwise.source import is_installed
 from headwise.targets import Loaded
-from headwise.wording import say
+from headwise.wording import Refusal, say
 
 __all__ = ["diagnosed"]
 
@@ -74,8 +74,10 @@ def diagnosed(
     held = Held()
     if lacking := forward_suspects(target):
         return Diagnosis(title, "faulty", findings_of(lacking, files, held, lang), {}, "", lang)
-    if why := no_forward(target, lang):
-        return Diagnosis(title, "not examined", (), {}, why, lang)
+    try:
+        check_forward(target)
+    except Refusal as error:
+        return Diagnosis(title, "not examined", (), {}, error.said(lang), lang)
     exams, whole, reason, nearest = _seen(target, namespace, own, {"init": init, "call": call}, held)
     missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
     if not exams:

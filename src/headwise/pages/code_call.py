@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from headwise.calls import PRIMES, Plan, evaluated, find, whole
+from headwise.calls import PRIMES, Plan, check_forward, evaluated, find, whole
 from headwise.watching import Seen, watch
 from headwise.watching.map_collector import ADVICE
 from headwise.watching.sequences import layers_of
@@ -52,6 +52,7 @@ def watched_call(
     is built and called; None: that is found out. What cannot be called, or whose maps are not of tokens, is a Refusal.
     """
     kind, init = whole(target, init)
+    check_forward(kind)
     with torch.random.fork_rng(devices=()):
         plan = _plan(kind, title, namespace=namespace, files=tuple(files), init=init, call=call)
         sizes, maps = _run(plan, title)

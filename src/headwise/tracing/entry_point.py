@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headwise.calls import Plan, whole
+from headwise.calls import Plan, check_forward, whole
 from headwise.calls import find as find_call
 from headwise.errors import InputError
 from headwise.targets import describe_object, in_child
 from headwise.tracing.comment_check import compared
 from headwise.tracing.probe_runs import ProbeResult, probed, unbuilt
 from headwise.tracing.steps import Problem, Trace
-from headwise.wording import Refusal, refusal
+from headwise.wording import Refusal, refusal, refuses_in_lang
 
 __all__ = ["as_trace", "planned", "trace", "traced"]
 
@@ -58,6 +58,7 @@ def planned(
     """
     user_files = tuple(files)
     target, init = whole(target, options.get("init"))
+    check_forward(target)
     options = {**options, "init": init}
     is_crossed = bool(options.get("cross"))
     search = find_call(
@@ -182,6 +183,7 @@ def _masked_as(plan: Plan, masked: Plan) -> Plan:
     return replace(plan, mask=masked.mask, call={**plan.call, "_mask": {**mask, "shape": shape}})
 
 
+@refuses_in_lang
 def trace(
     target: Any,
     *,

@@ -24,6 +24,13 @@ MEANINGS = {
     "groups": "trace.meaning.groups",
     "parameter": "trace.meaning.parameter",
 }
+# the words for each meaning that a mask can have
+MASK_MEANINGS = {
+    "attend": "trace.means.attend",
+    "blocked": "trace.means.blocked",
+    "additive": "trace.means.additive",
+    "lengths": "trace.means.lengths",
+}
 # the sentence of each setting that a problem can have
 CONDITIONS = {"cross": "trace.cross_only", "guessed": "trace.guessed"}
 WORD = re.compile(r"[A-Za-z_]\w*")
@@ -59,8 +66,8 @@ def _entry(symbol: Symbol, lang: str, real: bool) -> str:
 def called(trace: Trace) -> str:
     """The call of the code as Python, with symbols for sizes; "": unknown."""
     name = trace.target.rpartition(":")[2]
-    built = "" if not trace.init else _arguments(trace.init)
-    arguments = "" if trace.call is None else _arguments(trace.call)
+    built = "" if not trace.init else _arguments(trace.init, trace.lang)
+    arguments = "" if trace.call is None else _arguments(trace.call, trace.lang)
     if trace.init is None:
         return f"{name}({arguments})" if trace.call is not None else ""
     return f"{name}({built})({arguments})"
@@ -89,11 +96,12 @@ def condition(problem: Problem, lang: str) -> str:
     return "" if key is None else say(key, lang=lang)
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
+def _arguments(arguments: Mapping[str, Any], lang: str) -> str:
     parts = [f"{name}={_value(value)}" for name, value in arguments.items() if not name.startswith("_")]
     mask = arguments.get("_mask")
     if isinstance(mask, Mapping) and "argument" in mask:
-        parts.append(f"{mask['argument']}={_value(mask.get('shape'))} {mask.get('means', '')}".rstrip())
+        means = MASK_MEANINGS.get(mask.get("means", ""))
+        parts.append(f"{mask['argument']}={_value(mask.get('shape'))}" + (f" {say(means, lang=lang)}" if means else ""))
     return ", ".join(parts)
 
 

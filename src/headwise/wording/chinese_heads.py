@@ -74,6 +74,7 @@ HEADS: dict[str, str] = {
     "refuse.target_alone": "编码器加解码器按目标文本的 token 显示，但给了 {given}：请去掉它。",
     "refuse.one_target": "解码器读 --pair TEXT2，或读 --generate N 生成的内容，但两者都给了：请只给一个。",
     "refuse.ablate": "要去掉的头须写成 L3H1 这样，层和头都从 0 数起，但给的是 {got}：请这样写。",
+    "refuse.no_metric": "effects 需要一个指标，但没有给出：请给 --predict WORD 或 --similar TEXT2。",
     "refuse.one_metric": "effects 需要一个指标，--predict WORD 或 --similar TEXT2，但给了 {given}：请给其中一个。",
     "refuse.no_predictions": "模型须能预测 token，但 {model}（{architecture}）没有这样的头："
     "请用 --model 给出因果或掩码语言模型；effects 用 --similar TEXT2 时任何模型都可以。",

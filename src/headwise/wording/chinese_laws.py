@@ -70,6 +70,4 @@ LAWS: dict[str, str] = {
     "doctor.evidence.apart": "输出误差 {error}；没有试过怎样改正。",
     "doctor.missed.no_ideal": "无法由这段代码算出应有的输出",
     "doctor.missed.torch_layer": "由 torch 自带的注意力层一步算出；检查的是它怎样被调用",
-    "doctor.no_forward": "{name} 没有 nn.Module 要调用的 forward；它自己的方法有：{said}。"
-    "请把计算注意力的那个改名为 forward。",
 }

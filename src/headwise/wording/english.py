@@ -83,8 +83,10 @@ ENGLISH: dict[str, str] = {
     "it again with pip install --no-deps --force-reinstall {package}=={version}",
     "refuse.no_folder": "--model must be a folder that exists or a Hugging Face name, but there is no folder {folder}: "
     "check the path.",
-    "refuse.no_config": "A model folder must hold config.json, but {folder} does not: give the folder that "
-    "save_pretrained wrote.",
+    "refuse.model_folder": "A model folder must hold config.json, the weights as *.safetensors and a tokenizer "
+    "(tokenizer.json), but {folder} holds {files}: give a folder to which save_pretrained of model and tokenizer wrote.",
+    "look.no_files": "nothing",
+    "look.no_tokens": "it knows no token",
     "refuse.no_weights": "A model folder must hold its weights as *.safetensors, but {folder} has none: save them with "
     "save_pretrained; other formats can run code and are not read.",
     "refuse.missing_weights": "{model} must hold every weight of a {model_type} model, but {count} are missing, "
@@ -232,6 +234,10 @@ ENGLISH: dict[str, str] = {
     "refuse.no_copy": "--write copies what can be read as Python, but the code of {target} cannot be: write a page "
     "with --html instead.",
     "trace.supplied": "Not defined in the code, taken from headwise: {names}.",
+    "trace.means.attend": "attend",
+    "trace.means.blocked": "blocked",
+    "trace.means.additive": "additive",
+    "trace.means.lengths": "lengths",
     "trace.comments": "Comments that tell shapes: {right} right, {wrong} wrong.",
     "trace.comments_left": "Comments that tell shapes: {right} right, {wrong} wrong, {left} not compared (line {lines}).",
     "trace.comment": "the comment says {said}; it is {true}",
@@ -245,6 +251,9 @@ ENGLISH: dict[str, str] = {
     "trace.cross_only": "Only where keys differ from queries in length:",
     # calls: how a target is called
     "refuse.calls.object": "{option} must be an object of names and values, but {given} came: put it between braces.",
+    "refuse.no_forward": "{name} must define forward, which nn.Module calls, but it defines only {methods}: rename the "
+    "method that computes the attention.",
+    "refuse.no_method": "{name} must define forward, which nn.Module calls, but it defines no method: add a forward.",
     "refuse.calls.unknown": "{option} names {name}, which is no parameter: choose among {names}.",
     "refuse.calls.value": "{option} gives {name} the object {given}: an object must have one of _expr (text), _tuple "
     "or _ids (lists).",

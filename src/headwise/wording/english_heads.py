@@ -84,6 +84,7 @@ HEADS: dict[str, str] = {
     "out.",
     "refuse.one_target": "The decoder reads --pair TEXT2 or what --generate N makes, but both came: give one of them.",
     "refuse.ablate": "A head to ablate must be written like L3H1, layer and head from 0, but {got} came: write it so.",
+    "refuse.no_metric": "effects needs one metric, and none came: give --predict WORD or --similar TEXT2.",
     "refuse.one_metric": "effects needs one metric, --predict WORD or --similar TEXT2, and got {given}: give one of "
     "them.",
     "refuse.no_predictions": "The model {model} ({architecture}) must predict tokens, but has no head for that: give a "

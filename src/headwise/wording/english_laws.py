@@ -73,6 +73,4 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_ideal": "what it should be could not be computed from this code",
     "doctor.missed.torch_layer": "torch's own attention layer computes it in one step; what is examined is how it is "
     "called",
-    "doctor.no_forward": "{name} has no forward, which nn.Module calls; its own methods are: {said}. "
-    "Rename the one that computes the attention.",
 }

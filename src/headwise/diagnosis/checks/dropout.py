@@ -20,7 +20,7 @@ from headwise.diagnosis.suspects import Suspect, Undropping
 from headwise.recording import Site, site_of
 from headwise.source import made_at, option_of
 
-__all__ = ["drawn_suspects", "dropping_suspects", "kept", "with_dropout"]
+__all__ = ["drawn_suspects", "dropping_suspects", "has_dropout", "kept", "with_dropout"]
 
 SHARE = 0.4
 CONFIGURED = re.compile(r"(\b\w*drop\w*=)0\.0\b", re.IGNORECASE)
@@ -80,6 +80,14 @@ def dropping_modules(target: Any, _: dict[str, Any]) -> None:
     for each in target.modules() if isinstance(target, nn.Module) else ():
         if isinstance(each, nn.Dropout) and each.p == 0.0:
             each.p = SHARE
+
+
+def has_dropout(plan: Plan, done: Run) -> bool:
+    """Whether a target drops anything, with whatever share: an operation, a module, an attribute or an argument does."""
+    modules = list(done.target.modules()) if isinstance(done.target, nn.Module) else []
+    names = [*plan.init, *plan.call, *(name for each in modules for name in (*vars(each), type(each).__name__))]
+    configs = [str(value.get("_expr")) for value in plan.init.values() if isinstance(value, Mapping)]
+    return any("dropout" in entry.last for entry in done.seen) or any("drop" in each.lower() for each in names + configs)
 
 
 def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
