@@ -15,6 +15,8 @@ from headwise.wording.english import ENGLISH
 __all__ = ["LANGUAGES", "ChildRefusal", "Refusal", "Sentence", "percent", "refusal", "say", "said_in"]
 
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
+# refusals that name an argument of Python, and the same with the option of the command line
+COMMAND_WORDS = {"refuse.exists": "refuse.exists.command"}
 
 
 class _Entry:
@@ -38,6 +40,10 @@ class Refusal(_Entry, InputError):
         super().__init__(_filled(key, "en", values))
         self.key = key
         self.values = dict(values)
+
+    def said_by_command(self, lang: str) -> str:
+        """The sentence in the words of the command line."""
+        return Refusal(COMMAND_WORDS.get(self.key, self.key), self.values).said(lang)
 
     def __reduce__(self) -> tuple[type[Refusal], tuple[str, dict[str, object]]]:
         return type(self), (self.key, self.values)
