@@ -24,6 +24,7 @@ from headwise.pages.models import Progress
 from headwise.pages.terminal import html_of, text_of
 from headwise.targets import in_child
 from headwise.wording import ChildRefusal, refusal, say
+from headwise.wording.counts import counted
 from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ class CodeLook:
 
     def __repr__(self) -> str:
         heads = sum(layer_map.shape[1] for layer_map in self.maps.values())
-        maps = f"{len(self.maps)} map{'' if len(self.maps) == 1 else 's'}"
-        return f"<Look at {self.target}: {maps}, {heads} heads>"
+        return f"<Look at {self.target}: {counted(len(self.maps), 'map')}, {counted(heads, 'head')}>"
 
     def __str__(self) -> str:
         return text_of(lambda console: show_code(self, console))
