@@ -92,7 +92,7 @@ def test_a_file_that_exists_is_replaced_only_by_force(headwise, model, tmp_path)
     out.write_text("mine")
     command = ("convert", model[0], "--layer", 0, "--heads", 3, "--out", out)
     done = headwise(*command)
-    assert (done.exit_code, done.stderr) == (2, ENGLISH["refuse.exists"].format(file=out) + "\n")
+    assert (done.exit_code, done.stderr) == (2, ENGLISH["refuse.exists.command"].format(file=out) + "\n")
     assert out.read_text() == "mine"
     assert headwise(*command, "--force").exit_code == 0
     assert "q_proj.weight" in torch.load(out, weights_only=True)

@@ -167,7 +167,7 @@ def test_a_copy_with_comments_is_written_beside_the_file_which_stays(headwise, f
     assert "        # [B, H, L, d] → mT → [B, H, d, L]\n" in text
     before = copy.read_bytes()
     done = headwise("trace", f"{file}:Attention", "--write")
-    assert (done.exit_code, done.stderr) == (2, ENGLISH["refuse.exists"].format(file=copy) + "\n")
+    assert (done.exit_code, done.stderr) == (2, ENGLISH["refuse.exists.command"].format(file=copy) + "\n")
     assert copy.read_bytes() == before
     assert headwise("trace", f"{file}:scale", "--call", '{"x": ["B", "L"]}', "--write", "--force").exit_code == 0
     assert copy.read_bytes() != before

@@ -52,7 +52,9 @@ def assert_refused(wanted, tmp_path, bert_folder, name, **options):
 
 def test_an_existing_file_is_kept(bert_folder, tmp_path):
     (tmp_path / "seen.txt").write_text("mine")
-    assert_refused("seen.txt exists: choose another name, or add --force", tmp_path, bert_folder, "seen.txt")
+    assert_refused(
+        "seen.txt exists: choose another name, or give force=True to replace it", tmp_path, bert_folder, "seen.txt"
+    )
 
 
 def test_an_existing_file_is_replaced_by_force(bert_folder, tmp_path):

@@ -9,6 +9,7 @@ import torch
 import headwise as hw
 from headwise.pages import Look, look
 from headwise.wording import Refusal
+from tests.pages.conftest import ANIMAL
 from tests.pages.small_models import BERT, GPT2, SENTENCE, build, byte_level_tokenizer, save
 
 pytestmark = pytest.mark.needs("transformers")
@@ -32,8 +33,8 @@ def test_it_looks_at_animal_and_tired_as_the_eager_model_says(animal, eager_atte
 
 
 @MINILM
-def test_the_five_links_of_it_are_in_order_and_special_tokens_apart(animal):
-    (found,) = [found for found in animal.links if found.word.name == "it"]
+def test_the_five_links_of_it_are_in_order_and_special_tokens_apart():
+    (found,) = look(ANIMAL, query="it").links
     assert [str(link) for link in found.links][:4] == [
         "because 1.00 L0H2",
         "was 0.75 L1H8",
@@ -63,7 +64,22 @@ def test_the_proof_is_in_the_result(animal):
 def test_the_words_are_those_of_the_text(animal):
     words = ["The", "animal", "didn't", "cross", "the", "street", "because", "it", "was", "too", "tired", "."]
     assert [word.text for word in animal.words] == words
-    assert [found.word.text for found in animal.links] == words
+    assert [found.word.text for found in animal.links] == words[:-1]
+
+
+@MINILM
+def test_terminal_and_page_show_one_selection_and_say_what_it_leaves_out(animal):
+    page = animal.page()
+    cells = {(row.word.name, link.to, link.weight) for row in animal.links for link in row.links}
+    strongest = sorted(cells, key=lambda cell: -cell[2])[: len(page.links)]
+    assert [(link["from"], link["to"], link["weight"]) for link in page.links] == strongest
+    # the head that the terminal draws is the one that the page opens at, and holds the first link
+    first = page.links[0]
+    assert animal.drawn == ((page.opening["layer"], page.opening["head"]),) == ((first["layer"], first["head"]),)
+    assert page.opening["token"] == first["query"]
+    assert not page.has_all_links
+    assert "without neighbours and punctuation" in str(animal)
+    assert animal.to_dict()["left_out"] == ["neighbours", "punctuation"]
 
 
 @MINILM

@@ -1,7 +1,9 @@
 """Number tables: what compare and head_effects give, on the page and as figures."""
 
+import dataclasses
 import io
 import math
+import re
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError
-from headwise.pages.views import written
+from headwise.pages.number_tables import tables_of
 
 pytestmark = pytest.mark.needs("matplotlib")
 STARTS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
@@ -62,18 +64,32 @@ def test_each_view_of_tables_goes_into_each_form(page, view, form):
 
 def test_a_figure_shows_the_numbers_of_the_table(page):
     (ax, _) = page.plot_all(view="effects").axes
-    values = [value for row in page.tables[3].values for value in row]
-    largest = max(abs(value) for table in page.tables[3:] for row in table.values for value in row)
-    assert [text.get_text() for text in ax.texts] == [written(value, largest) for value in values]
+    table = page.tables[3]
+    values = [value for row in table.values for value in row]
+    assert [text.get_text() for text in ax.texts] == [table.form.write(value) for value in values]
+    assert "which is" in ax.figure.get_suptitle()
 
 
 @pytest.mark.parametrize(
-    ("value", "largest", "text"),
-    [(0.0123, 0.5, "0.01"), (-0.0001, 0.5, "0.00"), (3.21, 12.0, "3.2"), (-1.234, 1.3, "-1.23"), (250.0, 250.0, "250"),
-     (0.00071, 0.00071, "0.00071")],
+    ("value", "largest", "text", "unit"),
+    [(0.0123, 0.5, "12.3", "10⁻³"), (-0.00001, 0.5, "0.0", "10⁻³"), (3.21, 12.0, "3.21", ""), (-1.2, 1.3, "-1.200", ""),
+     (250.0, 250.0, "250.0", ""), (0.00071, 0.00071, "710.0", "10⁻⁶"), (-0.0005, 0.071, "-0.50", "10⁻³"),
+     (0.0, 0.0, "0.000", ""), (31415.0, 31415.0, "31415", "")],
 )  # fmt: skip
-def test_numbers_have_places_for_the_largest(value, largest, text):
-    assert written(value, largest) == text
+def test_effects_have_four_digits_of_the_largest(page, value, largest, text, unit):
+    effects = hw.head_effects(hw.MultiHeadAttention(12, 3), torch.randn(1, 5, 12), lambda out: out.sum())
+    scaled = dataclasses.replace(effects, estimated=None, measured=torch.tensor([[value, -largest, math.nan]]).double())
+    (table,) = tables_of(scaled, metric="the sum")
+    assert (table.form.write(value), table.form.unit) == (text, unit)
+    assert unit in table.caption("zh")
+    assert "to the sum, which is" in table.heading
+    assert "对the sum的影响" in table.to_dict()["heading"]["zh"]
+
+
+def test_differences_of_runs_have_places_for_the_largest(page):
+    first = next(table for table in page.tables if table.view == "compare")
+    assert (first.form.power, first.form.unit) == (0, "")
+    assert all(re.fullmatch(r"\d\.\d{2,}", first.form.write(value)) for row in first.values for value in row)
 
 
 def test_tables_of_other_heads_are_refused(page):

@@ -22,8 +22,8 @@ def tables():
     with hw.watch(model) as after, torch.no_grad(), hw.intervene(model) as edits:
         edits.find("0").zero(heads=1)
         model(x)
-    effects = hw.head_effects(model, x, lambda out: out.square().sum())
-    return hw.look(before).with_table(hw.compare(before, after)).with_table(effects)
+    effects = hw.head_effects(model, x, lambda out: 0.01 * out.square().sum())
+    return hw.look(before).with_table(hw.compare(before, after)).with_table(effects, metric="the sum of squares")
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -34,11 +34,14 @@ def test_a_view_shows_the_number_of_every_head_and_chooses_it(open_page, tables,
     cells = page.tab.locator(".tables td button").all_inner_texts()
     assert len(cells) == len(shown) * 14
     wanted = [value for table in shown for row in table.values for value in row]
-    # each is rounded to at least two digits of the largest of its table
-    for text, value in zip(cells, wanted, strict=True):
-        places = len(text.partition(".")[2])
-        assert float(text) == pytest.approx(value, abs=0.51 * 10**-places)
+    forms = [table.form for table in shown for _ in range(14)]
+    for text, value, form in zip(cells, wanted, forms, strict=True):
+        assert float(text) == pytest.approx(value / 10**form.power, abs=0.51 * 10**-form.places)
         assert text not in ("-0.0", "-0.00", "-0.000")
+    if view == "effects":
+        assert "which is" in page.text("#view")
+        assert "the sum of squares" in page.text("#view")
+        assert "in units of 10⁻³" in page.text("#view")
     page.tab.locator(".tables td button").nth(5).click()
     assert page.asked("window.headwise.shown()") == {"view": view, "layer": 1, "head": 3, "token": 0}
     page.tab.keyboard.press("ArrowRight")
@@ -67,7 +70,8 @@ def test_it_fits_a_phone_in_the_dark_and_in_each_language(open_page, tables, vie
     import dataclasses
 
     page = open_page(dataclasses.replace(tables, lang=lang), size=PHONE, scheme="dark", place=f"#view={view}")
-    assert LANGUAGES[lang][f"page.{view}.about"] in page.text("#view")
+    (heading, *_) = {table.heading.said(lang) for table in tables.tables if table.view == view}
+    assert heading in page.text("#view")
     assert page.asked("document.documentElement.scrollWidth") <= PHONE[0]
     # no number is wider than its cell
     assert page.asked(

@@ -84,6 +84,36 @@ def test_a_module_stays_as_it_was_and_so_does_torch(named, dtype):
     assert torch.allclose(seen.maps["Attention"].dense().sum(-1), torch.ones(2, 3, 11))
 
 
+class Table(nn.Module):
+    """Attention over the rows of an embedding table."""
+
+    def __init__(self, vocab=29, width=12):
+        super().__init__()
+        self.rows = nn.Embedding(vocab, width)
+
+    def forward(self, ids):
+        x = self.rows(ids)
+        return (x @ x.mT / x.shape[-1] ** 0.5).softmax(-1) @ x
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs"),
+    [(functools.partial(nn.MultiheadAttention, 12, 3, batch_first=True), "random embeddings"),
+     (Table, "random token ids")],
+)  # fmt: skip
+def test_random_inputs_are_positions_and_bear_no_words(target, inputs):
+    seen = hw.look(target)
+    (layer_map,) = seen.maps.values()
+    positions = tuple(map(str, range(layer_map.shape[2])))
+    page = seen.page()
+    assert seen.tokens == page.sides[0].tokens == positions
+    assert f"Inputs: {inputs}. Rows and columns are positions" in " ".join(str(seen).split())
+    assert f"Inputs: {inputs}." in page.notes[0]
+    # a link between random inputs says nothing
+    assert "→" not in str(seen)
+    assert page.links == ()
+
+
 def test_a_function_is_looked_at():
     def attention(query, key, value):
         return torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), dim=-1) @ value
@@ -101,7 +131,7 @@ def test_it_is_shown_and_written_as_a_look_at_a_text_is(named, tmp_path):
     assert "Content-Security-Policy" in (tmp_path / "heads.html").read_text(encoding="utf-8")
     assert json.loads(seen.save("heads.json").read_text(encoding="utf-8")) == seen.to_dict()
     assert seen.save("heads.txt").read_text(encoding="utf-8") == f"{seen}\n"
-    with pytest.raises(InputError, match=r"heads\.json"):
+    with pytest.raises(InputError, match=r"heads\.json exists: choose another name, or give force=True"):
         seen.save("heads.json")
     with pytest.raises(InputError, match=r"heads\.json"):
         hw.look(named[0], output="heads.json")

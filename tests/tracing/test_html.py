@@ -21,7 +21,7 @@ class Read(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "input"):
             self.inside.append(tag)
 
     def handle_endtag(self, tag):
@@ -70,6 +70,28 @@ def test_nothing_is_loaded_and_the_policy_allows_only_its_own_style():
     # the policy would drop what is styled in place
     assert not [own for _, own in found.tags if {"style", "src", "href", "onclick"} & own.keys()]
     assert not re.search(r"url\(|@import", found.style)
+
+
+SWITCHED = "[...document.querySelectorAll('.headwise-trace')].map((each) => [each.lang, each.checkVisibility()])"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_language_and_the_colours_are_switched_without_a_script(browser, tmp_path, scheme):
+    file = tmp_path / "trace.html"
+    file.write_text(page([plain(lang="zh")]), encoding="utf-8")
+    tab = browser.new_page(color_scheme=scheme, viewport={"width": 390, "height": 800})
+    tab.goto(file.as_uri())
+    assert tab.evaluate(SWITCHED) == [["en", False], ["zh", True]]
+    tab.click("text=English")
+    assert tab.evaluate(SWITCHED) == [["en", True], ["zh", False]]
+    paper = "getComputedStyle(document.querySelector('.headwise-trace[lang=en]')).backgroundColor"
+    papers = {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 28)"}
+    assert tab.evaluate(paper) == papers[scheme]
+    other = "light" if scheme == "dark" else "dark"
+    tab.click(f"text={other.capitalize()}")
+    assert tab.evaluate(paper) == papers[other]
+    assert tab.inner_text("label[for=theme]") == scheme.capitalize()
+    tab.close()
 
 
 def test_text_cannot_become_markup():

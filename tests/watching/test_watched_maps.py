@@ -103,7 +103,7 @@ def test_it_reads_as_a_list_of_names_shapes_and_reasons():
         model(x())
         model[0](x())
     first, second, third = repr(found).splitlines()
-    assert first == "Seen: 1 modules, 2 calls"
+    assert first == "Seen: 1 module, 2 calls"
     assert second == '  "0"  (3, 2, 5, 5) and 1 more'
     assert third.startswith('  "1"  unseen: computes a softmax of its own')
 

@@ -70,7 +70,8 @@ def effects(
             from headwise.pages.files import write_effects
             from headwise.pages.text_look import TextRequest, looked
 
-            page = looked(TextRequest(text, model=model, cut=cut, lang=lang), tell).page().with_table(result.effects)
+            page = looked(TextRequest(text, model=model, cut=cut, lang=lang), tell).page()
+            page = page.with_table(result.effects, metric=result.metric)
             tell("step.writing", {"file": output})
             write_effects(page, output, force=force, max_mb=max_mb, tell=tell)
     if as_json:

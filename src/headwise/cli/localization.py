@@ -146,7 +146,7 @@ def missing(ctx: click.Context, what: str) -> UsageMessage:
 
 def _said(error: AttentionError, lang: str) -> str:
     if isinstance(error, Refusal):
-        return error.said(lang)
+        return error.said_by_command(lang)
     return str(error) if isinstance(error, ChildRefusal) else say("cli.other", lang=lang, message=error)
 
 

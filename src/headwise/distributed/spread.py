@@ -30,6 +30,7 @@ from headwise.distributed.whole_sequence import joined
 from headwise.errors import ArgumentError, ShapeError
 from headwise.masks import Mask, as_mask
 from headwise.shapes import check_count
+from headwise.wording.counts import counted
 
 # by name, for a number of tokens and of ranks; "balanced" needs the work of each token too
 LAYOUTS = {"contiguous": contiguous, "zigzag": zigzag, "striped": striped}
@@ -128,7 +129,7 @@ class Spread(RankShare, Sequences):
     def __str__(self) -> str:
         taken = self.estimate
         received = self.needs(self.mask).received.sum(1).tolist()
-        head = f"{self.length} tokens over {self.ranks} ranks, {self.layout.name}"
+        head = f"{self.length} tokens over {counted(self.ranks, 'rank')}, {self.layout.name}"
         lines = [f"{head}: slowest / mean work {taken.imbalance:.2f}, most received {max(received)} tokens"]
         mean = max(float(taken.pairs.mean()), 1.0)
         rows = [("rank", "tokens", "work", "receives", "bytes", "holds")]
@@ -141,14 +142,16 @@ class Spread(RankShare, Sequences):
             )
         lines += aligned(rows)
         if self.ranks > MOST_SHOWN:
-            lines.append(f"... and {self.ranks - MOST_SHOWN} ranks more")
+            lines.append(f"... and {counted(self.ranks - MOST_SHOWN, 'rank')} more")
         lines += ["", *aligned(_compared(self.estimates, taken))]
         size = f"{self.layer.key} heads of {self.layer.width}, {self.layer.itemsize} bytes a number"
         lines.append(f"bytes of K and V that one layer's forward pass receives: {size}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<Spread of {self.length} tokens over {self.ranks} ranks, {self.layout.name}; rank {self.rank}>"
+        return (
+            f"<Spread of {self.length} tokens over {counted(self.ranks, 'rank')}, {self.layout.name}; rank {self.rank}>"
+        )
 
 
 def spread(

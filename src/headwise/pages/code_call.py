@@ -1,4 +1,4 @@
-"""Code call: one watched call of a class, a function or a module that is loaded, on random embeddings."""
+"""Code call: one watched call of a class, a function or a module that is loaded, on random inputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headwise.wording import Refusal, refusal
 
 __all__ = ["CodeCall", "watched_call"]
 
-# the length of the sentence, and what symbols of such a length mean
-WORDS, LENGTHS = 11, ("queries", "keys")
+# how many tokens, and what symbols of such a length mean
+TOKENS, LENGTHS = 11, ("queries", "keys")
 NO_TOKENS = ("batch", "heads", "key_heads", "head_width", "value_width", "width")
 
 
@@ -85,8 +85,8 @@ def _plan(
 
 
 def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
-    """A call of a plan with a sentence for its tokens, or with other sizes where it does not run with that."""
-    tokens = {symbol.name: WORDS for symbol in plan.symbols if symbol.meaning in LENGTHS and not symbol.equals}
+    """A call of a plan with TOKENS tokens, or with other sizes where it does not run with that."""
+    tokens = {symbol.name: TOKENS for symbol in plan.symbols if symbol.meaning in LENGTHS and not symbol.equals}
     fails: Refusal | None = None
     for start in (_apart(plan, plan.sizes(-1)) | tokens, plan.sizes(0), plan.sizes(-1)):
         sizes = {**start, **plan.real}
@@ -101,11 +101,11 @@ def _run(plan: Plan, title: str) -> tuple[dict[str, int], Seen]:
 
 
 def _apart(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes, where none that may vary is as long as the sentence."""
+    """The sizes, where none that may vary is as large as the number of tokens."""
     out = dict(sizes)
     for symbol in plan.symbols:
-        if out[symbol.name] == WORDS and not symbol.equals and symbol.fixed is None:
-            out[symbol.name] = next(prime for prime in PRIMES if prime > WORDS and prime not in out.values())
+        if out[symbol.name] == TOKENS and not symbol.equals and symbol.fixed is None:
+            out[symbol.name] = next(prime for prime in PRIMES if prime > TOKENS and prime not in out.values())
     return out
 
 

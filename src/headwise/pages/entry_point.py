@@ -97,7 +97,7 @@ def look(
 
     target: a text, or a pair of them. The untouched model runs twice, the second time watched, and the result is given
     only if both runs agree bit for bit. Its weights are computed exactly from its queries and keys, whichever kernel it
-    uses. Or code: a class, a function or a module in memory, which runs in this process on random embeddings; a class
+    uses. Or code: a class, a function or a module in memory, which runs in this process on random inputs; a class
     is built with sizes that are found out, a module runs as a copy on the CPU, in float32 and eval mode. Or maps: those
     of `watch`, of `load_maps`, by their names, or one map; of a batch as many samples as fit.
 

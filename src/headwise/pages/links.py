@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwise.pages.words import Token, Word
+from headwise.pages.words import Token, Word, is_punctuation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["COUNT", "Link", "Place", "Strongest", "WordLinks", "links_of", "places", "strongest"]
+__all__ = ["COUNT", "Link", "Place", "Strongest", "WordLinks", "distant_links", "links_of", "places", "strongest"]
 
 COUNT = 5
 
@@ -59,11 +59,20 @@ def strongest(weights: Mapping[int, Tensor], heads: Sequence[int] | None = None)
     return functools.reduce(_larger, others, first)
 
 
-def links_of(word: Word, best: Strongest, words: Sequence[Word], tokens: Sequence[Token]) -> WordLinks:
+def links_of(
+    word: Word,
+    best: Strongest,
+    words: Sequence[Word],
+    tokens: Sequence[Token],
+    *,
+    others: Sequence[Word] | None = None,
+) -> WordLinks:
     """The COUNT strongest links of a word: at most one for each other word, its strongest; special tokens apart.
 
     A word of several tokens counts by its strongest: over the tokens of both words the largest weight is taken.
+    others: the words it may be linked to; None: all but itself.
     """
+    linked = {other.tokens[0] for other in (words if others is None else others)} - {word.tokens[0]}
     rows = list(word.tokens)
     weight, row = best.weight[rows].max(dim=0)
     owner = {token: owner_word for owner_word in words for token in owner_word.tokens}
@@ -72,7 +81,7 @@ def links_of(word: Word, best: Strongest, words: Sequence[Word], tokens: Sequenc
     for token in weight.argsort(descending=True, stable=True).tolist():
         value, at = float(weight[token]), rows[int(row[token])]
         target = owner.get(token)
-        if value <= 0.0 or target is word:
+        if value <= 0.0 or (target is not None and target.tokens[0] not in linked):
             continue
         place = int(best.layer[at, token]), int(best.head[at, token])
         if target is None and len(special) < COUNT:
@@ -80,6 +89,15 @@ def links_of(word: Word, best: Strongest, words: Sequence[Word], tokens: Sequenc
         elif target is not None and len(links) < COUNT:
             links.setdefault(target.tokens[0], Link(target.name, value, *place))
     return WordLinks(word, tuple(links.values()), tuple(special))
+
+
+def distant_links(best: Strongest, words: Sequence[Word], tokens: Sequence[Token]) -> tuple[WordLinks, ...]:
+    """The COUNT strongest links of every word to words that are no neighbours of it, punctuation left out."""
+    spoken = {n: word for n, word in enumerate(words) if not is_punctuation(word.text)}
+    return tuple(
+        links_of(word, best, words, tokens, others=[other for m, other in spoken.items() if abs(m - n) != 1])
+        for n, word in spoken.items()
+    )
 
 
 def _within(layer: int, weights: Tensor, heads: Sequence[int] | None) -> Strongest:
@@ -96,24 +114,21 @@ def _larger(best: Strongest, other: Strongest) -> Strongest:
 
 def places(
     weights: Mapping[int, Tensor],
-    rows: Sequence[Word],
-    words: Sequence[Word],
-    tokens: Sequence[Token],
+    read: Callable[[Strongest], Sequence[WordLinks]],
     *,
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> tuple[Place, ...]:
     """The layers and heads to draw: each of these layers with each of these heads.
 
-    Where only layers are given, the head of each in which one of these rows has its strongest link; where only heads
-    are, the layer of each; where neither, the place of the strongest link of all.
+    read: the links to choose by. Where only layers are given, the head of each that has the strongest of these; where
+    only heads are, the layer of each; where neither, the place of the strongest of all.
     """
     if layers and heads:
         return tuple((layer, head) for layer in layers for head in heads)
 
     def best_place(among: Mapping[int, Tensor], only: Sequence[int] | None) -> Place:
-        best = strongest(among, only)
-        best_links = [link for word in rows for link in links_of(word, best, words, tokens).links[:1]]
+        best_links = [link for word_links in read(strongest(among, only)) for link in word_links.links[:1]]
         top = max(best_links, key=lambda link: link.weight, default=None)
         return (top.layer, top.head) if top is not None else (min(among), min(only) if only is not None else 0)
 

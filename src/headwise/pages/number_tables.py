@@ -3,38 +3,74 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from headwise.wording import LANGUAGES, Sentence, say
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from headwise.analysis import HeadTable
 
-__all__ = ["TABLE_VIEWS", "GeneratedToken", "NumberTable", "PatchedImage", "tables_of"]
+__all__ = ["TABLE_VIEWS", "GeneratedToken", "NumberFormat", "NumberTable", "PatchedImage", "tables_of"]
 
+Rows = tuple[tuple[float, ...], ...]
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # the views that show tables
 TABLE_VIEWS = ("compare", "effects")
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How the numbers of a table are written: in units of 10 to this power, to so many places."""
+
+    power: int
+    places: int
+
+    @property
+    def unit(self) -> str:
+        """10⁻³; "": numbers are written as they are."""
+        return "" if self.power == 0 else "10" + str(self.power).translate(SUPERSCRIPTS)
+
+    def write(self, value: float) -> str:
+        """A number as it is written, and never -0.0.
+
+        >>> NumberFormat(-3, 1).write(0.0123), NumberFormat(0, 2).write(-0.001)
+        ('12.3', '0.00')
+        """
+        text = f"{value / 10.0**self.power:.{self.places}f}"
+        return text.removeprefix("-") if float(text) == 0 else text
 
 
 @dataclass(frozen=True)
 class NumberTable:
     """Numbers of all heads. view: "compare" or "effects". key, about: of its caption, and of what that means.
 
-    values: a row for each layer, NaN where one is not known. has_sign: whether numbers on both sides of 0 are told
-    apart.
+    heading: what the view shows. values: a row for each layer, NaN where one is not known. has_sign: whether numbers on
+    both sides of 0 are told apart. form: how they are written.
     """
 
     view: str
     key: str
     about: str
+    heading: Sentence
     values: tuple[tuple[float, ...], ...]
     has_sign: bool
+    form: NumberFormat
+
+    def caption(self, lang: str) -> str:
+        """What its numbers are, and in which unit."""
+        unit = say("page.unit", lang=lang, unit=self.form.unit) if self.form.unit else ""
+        return say(self.key, lang=lang) + unit
 
     def to_dict(self) -> dict[str, Any]:
         """As the page's header holds it."""
         return {
             "view": self.view, "key": self.key, "about": self.about, "has_sign": self.has_sign,
+            "heading": {lang: self.heading.said(lang) for lang in LANGUAGES},
+            "power": self.form.power, "places": self.form.places, "unit": self.form.unit,
             "values": [[value if math.isfinite(value) else None for value in row] for row in self.values],
         }  # fmt: skip
 
@@ -71,8 +107,11 @@ class PatchedImage:
         return {"data": self.data, "rows": self.rows, "columns": self.columns, "first": self.first}
 
 
-def tables_of(table: HeadTable) -> tuple[NumberTable, ...]:
-    """The tables of a comparison or of effects; ArgumentError where something else came."""
+def tables_of(table: HeadTable, *, metric: str = "") -> tuple[NumberTable, ...]:
+    """The tables of a comparison or of effects; ArgumentError where something else came.
+
+    metric: what effects are changes of, "": it has no name.
+    """
     from headwise.analysis import RunComparison
     from headwise.errors import ArgumentError
     from headwise.intervening import Effects
@@ -83,18 +122,47 @@ def tables_of(table: HeadTable) -> tuple[NumberTable, ...]:
             ("page.compare.entropy", "page.compare.entropy.about"): table.entropy,
             ("page.compare.received", "page.compare.received.about"): table.received,
         }
-        return tuple(_table("compare", words, values, table.heads) for words, values in columns.items())
+        about = Sentence("page.compare.about")
+        return tuple(
+            NumberTable("compare", *words, about, rows, words[0] == "page.compare.entropy", _format_plain(rows))
+            for words, rows in ((words, _rows(values, table.heads)) for words, values in columns.items())
+        )
     if isinstance(table, Effects):
         both = {
             ("page.effects.measured", "page.effects.measured.about"): table.measured,
             ("page.effects.estimated", "page.effects.estimated.about"): table.estimated,
         }
-        return tuple(_table("effects", words, v, table.heads) for words, v in both.items() if v is not None)
+        known = {words: _rows(values, table.heads) for words, values in both.items() if values is not None}
+        # all are in the unit of the metric
+        form = _format_scaled([row for rows in known.values() for row in rows])
+        about = Sentence(
+            "page.effects.about",
+            metric=metric or Sentence("page.effects.metric"), base=f"{table.base:.4g}", by=table.by,
+        )  # fmt: skip
+        return tuple(NumberTable("effects", *words, about, rows, True, form) for words, rows in known.items())
     raise ArgumentError(
         f"a page shows what hw.compare or hw.head_effects gives beside its maps, but {type(table).__name__} came"
     )
 
 
-def _table(view: str, words: tuple[str, str], values: Tensor, heads: tuple[int, ...]) -> NumberTable:
-    rows = tuple(tuple(row[:count]) for row, count in zip(values.tolist(), heads, strict=True))
-    return NumberTable(view, *words, rows, has_sign=view == "effects" or words[0] == "page.compare.entropy")
+def _rows(values: Tensor, heads: tuple[int, ...]) -> Rows:
+    return tuple(tuple(row[:count]) for row, count in zip(values.tolist(), heads, strict=True))
+
+
+def _format_plain(rows: Sequence[Sequence[float]]) -> NumberFormat:
+    """Numbers whose scale is known, as they are: two digits of the largest below 1, three from there on."""
+    size = _size(rows)
+    return NumberFormat(0, max(0, min(6, (1 if size < 0 else 2) - size)))
+
+
+def _format_scaled(rows: Sequence[Sequence[float]]) -> NumberFormat:
+    """Numbers of any scale: four digits of the largest, below 1 in thousandths, millionths and so on."""
+    size = _size(rows)
+    power = min(0, 3 * math.floor(size / 3))
+    return NumberFormat(power, max(0, 3 - (size - power)))
+
+
+def _size(rows: Sequence[Sequence[float]]) -> int:
+    """The power of 10 of the largest number, 0 where all are 0 or unknown."""
+    largest = max((abs(value) for row in rows for value in row if math.isfinite(value)), default=0.0)
+    return math.floor(math.log10(largest)) if largest else 0

@@ -53,10 +53,11 @@ class Page:
     title: what was run, text: on what. sample: that of a batch which is drawn, and which the page opens at. samples:
     those that it holds; None: as many as fit without being pooled. chosen: the queries whose rows are carried as exact
     numbers; where there are few, all are. opening: the layer, head and token that the page opens at. links, notes:
-    what it says of them, as `Look` found it. steps: a computation to show step by step, see
-    docs/steps.md; None: the worked example. tables: numbers of all heads beside the maps, see `with_table`.
-    generated: tokens that a model generated, whose queries the rows can be stepped through. picture: whose patches
-    are the tokens, None: they are none. A page without layers shows its steps alone.
+    what it says of them, as `Look` found it. has_all_links: False where neighbours and punctuation were left out.
+    steps: a computation to show step by step, see docs/steps.md; None: the worked example. tables: numbers of all heads
+    beside the maps, see `with_table`. generated: tokens that a model generated, whose queries the rows can be stepped
+    through. picture: whose patches are the tokens, None: they are none. A page without layers shows its steps
+    alone.
     """
 
     title: str
@@ -68,6 +69,7 @@ class Page:
     chosen: tuple[int, ...] | None = None
     opening: Mapping[str, int | str] = field(default_factory=dict)
     links: tuple[Mapping[str, Any], ...] = ()
+    has_all_links: bool = True
     notes: tuple[str, ...] = ()
     steps: Mapping[str, Any] | None = None
     tables: tuple[NumberTable, ...] = ()
@@ -183,18 +185,20 @@ class Page:
         """The report of slow steps: the caller's function, or a bar on stderr where that is a terminal."""
         return progress_bar(self.lang) if progress is None else nullcontext(progress)
 
-    def with_table(self, table: HeadTable) -> Page:
+    def with_table(self, table: HeadTable, *, metric: str = "") -> Page:
         """The same page with the view Compare or Effects: of what `hw.compare` or `hw.head_effects` gave of its heads.
+
+        metric: what the effects are changes of, as the page names it; "": it has no name.
 
         >>> import torch, headwise as hw
         >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 5, 8)
         >>> with hw.watch(attn) as seen:
         ...     _ = attn(x)
-        >>> page = hw.look(seen).with_table(hw.head_effects(attn, x, lambda out: out.sum()))
+        >>> page = hw.look(seen).with_table(hw.head_effects(attn, x, lambda out: out.sum()), metric="the sum")
         >>> [table.key for table in page.tables]
         ['page.effects.measured', 'page.effects.estimated']
         """
-        tables = tables_of(table)
+        tables = tables_of(table, metric=metric)
         heads = tuple(layer.map.shape[1] for layer in self.layers)
         if table.heads != heads:
             raise ArgumentError(
@@ -255,6 +259,7 @@ class Page:
             ],
             "opening": dict(self.opening),
             "links": [dict(link) for link in self.links],
+            "has_all_links": self.has_all_links,
             "tables": [table.to_dict() for table in self.tables],
             "generated": [token.to_dict() for token in self.generated],
             "picture": None if self.picture is None else self.picture.to_dict(),

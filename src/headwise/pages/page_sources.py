@@ -15,7 +15,9 @@ from headwise.watching.sequences import layers_of
 from headwise.wording import refusal, say
 
 if TYPE_CHECKING:
+    from headwise.pages.links import Link
     from headwise.pages.text_look import Look
+    from headwise.pages.words import Word
 
 __all__ = ["Maps", "Tokens", "page_of_look", "page_of_maps"]
 
@@ -65,38 +67,37 @@ def page_of_look(look: Look) -> Page:
         tuple(owner.get(n, -1) for n in range(count)),
         tuple(word.text for word in look.words),
     )
-    links = tuple(_links(look))
     page = Page(
         title=look.model,
         text=look.text,
         layers=tuple(Layer(name, layer_map, 0, 0) for name, layer_map in look.maps),
         sides=(side,),
         chosen=look.queried or None,
-        opening=_opening_of(look, links),
-        links=links,
+        opening=_opening_of(look),
+        links=tuple(_links(look)),
+        has_all_links=look.is_query,
         notes=look.notes,
         lang=look.lang,
     )
     return page if look.comparison is None else page.with_table(look.comparison.heads)
 
 
-def _opening_of(look: Look, links: Sequence[Mapping[str, Any]]) -> dict[str, int | str]:
-    """Where what was asked for is to be seen; where nothing was, the link that says most."""
+def _opening_of(look: Look) -> dict[str, int | str]:
+    """The head that is drawn, at the word whose link is the strongest there; without one, at the first word."""
     layer, head = look.drawn[0]
-    tops = [link for each in look.links for link in each.links[:1]]
-    top = max(tops, key=lambda link: link.weight, default=None)
-    if links and not look.is_query and top is not None and (layer, head) == (top.layer, top.head):
-        return {"layer": links[0]["layer"], "head": links[0]["head"], "token": links[0]["query"]}
-    return {"layer": layer, "head": head, "token": look.links[0].word.tokens[0] if look.links else 0}
+    here = [(link.weight, word) for word, link in _pairs(look) if (link.layer, link.head) == (layer, head)]
+    first = [each.word for each in look.links[:1]]
+    word = max(here, key=lambda pair: pair[0])[1] if here else next(iter(first), None)
+    return {"layer": layer, "head": head, "token": 0 if word is None else word.tokens[0]}
+
+
+def _pairs(look: Look) -> list[tuple[Word, Link]]:
+    return [(each.word, link) for each in look.links for link in each.links]
 
 
 def _links(look: Look) -> Iterator[Mapping[str, Any]]:
-    """The strongest links that say something: to another word than the neighbours, each pair once."""
-    names = {word.name: n for n, word in enumerate(look.words)}
-    pairs = [(each.word, link) for each in look.links for link in each.links]
-    if not look.is_query:
-        pairs = [(word, link) for word, link in pairs if _says_something(word.name, link.to, names)]
-    for word, link in sorted(pairs, key=lambda pair: -pair[1].weight)[:MOST_LINKS]:
+    """The strongest of the links that the terminal shows too."""
+    for word, link in sorted(_pairs(look), key=lambda pair: -pair[1].weight)[:MOST_LINKS]:
         yield {
             "from": word.name,
             "to": link.to,
@@ -105,11 +106,6 @@ def _links(look: Look) -> Iterator[Mapping[str, Any]]:
             "head": link.head,
             "query": word.tokens[0],
         }
-
-
-def _says_something(word: str, linked: str, names: Mapping[str, int]) -> bool:
-    """Whether two words are words and no neighbours."""
-    return abs(names[word] - names[linked]) > 1 and all(any(map(str.isalnum, each)) for each in (word, linked))
 
 
 def _named(maps: Maps) -> list[tuple[str, AttentionMap | HeadMean]]:

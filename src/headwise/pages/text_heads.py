@@ -15,6 +15,7 @@ from headwise.pages.models import LoadedModel, Progress, load, quiet
 from headwise.pages.text_comparison import maps_of
 from headwise.pages.text_tokens import TextTokens, check_text, read
 from headwise.pages.user_model import in_evaluation
+from headwise.wording import Sentence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +56,13 @@ class TextEffects:
     model: str
     request: EffectRequest
     effects: Effects
+
+    @property
+    def metric(self) -> Sentence:
+        """What the effects are changes of."""
+        if self.request.predict is not None:
+            return Sentence("effects.metric.predict", word=self.request.predict)
+        return Sentence("effects.metric.similar", text=self.request.similar)
 
     def place(self, name: str, head: int) -> str:
         """A head as pages name it."""

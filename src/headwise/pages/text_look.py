@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise.pages.files import MAX_MB, check_output, write
-from headwise.pages.links import Link, Place, WordLinks, links_of, places, strongest
+from headwise.pages.links import Link, Place, Strongest, WordLinks, distant_links, links_of, places, strongest
 from headwise.pages.models import Progress, load
 from headwise.pages.nan_weights import numbers_or_none, said_of_nan
 from headwise.pages.requests import check_places, check_request
@@ -40,7 +40,8 @@ class Look:
     """What the heads of a model attend to in a text; `str` and a notebook show it.
 
     difference: the largest of any output between the watched run and one without headwise, which is 0. tokens, words:
-    what the text was read as. links: the strongest of each word shown, the queried ones or all. walk: the shapes in
+    what the text was read as. links: the strongest of each queried word to all others; without a query, of each word to
+    words that are no neighbours of it, punctuation left out. walk: the shapes in
     the first layer drawn. drawn: the (layer, head) pairs that are drawn. weights: layer -> (H, L, L), before dropout.
     maps: name and map of every layer. notes: sentences about what could not be done as well as it should. comparison:
     with a second run, None: none was asked for.
@@ -115,6 +116,7 @@ class Look:
             "largest_difference": self.difference,
             "tokens": [{"text": token.text, "span": token.span and list(token.span)} for token in self.tokens],
             "words": [{"text": word.text, "name": word.name, "tokens": list(word.tokens)} for word in self.words],
+            "left_out": [] if self.is_query else ["neighbours", "punctuation"],
             "links": [
                 {
                     "word": word_links.word.name,
@@ -172,14 +174,19 @@ def looked(asked: TextRequest, tell: Progress) -> Look:
 
     reading = read(loaded, asked.text, pair=asked.pair, cut=asked.cut)
     words = read_words(reading.text, reading.tokens, query=asked.query)
-    shown = [words[n] for n in find(words, asked.query)] if asked.query is not None else list(words)
+    queried = [words[n] for n in find(words, asked.query)] if asked.query is not None else []
     model_run = run(loaded, reading, tell)
     layers, heads, lang = list(asked.layers), list(asked.heads), asked.lang
     check_places(loaded.name, [int(each.shape[0]) for each in model_run.weights.values()], layers, heads)
     comparison = compared(asked, loaded, reading, model_run, tell)
     tell("step.links", {})
-    best = strongest(model_run.weights)
-    drawn = places(model_run.weights, shown, words, reading.tokens, layers=layers, heads=heads)
+
+    def read_links(best: Strongest) -> tuple[WordLinks, ...]:
+        if asked.query is None:
+            return distant_links(best, words, reading.tokens)
+        return tuple(links_of(word, best, words, reading.tokens) for word in queried)
+
+    drawn = places(model_run.weights, read_links, layers=layers, heads=heads)
     return Look(
         text=reading.text,
         model=loaded.name,
@@ -187,7 +194,7 @@ def looked(asked: TextRequest, tell: Progress) -> Look:
         difference=model_run.difference,
         tokens=reading.tokens,
         words=words,
-        links=tuple(links_of(word, best, words, reading.tokens) for word in shown),
+        links=read_links(strongest(model_run.weights)),
         is_query=asked.query is not None,
         walk=model_run.walks[drawn[0][0]],
         drawn=drawn,

@@ -1,4 +1,4 @@
-"""User code: the maps of a class or function in user code, of one call on random embeddings."""
+"""User code: the maps of a class or function in user code, of one call on random inputs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from headwise.pages.models import Progress
 from headwise.pages.terminal import html_of, text_of
 from headwise.targets import in_child
 from headwise.wording import ChildRefusal, refusal, say
+from headwise.wording.counts import counted
 from headwise.wording.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ __all__ = ["CodeLook", "look_at_code", "show_code"]
 ENTRY = "headwise.pages.code_child:answer"
 SECONDS = 60
 WIDTH = 100
-# as many embeddings as a map has queries bear these words
-SENTENCE = ("The", "animal", "didn't", "cross", "the", "street", "because", "it", "was", "too", "tired")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +60,15 @@ class CodeLook:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The words of the embeddings; none where there are more queries than words."""
-        length = next(iter(self.maps.values())).shape[2]
-        return SENTENCE[:length] if length <= len(SENTENCE) else ()
+        """The positions, as text: random inputs are no words."""
+        return tuple(map(str, range(next(iter(self.maps.values())).shape[2])))
 
     def page(self) -> Page:
         """Every head of every map: one file that opens anywhere."""
         from headwise.pages.page_sources import page_of_maps
 
-        tokens = list(self.tokens) if self.tokens else None
-        return page_of_maps(self.maps, tokens=tokens, query=None, layer=self.layer, head=self.head, lang=self.lang)
+        page = page_of_maps(self.maps, tokens=None, query=None, layer=self.layer, head=self.head, lang=self.lang)
+        return replace(page, notes=(say_inputs(self), *page.notes))
 
     def to_dict(self) -> dict[str, Any]:
         """How the code was called, and every map with its weights: {"schema": 1, ...}."""
@@ -110,8 +108,7 @@ class CodeLook:
 
     def __repr__(self) -> str:
         heads = sum(layer_map.shape[1] for layer_map in self.maps.values())
-        maps = f"{len(self.maps)} map{'' if len(self.maps) == 1 else 's'}"
-        return f"<Look at {self.target}: {maps}, {heads} heads>"
+        return f"<Look at {self.target}: {counted(len(self.maps), 'map')}, {counted(heads, 'head')}>"
 
     def __str__(self) -> str:
         return text_of(lambda console: show_code(self, console))
@@ -199,6 +196,23 @@ def _of_object(
     return CodeLook(code.title, plan.init, plan.call, watched.sizes, maps, unseen, lang=lang, is_built=is_built)
 
 
+def say_inputs(look: CodeLook) -> str:
+    """What the code was called with, and what can be read from maps of that."""
+    kinds = {kind for name, value in look.call.items() if not name.startswith("_") for kind in _kinds(value)}
+    inputs = "both" if len(kinds) == 2 else next(iter(kinds), "other")
+    return say("look.code.positions", lang=look.lang, inputs=say(f"look.code.inputs.{inputs}", lang=look.lang))
+
+
+def _kinds(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield "embeddings"
+    if isinstance(value, Mapping) and "_ids" in value:
+        yield "ids"
+    if isinstance(value, Mapping) and "_tuple" in value:
+        for part in value["_tuple"]:
+            yield from _kinds(part)
+
+
 def show_code(look: CodeLook, console: Console) -> None:
     """Print the maps of code to the width and with the colours that the console has."""
     for part in _parts(look):
@@ -230,11 +244,12 @@ def _parts(look: CodeLook) -> Iterator[RenderableType]:
     yield Text(f"  {sizes}")
     if "_mask" in look.call:
         yield Text(_masked(look.call["_mask"], look.lang))
+    yield Text(say_inputs(look))
     for n, (name, layer_map) in enumerate(look.maps.items()):
         yield Text()
         title = say("look.code.map", lang=look.lang, layer=n, name=name, shape=tuple(layer_map.shape))
         yield Text(title, style="bold")
-        yield _heads(look, layer_map)
+        yield _heads(layer_map, look.lang)
         if n in (look.layer or (0,)):
             yield from _drawn(look, n, layer_map)
     for name, why in look.unseen.items():
@@ -248,18 +263,14 @@ def _masked(mask: Mapping[str, Any], lang: str) -> str:
     return say("look.code.mask", lang=lang, mask=say(f"doctor.means.{mask['means']}", lang=lang, argument=argument))
 
 
-def _heads(look: CodeLook, layer_map: AttentionMap) -> Table:
-    """One row a head, over all samples: how even it is, how far it looks back, and its strongest link."""
+def _heads(layer_map: AttentionMap, lang: str) -> Table:
+    """One row a head, over all samples: how even it is, and how far it looks back."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("head", "entropy", "distance", "strongest"):
-        table.add_column(say(f"look.code.{column}", lang=look.lang, most=f"{math.log(max(1, layer_map.shape[3])):.2f}"))
+    for column in ("head", "entropy", "distance"):
+        table.add_column(say(f"look.code.{column}", lang=lang, most=f"{math.log(max(1, layer_map.shape[3])):.2f}"))
     entropy, distance = layer_map.entropy().mean(2), layer_map.distance()
-    dense = layer_map.dense()[0]
     for head in range(layer_map.shape[1]):
-        place = int(dense[head].nan_to_num(-1.0).argmax())
-        query, key = divmod(place, layer_map.shape[3])
-        strongest = f"{_token(look, query)} → {_token(look, key)} {float(dense[head, query, key]):.2f}"
-        row = (str(head), f"{float(entropy[:, head].mean()):.2f}", f"{float(distance[:, head].mean()):+.2f}", strongest)
+        row = (str(head), f"{float(entropy[:, head].mean()):.2f}", f"{float(distance[:, head].mean()):+.2f}")
         table.add_row(*map(Text, row))
     return table
 
@@ -268,7 +279,7 @@ def _drawn(look: CodeLook, layer: int, layer_map: AttentionMap) -> Iterator[Rend
     """The heads that are drawn, of the first sample, where rows and columns are the same tokens."""
     if layer_map.shape[2] != layer_map.shape[3]:
         return
-    names = [_token(look, n) for n in range(layer_map.shape[2])]
+    names = [str(n) for n in range(layer_map.shape[2])]
     for head in look.head or (0,):
         yield Text(say("look.map", lang=look.lang, layer=layer, head=head), style="bold")
         yield Heat(layer_map[0, head].tolist(), names, (), look.lang)
@@ -284,7 +295,3 @@ def _numbers(values: Any) -> Any:
     if isinstance(values, list):
         return [_numbers(value) for value in values]
     return values if math.isfinite(values) else None
-
-
-def _token(look: CodeLook, n: int) -> str:
-    return look.tokens[n] if n < len(look.tokens) else str(n)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -177,13 +176,11 @@ def draw_tables(page: Page, view: str) -> Any:
     for ax, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
         rows = [[value if math.isfinite(value) else math.inf for value in row] for row in table.values]
         lengths = [len(row) for row in rows]
-        # effects are all in the unit of the metric
-        alike = tables if view == "effects" else [table]
-        largest = max(abs(v) for same in alike for row in same.values for v in (*row, 1e-6) if math.isfinite(v))
-        write = partial(written, largest=largest)
         padded = [row + [math.nan] * (heads - len(row)) for row in rows]
-        _table(ax, padded, lengths, has_sign=table.has_sign, write=write)
-        ax.set_title(say(table.key, lang=page.lang), fontsize=9, fontfamily=_fonts(page))
+        _table(ax, padded, lengths, has_sign=table.has_sign, write=table.form.write)
+        ax.set_title(table.caption(page.lang), fontsize=9, fontfamily=fonts_for(table.caption(page.lang)))
+    about = tables[0].heading.said(page.lang)
+    figure.suptitle(about, fontsize=8, fontfamily=fonts_for(about), parse_math=False, wrap=True)
     return figure
 
 
@@ -219,17 +216,6 @@ def _table(
     ax.set_yticks(range(len(table)), [f"L{n}" for n in range(len(table))], fontsize=6)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-
-
-def written(value: float, largest: float) -> str:
-    """A number of a table, to so many places that the largest of the table has two digits or three, and never -0.0.
-
-    >>> written(0.0123, 0.5), written(-0.0001, 0.5), written(3.21, 12.0)
-    ('0.01', '0.00', '3.2')
-    """
-    size = math.floor(math.log10(largest))
-    text = f"{value:.{max(0, min(6, (1 if size < 0 else 2) - size))}f}"
-    return text.removeprefix("-") if float(text) == 0 else text
 
 
 def _bars(page: Page, values: Tensor, names: Sequence[str], ylabel: str, ax: Any) -> Any:

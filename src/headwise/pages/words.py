@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headwise.wording import refusal
 from headwise.wording.screen import visible
 
-__all__ = ["Token", "Word", "find", "pieces", "read_tokens", "read_words"]
+__all__ = ["Token", "Word", "find", "is_punctuation", "pieces", "read_tokens", "read_words"]
 
 Span = tuple[int, int]
 
@@ -99,6 +99,15 @@ def find(words: Sequence[Word], query: str) -> tuple[int, ...]:
     distinct = list(dict.fromkeys(word.text for word in words))
     listed = ", ".join(distinct[:40]) + (", …" if len(distinct) > 40 else "")
     raise refusal("refuse.query", query=wanted, words=listed)
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether every character is punctuation, by its Unicode category.
+
+    >>> [is_punctuation(text) for text in (".", "……", "it", "+")]
+    [True, True, False, False]
+    """
+    return all(unicodedata.category(character)[0] == "P" for character in text)
 
 
 def pieces(text: str) -> Iterator[Span]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -15,14 +16,16 @@ from headwise.tracing.function_lines import indent_of
 from headwise.tracing.legend import called, condition, legend, notices
 from headwise.tracing.listing import Columns, File, Line, listing, unplaced
 from headwise.tracing.steps import Problem, Trace
-from headwise.wording import say
+from headwise.wording import LANGUAGES, say
 from headwise.wording.screen import visible
 
 __all__ = ["block", "page"]
 
+LANGUAGE_NAMES = {"en": "English", "zh": "中文"}
+
 
 def page(traces: Sequence[Trace]) -> str:
-    """A page of one trace or several, without scripts and external resources."""
+    """A page of one trace or several, in every language, without scripts and external resources."""
     style = _asset("trace", "css") + _asset("page", "css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return Template(_asset("page", "html")).substitute(
@@ -30,13 +33,27 @@ def page(traces: Sequence[Trace]) -> str:
         digest=digest,
         title=_text(", ".join(each.target for each in traces)),
         style=style,
-        body="\n".join("".join(_block(each)) for each in traces),
+        switches="".join(_switches(traces[0].lang)),
+        body="\n".join("".join(_block(replace(each, lang=lang))) for lang in LANGUAGES for each in traces),
     )
 
 
 def block(trace: Trace) -> str:
     """A trace for a notebook, with style rules for this block alone."""
     return f"<style>{_asset('trace', 'css')}</style>{''.join(_block(trace))}"
+
+
+def _switches(lang: str) -> Iterator[str]:
+    """The language and the colours to choose, by style alone: the page has no script."""
+    for language, name in LANGUAGE_NAMES.items():
+        checked = " checked" if language == lang else ""
+        yield f'<input type="radio" name="language" id="language-{language}"{checked}>'
+        yield f'<label for="language-{language}" lang="{language}">{name}</label>\n'
+    yield '<input type="checkbox" id="theme"><label for="theme">'
+    for language in LANGUAGES:
+        for theme in ("dark", "light"):
+            yield f'<span class="to-{theme}" lang="{language}">{_text(say(f"page.{theme}", lang=language))}</span>'
+    yield "</label>\n"
 
 
 def _asset(name: str, kind: str) -> str:

@@ -18,6 +18,7 @@ from headwise.maps.display import page_of, picture_of
 from headwise.maps.name_lookup import NoMapError, ambiguous, holding, holds, listed
 from headwise.watching.joined_steps import joined
 from headwise.watching.record import CallRecord
+from headwise.wording.counts import counted
 
 __all__ = ["Seen", "UnseenError"]
 
@@ -218,7 +219,10 @@ class Seen(Mapping[str, Any]):
         return "\n".join([*lines[:MOST_LINES], f"  … and {more} more: print lists all"] if more > 1 else lines)
 
     def __str__(self) -> str:
-        lines = [f"Seen: {len(self)} modules, {len(self._calls)} calls" + ("" if self._ran else f"; {NOTHING_RAN}")]
+        lines = [
+            f"Seen: {counted(len(self), 'module')}, {counted(len(self._calls), 'call')}"
+            + ("" if self._ran else f"; {NOTHING_RAN}")
+        ]
         for name in self:
             calls = self.calls(name)
             shape = getattr(calls[0], "shape", None)

@@ -31,6 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LANGUAGES: dict[str, Mapping[str, str]] = {"en": ENGLISH, "zh": CHINESE}
+# refusals that name an argument of Python, and the same with the option of the command line
+COMMAND_WORDS = {"refuse.exists": "refuse.exists.command"}
 
 
 class _Entry:
@@ -60,6 +62,10 @@ class Refusal(_Entry, InputError):
         """Make `str` give the sentence in a language of LANGUAGES."""
         self.lang = lang
         self.args = (self.said(lang),)
+
+    def said_by_command(self, lang: str) -> str:
+        """The sentence in the words of the command line."""
+        return Refusal(COMMAND_WORDS.get(self.key, self.key), self.values).said(lang)
 
     def __reduce__(self) -> tuple[type[Refusal], tuple[str, dict[str, object], str]]:
         return type(self), (self.key, self.values, self.lang)

@@ -97,7 +97,8 @@ CHINESE: dict[str, str] = {
     "refuse.unequal": "被观察的模型必须与单独运行时逐位相同，但 {model} 有一个输出相差 {difference:.3g}："
     "请让模型的运行不含随机性，或报告这个问题。",
     "refuse.suffix": "输出文件的后缀必须是 {suffixes} 之一，给的是 {file}：请改后缀。",
-    "refuse.exists": "输出必须是新文件，但 {file} 已经存在：请换个名字，或加 --force 覆盖它。",
+    "refuse.exists": "输出必须是新文件，但 {file} 已经存在：请换个名字，或用 force=True 覆盖它。",
+    "refuse.exists.command": "输出必须是新文件，但 {file} 已经存在：请换个名字，或加 --force 覆盖它。",
     "refuse.output_folder": "输出必须放在已有的文件夹里，但没有 {folder}：请先建好它。",
     "refuse.is_folder": "输出必须是文件，但 {file} 是文件夹：请加上文件名。",
     "refuse.unwritable": "{file} 写不进去（{reason}）：请换一个可以写的地方。",

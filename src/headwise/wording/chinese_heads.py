@@ -32,6 +32,8 @@ HEADS: dict[str, str] = {
     "effects.help.output": "另写带“效应”视图的页面（.html），或它的图（.png、.svg、.pdf）。",
     "effects.title.similar": "{model}：余弦相似度为 {base}；{heads} 个头逐个改动，方式 {by}",
     "effects.title.predict": "{model}：log P({word}) 为 {base}；{heads} 个头逐个改动，方式 {by}",
+    "effects.metric.similar": "与“{text}”的余弦相似度",
+    "effects.metric.predict": "“{word}”的对数概率",
     "effects.column.measured": "实测",
     "effects.column.estimated": "估计",
     "effects.key": "实测：改动该头后的指标减去原来的指标；估计：同一数值的一阶估计，只用一次反向传播（归因修补）。",

@@ -109,8 +109,10 @@ ENGLISH: dict[str, str] = {
     "refuse.unequal": "A watched model must compute what it computes unwatched, bit for bit, but an output of {model} "
     "differs by {difference:.3g}: make it deterministic, or report it.",
     "refuse.suffix": "The output must end in one of {suffixes}, but came as {file}: change its suffix.",
-    "refuse.exists": "The output must be a new file, but {file} exists: choose another name, or add --force to replace "
-    "it.",
+    "refuse.exists": "The output must be a new file, but {file} exists: choose another name, or give force=True to "
+    "replace it.",
+    "refuse.exists.command": "The output must be a new file, but {file} exists: choose another name, or add --force to "
+    "replace it.",
     "refuse.output_folder": "The output must go to a folder that exists, but {folder} does not: make it first.",
     "refuse.is_folder": "The output must be a file, but {file} is a folder: add a file name.",
     "refuse.unwritable": "{file} could not be written ({reason}): choose a place where you may write.",

@@ -33,6 +33,8 @@ HEADS: dict[str, str] = {
     "effects.help.output": "Also write the page with the view Effects, as .html, or its figure as .png, .svg or .pdf.",
     "effects.title.similar": "{model}: the cosine similarity is {base}; each of {heads} heads changed, by {by}",
     "effects.title.predict": "{model}: log P({word}) is {base}; each of {heads} heads changed, by {by}",
+    "effects.metric.similar": "the cosine similarity to “{text}”",
+    "effects.metric.predict": "the log probability of “{word}”",
     "effects.column.measured": "measured",
     "effects.column.estimated": "estimated",
     "effects.key": "measured: the metric with the head changed, less the metric without; estimated: the same to first "

@@ -45,6 +45,7 @@ PAGE: dict[str, str] = {
     "page.thumb.nan": "layer {layer}, head {head}: NaN",
     "page.thumb.empty": "layer {layer}, head {head}: may attend to nothing",
     "page.links": "Strongest links between words",
+    "page.links.distant": "Strongest links between words, without neighbours and punctuation",
     "page.link": "{from} attends to {to} with weight {weight} in layer {layer}, head {head}",
     # heads
     "page.heads.which": "Heads whose lines are drawn",
@@ -97,16 +98,19 @@ PAGE: dict[str, str] = {
     "page.generated.value": "{text} with probability {probability}",
     "page.generated.step": "Step {step} of {count}",
     # tables of all heads
-    "page.compare.about": "How each head differs between two runs. Choose a head, then look at its map.",
+    "page.compare.about": "How each head differs between two runs.",
     "page.compare.divergence": "Divergence of rows",
     "page.compare.divergence.about": "Jensen-Shannon, in nats: 0 is the same, 0.69 nothing in common",
     "page.compare.entropy": "Change of entropy",
     "page.compare.entropy.about": "in nats: above 0 the second run spreads wider",
     "page.compare.received": "Change of what keys receive",
     "page.compare.received.about": "total variation: 0 is the same, 1 nothing in common",
-    "page.effects.about": "What a change of each head does to the metric. Choose a head, then look at its map.",
+    "page.effects.about": "What a change of each head (by {by}) does to {metric}, which is {base} unchanged.",
+    "page.effects.metric": "the metric",
+    "page.tables.choose": " Choose a head, then look at its map.",
+    "page.unit": ", in units of {unit}",
     "page.effects.measured": "Measured",
-    "page.effects.measured.about": "the metric with the head changed, less the metric without",
+    "page.effects.measured.about": "with the head changed, less unchanged",
     "page.effects.estimated": "Estimated",
     "page.effects.estimated.about": "the same to first order, by one backward pass",
     # steps
@@ -147,16 +151,21 @@ PAGE: dict[str, str] = {
     "code, which is run once on random embeddings, with limits (not a sandbox: only look at code that you would run); "
     "any other text with a colon is a sentence.",
     "look.help.json": "Print one JSON object instead; a page is written where -o names one.",
-    "look.code": "Understood as code: {target}, run once with random weights on random embeddings; watched, its output "
+    "look.code": "Understood as code: {target}, run once with random weights; watched, its output "
     "is bit for bit that of a run without headwise",
-    "look.code.built": "Understood as code: {target}, a copy of it, run once in eval mode with its own weights on "
-    "random embeddings; watched, its output is bit for bit that of a run without headwise",
+    "look.code.built": "Understood as code: {target}, a copy of it, run once in eval mode with its own weights; "
+    "watched, its output is bit for bit that of a run without headwise",
     "look.code.map": "Map {layer}: {name}, (batch, heads, queries, keys) = {shape}",
     "look.code.mask": "A made-up mask is applied: {mask}.",
     "look.code.head": "head",
     "look.code.entropy": "entropy (even: {most})",
     "look.code.distance": "tokens back",
-    "look.code.strongest": "strongest link",
+    "look.code.inputs.embeddings": "random embeddings",
+    "look.code.inputs.ids": "random token ids",
+    "look.code.inputs.both": "random embeddings and token ids",
+    "look.code.inputs.other": "the arguments of the call",
+    "look.code.positions": "Inputs: {inputs}. Rows and columns are positions 0, 1, 2 …, not words: which of them "
+    "attends to which says nothing; read the mask, the distances and the entropies.",
     "look.help.model": "A Hugging Face name or a folder; without it, the embedded all-MiniLM-L6-v2.",
     "look.help.query": "Show only the links of this word, or of these words side by side.",
     "look.help.layer": "The layer to draw and to walk through, from 0 (may be repeated).",
@@ -170,11 +179,11 @@ PAGE: dict[str, str] = {
     "look.walk": "The walk of shapes in layer {layer}",
     "look.letters.full": "B batch, L tokens, D model width, H heads, d head width; self-attention: L keys too",
     "look.letters.short": "B batch, L tokens, D model width, H heads",
-    "look.links": "The five strongest links of each word to other words, over all layers and heads",
+    "look.links": "The strongest links of each word, without neighbours and punctuation",
     "look.links.of": "“{word}” attends most to",
     "look.links.none": "no other word: there is none it may attend to",
     "look.links.key": "L3H1 = layer 3, head 1, both counted from 0. A word of several tokens counts by its strongest "
-    "token; each word is listed once, by its strongest link.",
+    "token; each word is listed once, by its strongest link over all layers and heads.",
     "look.word": "word",
     "look.special": "special tokens",
     "look.apart": "apart, special tokens: {links}",

@@ -46,9 +46,9 @@ export function overview(app, root) {
 
   function list() {
     clear(cards);
-    const { links } = data.header;
+    const { links, has_all_links: hasAllLinks } = data.header;
     if (!links.length) return;
-    cards.append(el("h2", {}, app.say("page.links")));
+    cards.append(el("h2", {}, app.say(hasAllLinks ? "page.links" : "page.links.distant")));
     const items = links.map((link) => {
       const told = app.say("page.link", { from: link.from, to: link.to, weight: formatWeight(link.weight), layer: link.layer, head: link.head });
       const words = el("span", { class: "pair" }, el("b", {}, link.from), el("i", {}, " → "), el("b", {}, link.to));

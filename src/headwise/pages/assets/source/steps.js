@@ -11,6 +11,7 @@ export function stepsView(app, root) {
   let hasNumbers = true;
 
   const source = el("ol", { class: "source" });
+  const code = el("div", { class: "code" }, source);
   const bar = el("div", { class: "player", role: "group" });
   const back = el("button", { type: "button", id: "step-back", on: { click: () => go(at - 1) } }, "◀");
   const play = el("button", { type: "button", id: "step-play", class: "main", on: { click: toggle } });
@@ -22,7 +23,7 @@ export function stepsView(app, root) {
   const what = el("div", { class: "what" });
   const tensors = el("div", { class: "tensors" });
   const about = el("p", { class: "about" });
-  root.append(about, bar, el("div", { class: "steps" }, el("div", { class: "code" }, source), el("div", { class: "stepping" }, what, tensors)));
+  root.append(about, bar, el("div", { class: "steps" }, code, el("div", { class: "stepping" }, what, tensors)));
 
   // a text, or the one of several languages that is spoken
   function spoken(text) {
@@ -76,6 +77,8 @@ export function stepsView(app, root) {
       item.style.setProperty("--indent", Math.min(line.search(/\S|$/), 16) + 2);
       if (isNow) item.setAttribute("aria-current", "step");
       source.append(item);
+      // on a narrow page the code is a strip, whose middle is the line that runs
+      if (isNow) window.requestAnimationFrame(() => { code.scrollTop = item.offsetTop - (code.clientHeight - item.offsetHeight) / 2; });
     });
   }
 

@@ -5,7 +5,9 @@ import { bytesOfColour, inkOn } from "./colours.js";
 // red is above 0 and blue below, as far as 0.85 of the way from the paper
 const SIGNED = { above: "#b2182b", below: "#2166ac" };
 const STRONGEST = 0.85;
-const ABOUT = { compare: "page.compare.about", effects: "page.effects.about" };
+const CAPTION = { size: 11, height: 58 };
+// letters beyond are as wide as high, as those of Chinese are
+const LAST_NARROW = "\u2e80";
 const HEAD_CELL = { least: 46, letter: 7, height: 26 };
 
 // one table; values: null is NaN, and what is no finite number belongs to no head. least: pixels of a cell
@@ -55,12 +57,9 @@ function signed(app, share) {
   return { fill: `rgb(${mixed.join(",")})`, ink: inkOn(mixed) };
 }
 
-// numbers of a table to so many places that the largest has two digits or three, never "-0.00"
-export function writer(values) {
-  const largest = Math.max(1e-6, ...values.flat().filter((value) => Number.isFinite(value)).map(Math.abs));
-  const size = Math.floor(Math.log10(largest));
-  const places = clamp((size < 0 ? 1 : 2) - size, 0, 6);
-  return (value) => (value === null ? "–" : value.toFixed(places).replace(/^-(?=[0.]*$)/, ""));
+// numbers of a table in its unit, to its places, never "-0.00"
+function writer({ power, places }) {
+  return (value) => (value === null ? "–" : (value / 10 ** power).toFixed(places).replace(/^-(?=[0.]*$)/, ""));
 }
 
 // the views Compare and Effects
@@ -70,18 +69,18 @@ export function tableView(kind) {
     const tables = el("div", { class: "tables" });
     root.append(about, tables);
     const given = app.data.header.tables.filter((table) => table.view === kind);
-    // effects are all in the unit of the metric
-    const writerOf = (values) => writer(kind === "effects" ? given.flatMap((table) => table.values) : values);
+    const heading = () => given[0].heading[app.words.lang];
+    const caption = ({ key, unit }) => app.say(key) + (unit ? app.say("page.unit", { unit }) : "");
     // as wide as the longest number of any of them
-    const letters = Math.max(...given.flatMap(({ values }) => values.flat().map(writerOf(values)).map((text) => text.length)));
+    const letters = Math.max(...given.flatMap((table) => table.values.flat().map(writer(table)).map((text) => text.length)));
     const widest = Math.max(...given.flatMap(({ values }) => values.map((row) => row.length)));
     const cellWidth = Math.max(HEAD_CELL.least, HEAD_CELL.letter * letters + 8);
     return {
       update() {
-        about.textContent = app.say(ABOUT[kind]);
+        about.textContent = `${heading()}${app.say("page.tables.choose")}`;
         tables.style.gridTemplateColumns = `repeat(auto-fit, minmax(min(100%, ${34 + widest * (cellWidth + 2)}px), 1fr))`;
         clear(tables).append(
-          ...given.map(({ key, about: meaning, values, has_sign: hasSign }) => numberTable(app, { caption: app.say(key), about: app.say(meaning), values, hasSign, written: writerOf(values), least: cellWidth })),
+          ...given.map((table) => numberTable(app, { caption: caption(table), about: app.say(table.about), values: table.values, hasSign: table.has_sign, written: writer(table), least: cellWidth })),
         );
       },
       move(across, down) {
@@ -89,15 +88,18 @@ export function tableView(kind) {
         app.set({ layer, head: clamp(app.state.head + across, 0, app.data.layers[layer].heads - 1) });
       },
       size() {
-        return { width: 52 + widest * cellWidth + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + 36 };
+        const headingWidth = [...heading()].reduce((sum, letter) => sum + CAPTION.size * (letter > LAST_NARROW ? 1 : 0.6), 0);
+        return { width: Math.max(52 + widest * cellWidth, headingWidth + 16) + 16, height: given.length * (given[0].values.length * HEAD_CELL.height + 76) + CAPTION.height };
       },
       figure(pen) {
         const [ink, soft] = [app.colours.page("ink"), app.colours.page("soft")];
         pen.text(app.figureName(app.data.header.title), 16, 18, { size: 14, colour: ink, bold: true });
-        given.forEach(({ key, values, has_sign: hasSign }, n) => {
-          const [paint, written] = [painter(app, values, hasSign), writerOf(values)];
-          const top = 36 + n * (values.length * HEAD_CELL.height + 76);
-          pen.text(app.say(key), 16, top + 10, { size: 13, colour: ink, bold: true });
+        pen.text(heading(), 16, 40, { size: CAPTION.size, colour: soft });
+        given.forEach((table, n) => {
+          const { values, has_sign: hasSign } = table;
+          const [paint, written] = [painter(app, values, hasSign), writer(table)];
+          const top = CAPTION.height + n * (values.length * HEAD_CELL.height + 76);
+          pen.text(caption(table), 16, top + 10, { size: 13, colour: ink, bold: true });
           values[0].forEach((_, h) => pen.text(`H${h}`, 52 + (h + 0.5) * cellWidth, top + 34, { size: 11, colour: soft, align: "center" }));
           values.forEach((row, layer) => {
             const y = top + 46 + layer * HEAD_CELL.height;
