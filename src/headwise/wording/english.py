@@ -21,6 +21,8 @@ ENGLISH: dict[str, str] = {
     "cli.required": " (required)",
     "cli.missing": "{what} must be given, as in `{example}`: see `{command} --help`.",
     "cli.no_such_option": "There is no option {what}: see `{command} --help`.",
+    "cli.near_option": "There is no option {what}: did you mean {near}? See `{command} --help`.",
+    "cli.near_command": "There is no command {what}: did you mean {near}? There are: {known}.",
     "cli.no_such_command": "There is no command {what}; there are: {known}.",
     "cli.bad_value": "{what} cannot be used ({reason}): see `{command} --help`.",
     "cli.usage": "This cannot be read as a command ({reason}): see `{command} --help`.",

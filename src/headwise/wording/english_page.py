@@ -256,8 +256,7 @@ PAGE: dict[str, str] = {
     "refuse.look_call_of": "call says how code is called, but call came with {kind}: leave call out",
     "refuse.look_code_name": "a text must be a sentence, but {target} names code: give the class itself, or run headwise "
     "look {target}",
-    "refuse.look_pair": "a tuple must be two texts, the second a pair to the first, but {count} things came: "
-    "give two",
+    "refuse.look_pair": "a tuple must be two texts, the second a pair to the first, but {count} things came: give two",
     "refuse.look_model_alone": "a model reads a text through its tokenizer, but {kind} came alone: give "
     "model=(module, tokenizer)",
     "refuse.look_numbers": "layers and heads must be numbers, from 0, but {given} came: give a number, or a list of them",
