@@ -15,8 +15,8 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.coordinates import Grid, Sizes
 from headwise.masks.derived_tensors import derived, table
 from headwise.masks.leaves import Allowed
-from headwise.ops.dense_mask import dense, masked_keys
 from headwise.ops.axis_order import refuse_sizes
+from headwise.ops.dense_mask import dense, masked_keys
 from headwise.shapes import check_number, check_shapes
 
 
