@@ -63,7 +63,8 @@ def test_a_star_import_brings_the_public_names_and_no_more():
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(
-        AttributeError, match=r"headwise has no public name 'MultiheadAttention': dir\(headwise\) lists"
+        AttributeError,
+        match=r"no public name 'MultiheadAttention': did you mean MultiHeadAttention\? dir\(headwise\) lists",
     ):
         headwise.MultiheadAttention  # noqa: B018 - reading the attribute is the test
 

@@ -92,6 +92,13 @@ if _typing.TYPE_CHECKING:
 else:
     # hidden from type checkers, which would otherwise accept any misspelt name
 
+    def _likely(name: str) -> str:
+        """A question for the public names that are spelt almost so; "": there are none."""
+        import difflib
+
+        near = difflib.get_close_matches(name, __dir__(), n=3, cutoff=0.75)
+        return f"did you mean {', '.join(near)}? " if near else ""
+
     def __getattr__(name: str) -> object:
         """The public name or module asked for, imported at its first use."""
         if name in _HOME:
@@ -99,7 +106,7 @@ else:
         elif name in _MODULES:
             value = _import_module(f"headwise.{name}")
         else:
-            raise AttributeError(f"headwise has no public name {name!r}: dir(headwise) lists them all")
+            raise AttributeError(f"headwise has no public name {name!r}: {_likely(name)}dir(headwise) lists them all")
         globals()[name] = value
         return value
 

@@ -93,3 +93,18 @@ def test_the_module_runs_as_the_command():
     command = [sys.executable, "-m", "headwise", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: headwise [OPTIONS]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "english", "chinese"),
+    [
+        (["doctr", "x"], "no command doctr: did you mean doctor?", "没有 doctr 这个命令：是不是 doctor？"),
+        (["trace", "x.py:A", "--jsn"], "no option --jsn: did you mean --json?", "没有 --jsn 这个选项：是不是 --json？"),
+        (["trace", "--zebra"], "no option --zebra: see", "没有 --zebra 这个选项：请看"),
+        (["effects", "hello"], "needs one metric, and none came: give", "effects 需要一个指标，但没有给出："),
+    ],
+)
+def test_a_misspelt_or_missing_word_of_a_command_is_told_in_both_languages(headwise, arguments, english, chinese):
+    for more, said in (((), english), (("--lang", "zh"), chinese)):
+        done = headwise(*arguments, *more)
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr

@@ -420,8 +420,11 @@ def test_a_row_that_may_attend_to_nothing_gives_zero():
 REFUSED = [
     (
         lambda edits, _: edits.find("layer.7"),
-        r'"layer.7" must name a module of the model, but names none: "qkv", "out", "layer"',
+        r'"layer.7" must name a module that may compute attention, but names none: "layer"$',
     ),
+    # a projection computes none, which is said at once and not at the end of the block
+    (lambda edits, _: edits.find("layer.q_proj"), r'"layer.q_proj" must name a module .* names none: "layer"$'),
+    (lambda edits, _: edits["qkv"], r'"qkv" must be the name of a module that may compute attention: "layer"$'),
     (lambda edits, _: edits.find(3), r"find takes a part of a name, .* but 3 came"),
     (lambda edits, _: edits.find("layer").zero(3), r"heads must lie in 0\.\.2, since there are 3, but 3 came"),
     (lambda edits, _: edits.find("layer").zero([]), r"heads names nothing"),

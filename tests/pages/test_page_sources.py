@@ -147,8 +147,8 @@ def test_a_page_of_maps_is_written_in_the_form_of_the_suffix(seen, tmp_path, suf
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"layer": "layers.1"}, "given as numbers, from 0; got 'layers.1'"),
-        ({"head": [0, "1"]}, "given as numbers, from 0; got .0, '1'."),
+        ({"layer": "layers.1"}, "must be numbers, from 0, but 'layers.1' came"),
+        ({"head": [0, "1"]}, "must be numbers, from 0, but .0, '1'. came"),
     ],
 )
 def test_a_layer_or_head_that_is_no_number_is_refused_in_one_sentence(given, said):

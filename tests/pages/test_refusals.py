@@ -97,7 +97,9 @@ def test_a_name_that_cannot_be_reached(name):
 
 
 def test_a_folder_without_a_configuration(tmp_path):
-    assert_refused("must hold config.json", model=tmp_path)
+    assert_refused("must hold config.json, .* holds nothing: give", model=tmp_path)
+    (tmp_path / "notes.txt").write_text("", encoding="utf-8")
+    assert_refused("holds notes.txt: give", model=tmp_path)
 
 
 def test_a_folder_without_weights(bert_folder, tmp_path):

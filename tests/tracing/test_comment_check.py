@@ -56,9 +56,7 @@ def forward(self, q, k):
 
 def verdicts(made):
     """The comments of a trace as text and verdict: the correction, "right" or "not compared"."""
-    return [
-        (each.said, each.true or ("right" if each.is_compared else "not compared")) for each in compared(made)
-    ]
+    return [(each.said, each.true or ("right" if each.is_compared else "not compared")) for each in compared(made)]
 
 
 def about(above="pass", behind="", between="pass"):

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from headwise.tracing.html import block
-from headwise.tracing.steps import Comment, Place, Problem
+from headwise.tracing.legend import called, notices
+from headwise.tracing.steps import Comment, Place, Problem, Trace
 from headwise.tracing.terminal import as_text, show
 from headwise.wording.screen import columns
 from tests.tracing.made import failing, place, plain, step, trace
@@ -250,3 +251,24 @@ def test_printing_a_trace_shows_its_listing():
 def test_a_trace_is_a_line_where_its_repr_is_shown():
     assert repr(plain()) == "<Trace code.py:Attention: 9 steps>"
     assert repr(failing()).endswith(" problem>")
+
+
+@pytest.mark.parametrize(
+    ("means", "english", "chinese"),
+    [
+        ("attend", "m=[B, S] attend", "m=[B, S] （1 或 True 表示可以看）"),
+        ("lengths", "m=[B, S] lengths", "m=[B, S] （每个样本有效的键数）"),
+    ],
+)
+def test_what_a_mask_means_is_said_in_the_language_of_the_trace(means, english, chinese):
+    call = {"q": ["B"], "_mask": {"argument": "m", "means": means, "shape": ["B", "S"]}}
+    for lang, said in (("en", english), ("zh", chinese)):
+        assert called(trace("def f(q): ...", call=call, lang=lang)).endswith(f", {said})")
+
+
+def test_comments_that_were_not_compared_are_counted_by_themselves_with_their_lines():
+    where = place("a = b", "a")
+    comments = (Comment(where, "x"), Comment(where, "y", "z"), Comment(where, "w", is_compared=False))
+    made = trace("a = b", step("a = b", "b", "op", "B", "B"), comments=comments)
+    assert list(notices(made)) == ["Comments that tell shapes: 1 right, 1 wrong, 1 not compared (line 1)."]
+    assert Trace.from_dict(made.to_dict()).comments == comments

@@ -46,6 +46,14 @@ def test_a_part_of_a_name_must_be_whole_and_unique(seen):
         seen.find("eep.1")
 
 
+def test_the_empty_name_of_a_watched_layer_is_explained():
+    attn = hw.MultiHeadAttention(6, 2)
+    with hw.watch(attn) as own:
+        attn(torch.zeros(2, 3, 6))
+    with pytest.raises(UnseenError, match=r'under "attn"; seen: "" \(the model itself\)$'):
+        own["attn"]
+
+
 def test_a_missing_name_says_what_there_is(seen):
     with pytest.raises(KeyError, match=r'no map was seen under "two"; seen: "one"'):
         seen["two"]

@@ -144,3 +144,20 @@ def test_signatures_and_pickles_are_as_they_were():
     again = pickle.loads(pickle.dumps(attn := hw.MultiHeadAttention(E, 3)))
     x = torch.randn(2, Lq, E)
     assert torch.equal(again(x), attn(x))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: hw.MultiHeadAttention(E, 2, num_kv_head=1), "takes no num_kv_head=: did you mean num_kv_heads=\\?"),
+        (lambda: hw.MultiHeadAttention(E, 2)(torch.zeros(2, Lq, E), msk=None), "no msk=: did you mean mask=\\?"),
+    ],
+)
+def test_a_misspelt_argument_is_answered_with_the_nearest(call, said):
+    with pytest.raises(CallError, match=said):
+        call()
+
+
+def test_a_word_that_is_like_no_argument_is_left_to_python():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zebra'"):
+        hw.MultiHeadAttention(E, 2, zebra=1)

@@ -8,12 +8,12 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "EMPTY": "signature", "FEATURES": "symbols", "PRIMES": "probe_sizes", "Found": "request", "Named": "plan",
     "Plan": "plan", "Reading": "source_hints", "Tried": "trial", "Way": "cache_protocols", "alike": "symbols",
-    "call_role": "roles", "callee": "signature", "check_forward": "forward_method", "checked_call": "user_values", "checked_init": "user_values",
-    "declared_sizes": "equations", "evaluated": "plan", "find": "finder", "init_role": "roles",
-    "is_of_code": "code_errors", "lacks_forward": "forward_method", "methods_of": "forward_method", "is_of_library": "code_errors", "is_wrong_kind": "argument_errors",
-    "mask_arguments": "mask_forms",
-    "masks": "mask_forms", "parameters": "signature", "read": "source_hints", "seen_names": "cache_protocols",
-    "ways": "cache_protocols", "whole": "signature",
+    "call_role": "roles", "callee": "signature", "check_forward": "forward_method", "checked_call": "user_values",
+    "checked_init": "user_values", "declared_sizes": "equations", "evaluated": "plan", "find": "finder",
+    "init_role": "roles", "is_of_code": "code_errors", "is_of_library": "code_errors",
+    "is_wrong_kind": "argument_errors", "lacks_forward": "forward_method", "mask_arguments": "mask_forms",
+    "masks": "mask_forms", "methods_of": "forward_method", "parameters": "signature", "read": "source_hints",
+    "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
 }  # fmt: skip
 
 __all__ = list(_HOME)

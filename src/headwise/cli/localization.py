@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -196,7 +197,9 @@ class WordedGroup(_Worded, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands_at:
             commands = ", ".join(self.list_commands(ctx))
-            raise UsageMessage(say("cli.no_such_command", lang=language(ctx), what=args[0], known=commands))
+            near = difflib.get_close_matches(args[0], self.commands_at, n=1)
+            key = "cli.near_command" if near else "cli.no_such_command"
+            raise UsageMessage(say(key, lang=language(ctx), what=args[0], near="".join(near), known=commands))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -253,6 +256,8 @@ def _usage(error: click.UsageError, ctx: click.Context) -> str:
             example = getattr(ctx.command, "example", "")
             what = parameter.human_readable_name.upper() if isinstance(parameter, click.Argument) else parameter.opts[0]
             return say("cli.missing", what=what, example=example, **context)
+        case click.NoSuchOption(option_name=name, possibilities=[_, *_] as near):
+            return say("cli.near_option", what=name, near=", ".join(sorted(near)), **context)
         case click.NoSuchOption(option_name=name):
             return say("cli.no_such_option", what=name, **context)
         case click.BadParameter(param=click.Parameter() as parameter, message=message):

@@ -13,17 +13,22 @@ from headwise.intervening.edit_types import AttentionEdit, HeadReplacement, Knoc
 from headwise.intervening.head_outputs import MeanOutput, PatchedOutput, zeros
 from headwise.intervening.positions import Selection, position_set
 from headwise.maps import AttentionMap
-from headwise.maps.name_lookup import holds, listed
+from headwise.maps.name_lookup import ITSELF, holds, listed
 from headwise.watching import Seen
 
 __all__ = ["Edits", "AttentionEdits"]
 
 
 class Edits:
-    """The edits of one block, made by `intervene`; printed, they say what was asked for."""
+    """The edits of one block, made by `intervene`; printed, they say what was asked for.
+
+    names: of the modules that may compute attention, the model itself first, as "". refusal: why the attention of a
+    name cannot be changed, "": it can.
+    """
 
     def __init__(self, names: Iterable[str], refusal: Callable[[str], str]) -> None:
         self._names, self._refusal = list(names), refusal
+        self._known = listed(self._names[1:]) if self._names[1:] else ITSELF
         self._targets: list[AttentionEdits] = []
         # how often all was forgotten, so that a new sequence begins
         self.round = 0
@@ -47,13 +52,15 @@ class Edits:
             raise ArgumentError(f'find takes a part of a name, such as "layer.3", but {part!r} came')
         within = [name for name in self._names if holds(name, part)]
         if not within:
-            raise ArgumentError(f'"{part}" must name a module of the model, but names none: {listed(self._names[1:])}')
+            raise ArgumentError(
+                f'"{part}" must name a module that may compute attention, but names none: {self._known}'
+            )
         return self._target(part, within[0], is_exact=False)
 
     def __getitem__(self, name: str) -> AttentionEdits:
         """The attention of the module with this very name."""
         if name not in self._names:
-            raise ArgumentError(f'"{name}" must be the name of a module of the model: {listed(self._names[1:])}')
+            raise ArgumentError(f'"{name}" must be the name of a module that may compute attention: {self._known}')
         return self._target(name, name, is_exact=True)
 
     def clear(self) -> None:

@@ -58,7 +58,7 @@ def intervene(model: nn.Module) -> Iterator[Edits]:
     def refusal(name: str) -> str:
         return next((why for outer, why in closed.items() if outer in ("", name) or name.startswith(f"{outer}.")), "")
 
-    edits = Edits(names.values(), refusal)
+    edits = Edits([name for module, name in names.items() if not (name and _is_simple(module))], refusal)
     session = EditingSession(WatchedModules(names, frozenset(names), takes_functions=False), edits)
     with editing(session), watched_block(model, session):
         yield edits
@@ -69,3 +69,8 @@ def intervene(model: nn.Module) -> Iterator[Edits]:
             f'{change.text} of "{target.part}" met no call of attention: '
             + (why or "the model did not run, or has none there, or none at these positions")
         )
+
+
+def _is_simple(module: nn.Module) -> bool:
+    """Whether a module is one of torch's without children, as nn.Linear, which compute no attention."""
+    return type(module).__module__.startswith("torch.") and next(module.children(), None) is None

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 from headwise.errors import ArgumentError
 
 LONGEST_LIST = 8
+# how a list shows the name of a model that computes attention itself
+ITSELF = '"" (the model itself)'
 
 
 class NoMapError(ArgumentError, KeyError):
@@ -33,7 +35,7 @@ def holds(name: str, part: str) -> bool:
 
 def listed(names: Collection[str]) -> str:
     """The first few names between quotes, and how many more there are."""
-    shown = ", ".join(f'"{name}"' for name in list(names)[:LONGEST_LIST])
+    shown = ", ".join(f'"{name}"' if name else ITSELF for name in list(names)[:LONGEST_LIST])
     return shown + (f" and {len(names) - LONGEST_LIST} more" if len(names) > LONGEST_LIST else "")
 
 

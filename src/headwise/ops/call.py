@@ -15,9 +15,9 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.coordinates import Grid, Sizes
 from headwise.masks.derived_tensors import derived, table
 from headwise.masks.leaves import Allowed
-from headwise.ops.dense_mask import dense, masked_keys
 from headwise.ops.axis_order import refuse_sizes
-from headwise.shapes import check_number
+from headwise.ops.dense_mask import dense, masked_keys
+from headwise.shapes import check_number, check_shapes
 
 
 class Rules(TypedDict, total=False):

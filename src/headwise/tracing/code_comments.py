@@ -50,9 +50,7 @@ class Remark:
     is_labelled: bool = False
 
 
-def remarks(
-    file: str, text: str, steps: Sequence[Step], call: Mapping[str, Any] | None = None
-) -> tuple[Remark, ...]:
+def remarks(file: str, text: str, steps: Sequence[Step], call: Mapping[str, Any] | None = None) -> tuple[Remark, ...]:
     """The chains of shapes in a file about the functions that ran in it; those in the prose of a note too.
 
     call: the arguments of the target, as in `Trace`.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from headwise.dataflow import Shape
 from headwise.tracing.equality import SymbolScale
@@ -15,7 +14,22 @@ from headwise.tracing.steps import Trace
 __all__ = ["ShapeWords", "named_sizes"]
 
 # words that a writer puts for any width
-GENERIC = frozenset("dim depth feature features channels width inner inner_dim hidden emb embed 特征维度 维度".split())
+GENERIC = frozenset(
+    (
+        "dim",
+        "depth",
+        "feature",
+        "features",
+        "channels",
+        "width",
+        "inner",
+        "inner_dim",
+        "hidden",
+        "emb",
+        "embed",
+        "特征维度",
+    )
+)
 # a name that code assigns: `a = ...`, `a, b = ...`, `self.a: int = ...`
 ASSIGNED = re.compile(r"(?m)^[^=\n#]*?(?<![=!<>+\-*/%&|^])=(?!=)")
 NAME = re.compile(r"[A-Za-z_]\w*")

@@ -21,6 +21,8 @@ CHINESE: dict[str, str] = {
     "cli.required": "（必须给出）",
     "cli.missing": "必须给出 {what}，例如 `{example}`：请看 `{command} --help`。",
     "cli.no_such_option": "没有 {what} 这个选项：请看 `{command} --help`。",
+    "cli.near_option": "没有 {what} 这个选项：是不是 {near}？请看 `{command} --help`。",
+    "cli.near_command": "没有 {what} 这个命令：是不是 {near}？现有：{known}。",
     "cli.no_such_command": "没有 {what} 这个命令；现有：{known}。",
     "cli.bad_value": "{what} 的值不能用（{reason}）：请看 `{command} --help`。",
     "cli.usage": "这条命令读不懂（{reason}）：请看 `{command} --help`。",

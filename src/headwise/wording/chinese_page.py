@@ -247,9 +247,11 @@ PAGE: dict[str, str] = {
     "look.kind.maps": "注意力图",
     "refuse.look_model_of": "model 读的是文本，但它与{kind}一起给出：请去掉 model。",
     "refuse.look_query_of": "query 是文本的一个词或注意力图的一个 token，但它与{kind}一起给出：请去掉 query。",
-    "refuse.look_tokens_of": "tokens 属于注意力图，文本的 token 来自模型的分词器，但它与{kind}一起给出：请去掉 tokens。",
+    "refuse.look_tokens_of": "tokens 属于注意力图，文本的 token 来自模型的分词器，"
+    "但它与{kind}一起给出：请去掉 tokens。",
     "refuse.look_call_of": "call 说明怎样调用代码，但它与{kind}一起给出：请去掉 call。",
-    "refuse.look_code_name": "文本必须是句子，但 {target} 指的是代码：请直接给出这个类，或运行 headwise look {target}。",
+    "refuse.look_code_name": "文本必须是句子，但 {target} 指的是代码："
+    "请直接给出这个类，或运行 headwise look {target}。",
     "refuse.look_pair": "元组必须是两个文本，第二个与第一个配对，但给了 {count} 个：请给两个。",
     "refuse.look_model_alone": "模型通过分词器读文本，但只给了 {kind}：请写成 model=(module, tokenizer)。",
     "refuse.look_numbers": "层和头必须是从 0 起的编号，但给的是 {given}：请给一个编号，或一个列表。",

@@ -21,6 +21,8 @@ ENGLISH: dict[str, str] = {
     "cli.required": " (required)",
     "cli.missing": "{what} must be given, as in `{example}`: see `{command} --help`.",
     "cli.no_such_option": "There is no option {what}: see `{command} --help`.",
+    "cli.near_option": "There is no option {what}: did you mean {near}? See `{command} --help`.",
+    "cli.near_command": "There is no command {what}: did you mean {near}? There are: {known}.",
     "cli.no_such_command": "There is no command {what}; there are: {known}.",
     "cli.bad_value": "{what} cannot be used ({reason}): see `{command} --help`.",
     "cli.usage": "This cannot be read as a command ({reason}): see `{command} --help`.",
@@ -84,7 +86,8 @@ ENGLISH: dict[str, str] = {
     "refuse.no_folder": "--model must be a folder that exists or a Hugging Face name, but there is no folder {folder}: "
     "check the path.",
     "refuse.model_folder": "A model folder must hold config.json, the weights as *.safetensors and a tokenizer "
-    "(tokenizer.json), but {folder} holds {files}: give a folder to which save_pretrained of model and tokenizer wrote.",
+    "(tokenizer.json), but {folder} holds {files}: give a folder to which save_pretrained of model and tokenizer "
+    "wrote.",
     "look.no_files": "nothing",
     "look.no_tokens": "it knows no token",
     "refuse.no_weights": "A model folder must hold its weights as *.safetensors, but {folder} has none: save them with "
@@ -241,7 +244,8 @@ ENGLISH: dict[str, str] = {
     "trace.means.additive": "additive",
     "trace.means.lengths": "lengths",
     "trace.comments": "Comments that tell shapes: {right} right, {wrong} wrong.",
-    "trace.comments_left": "Comments that tell shapes: {right} right, {wrong} wrong, {left} not compared (line {lines}).",
+    "trace.comments_left": "Comments that tell shapes: {right} right, {wrong} wrong, {left} not compared (line "
+    "{lines}).",
     "trace.comment": "the comment says {said}; it is {true}",
     "trace.scrambled": "{axes}: the size is legal, but the entries of several axes are mixed up, as by a view without "
     "its transpose",

@@ -259,15 +259,17 @@ PAGE: dict[str, str] = {
     "look.kind.code": "code",
     "look.kind.maps": "maps",
     "refuse.look_model_of": "a model reads a text, but model came with {kind}: leave model out",
-    "refuse.look_query_of": "a query is a word of a text, or a token of maps, but query came with {kind}: leave query out",
+    "refuse.look_query_of": "a query is a word of a text, or a token of maps, but query came with {kind}: leave "
+    "query out",
     "refuse.look_tokens_of": "tokens are of maps, and those of a text come from the model's tokenizer, but tokens came "
     "with {kind}: leave tokens out",
     "refuse.look_call_of": "call says how code is called, but call came with {kind}: leave call out",
-    "refuse.look_code_name": "a text must be a sentence, but {target} names code: give the class itself, or run headwise "
+    "refuse.look_code_name": "a text must be a sentence, but {target} names code: give the class itself, or run "
+    "headwise "
     "look {target}",
-    "refuse.look_pair": "a tuple must be two texts, the second a pair to the first, but {count} things came: "
-    "give two",
+    "refuse.look_pair": "a tuple must be two texts, the second a pair to the first, but {count} things came: give two",
     "refuse.look_model_alone": "a model reads a text through its tokenizer, but {kind} came alone: give "
     "model=(module, tokenizer)",
-    "refuse.look_numbers": "layers and heads must be numbers, from 0, but {given} came: give a number, or a list of them",
+    "refuse.look_numbers": "layers and heads must be numbers, from 0, but {given} came: give a number, or a list of "
+    "them",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -11,6 +12,8 @@ from headwise.errors import ArgumentError
 
 __all__ = ["CallError", "hinted"]
 
+# how much of a name must be that of another to be a misspelling of it; 1: all
+NEAR = 0.75
 P = ParamSpec("P")
 R = TypeVar("R")
 # what to give in the place of an argument, which may hang on its value
@@ -59,6 +62,13 @@ def _explain(
     unknown = [word for word in kwargs if word in words]
     if unknown:
         raise CallError(f"{name} takes no {unknown[0]}=: {_text(words[unknown[0]], kwargs[unknown[0]])}") from None
+    misspelt = next((word for word in kwargs if word not in taken), None)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    if misspelt is not None and not takes_any:
+        named = [each.name for each in taken.values() if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        near = difflib.get_close_matches(misspelt, [each for each in named if each != "self"], n=1, cutoff=NEAR)
+        if near:
+            raise CallError(f"{name} takes no {misspelt}=: did you mean {near[0]}=?") from None
     places = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in taken.values())
     if by_name and len(args) > places:
         raise CallError(_text(by_name, args[places])) from None

@@ -83,11 +83,13 @@ def dropping_modules(target: Any, _: dict[str, Any]) -> None:
 
 
 def has_dropout(plan: Plan, done: Run) -> bool:
-    """Whether a target drops anything, with whatever share: an operation, a module, an attribute or an argument does."""
+    """Whether a target has dropout, of whatever rate: as an operation, a module, an attribute or an argument."""
     modules = list(done.target.modules()) if isinstance(done.target, nn.Module) else []
     names = [*plan.init, *plan.call, *(name for each in modules for name in (*vars(each), type(each).__name__))]
     configs = [str(value.get("_expr")) for value in plan.init.values() if isinstance(value, Mapping)]
-    return any("dropout" in entry.last for entry in done.seen) or any("drop" in each.lower() for each in names + configs)
+    return any("dropout" in entry.last for entry in done.seen) or any(
+        "drop" in each.lower() for each in names + configs
+    )
 
 
 def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
