@@ -7,6 +7,7 @@ it, and no page or style asks another host for anything.
 import json
 import re
 import sys
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from posixpath import join, normpath
@@ -18,6 +19,9 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
+PRE = re.compile(r"<pre([^>]*)>(.*?)</pre>", re.DOTALL)
+# what Pygments writes before a prompt
+PROMPT = '<span class="gp">'
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 # what the plugin for pages that are opened from disk asks another host for
 SHIM = "https://unpkg.com/iframe-worker/shim"
@@ -60,7 +64,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Search from a file works by a script of the site's own, and not by one of another host."""
+    """Search from a file works by a script of the site's own, and not by one of another host; prompts are not copied."""
+    output = PRE.sub(add_copy, output)
     above = len(Path(page.file.dest_uri).parts) - 1
     output = output.replace(SHIM, f"{'../' * above}assets/worker.js")
     if not page.file.dest_uri.startswith("zh/"):
@@ -70,6 +75,34 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     if (said := f'{{"annotate": null, "base": "{base}"') not in output:
         raise ValueError(f"{page.file.dest_uri} must say its base as {said}: see what mkdocs-material writes now")
     return output.replace(said, said.replace(f'"{base}"', f'"{"/".join([".."] * (above - 1)) or "."}"'))
+
+
+def add_copy(found: re.Match[str]) -> str:
+    """A block of code; where that has prompts, its button copies what is typed, which mkdocs-material reads here."""
+    attributes, inside = found.groups()
+    if PROMPT not in inside:
+        return found[0]
+    return f'<pre{attributes} data-copy="{escape(typed(unescape(re.sub("<[^>]+>", "", inside))))}">{inside}</pre>'
+
+
+def typed(text: str) -> str:
+    """What is typed in a session of Python or of a shell, without prompts and output.
+
+    An empty line within a block would end it in Python's prompt, and without one after it the next line is refused.
+
+    >>> typed(">>> class A:\\n...     x = 1\\n...\\n...     y = 2\\n>>> A.x\\n1\\n$ ls\\nout")
+    'class A:\\n    x = 1\\n    y = 2\\n\\nA.x\\nls'
+    """
+    lines, is_inside = [], False
+    for line in text.splitlines():
+        prompt, _, rest = line.partition(" ")
+        if prompt == "...":
+            lines += [rest] if rest.strip() else []
+            is_inside = True
+        elif prompt in (">>>", "$"):
+            lines += ["", rest] if is_inside else [rest]
+            is_inside = False
+    return "\n".join(lines)
 
 
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:

@@ -12,6 +12,7 @@ import tempfile
 import pytest
 
 import headwise
+from headwise.wording import LANGUAGES
 from tests.arrow import ORDER, SRC
 from tests.examples import ROOT, Outcome, commands, docstring_outcomes, run_command, run_python_fence, status
 from tests.fences import Fence, fences, marked
@@ -163,8 +164,16 @@ def test_a_chinese_document_has_full_width_punctuation(document):
 @pytest.mark.parametrize("page", ["docs/gallery.md", "docs/gallery.zh.md"])
 def test_the_gallery_shows_each_picture_with_the_command_that_gives_it(page):
     shown = [fence.text.removeprefix("$ ").strip() for fence in fences(read(page))]
-    assert shown == list(GALLERY.values())
+    assert shown == [shot.command for shot in GALLERY.values()]
     assert re.findall(r"!\[.*?\]\((.*?)\)", read(page)) == list(GALLERY)
+    # a section names in bold what must be chosen on the page: a view, by the words of its tab, or a step
+    table = LANGUAGES["zh" if page.endswith(".zh.md") else "en"]
+    sections = re.split(r"^## ", read(page), flags=re.MULTILINE)[1:]
+    chosen = [
+        [table[f"page.view.{shot.view}"]] * (shot.view is not None) + [str(shot.step)] * (shot.step is not None)
+        for shot in GALLERY.values()
+    ]
+    assert [re.findall(r"\*\*(.+?)\*\*", section) for section in sections] == chosen
     assert [name for name in GALLERY if not 10_000 < (ROOT / "docs" / name).stat().st_size < 120_000] == []
 
 

@@ -94,6 +94,36 @@ def test_a_search_from_disk_finds_a_page_in_the_language_that_is_read(site, brow
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 
+COPIED = """() => {
+  const copied = [];
+  document.execCommand = () => true;
+  document.addEventListener("copy", (event) => event.preventDefault());
+  const write = HTMLTextAreaElement.prototype.select;
+  HTMLTextAreaElement.prototype.select = function () { copied.push(this.value); return write.call(this); };
+  document.querySelectorAll(".md-clipboard, .md-code__button[data-clipboard-target]").forEach((each) => each.click());
+  return copied;
+}"""
+
+
+@pytest.mark.parametrize("page", ["guide/look.html", "zh/guide/look.html"])
+def test_what_is_copied_of_a_session_is_what_is_typed(site, browser, page):
+    opened = browser.new_context(offline=True).new_page()
+    opened.goto((site / page).as_uri())
+    opened.wait_for_selector(".md-code__button[data-clipboard-target]", state="attached")
+    copied = opened.evaluate(COPIED)
+    opened.context.close()
+    assert len(copied) > 3
+    assert not re.search(r"^(>>>|\.\.\.|\$) ?", "\n".join(copied), re.MULTILINE)
+    (definition,) = [text for text in copied if text.startswith("class Attention")]
+    assert "torch.nn.Linear(width, 3 * width)\n    def forward(self, x):" in definition
+    assert ".flatten(2)\n\nheads = hw.look(Attention(16, 2)" in definition
+    assert "1 map, 2 heads" not in definition
+    # pasted at the prompt of Python as it stands, each statement is complete
+    for text in copied:
+        if not text.startswith("headwise"):
+            compile(text, page, "exec")
+
+
 def test_what_is_wrong_with_a_site_is_said(tmp_path):
     (tmp_path / "there.html").write_text('<h1 id="place">', "utf-8")
     (tmp_path / "style.css").write_text(
