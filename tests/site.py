@@ -64,7 +64,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Search from a file works by a script of the site's own, and not by one of another host; prompts are not copied."""
+    """Search from a file works by a script of the site's own, not by one of another host; prompts are not copied."""
     output = PRE.sub(add_copy, output)
     above = len(Path(page.file.dest_uri).parts) - 1
     output = output.replace(SHIM, f"{'../' * above}assets/worker.js")

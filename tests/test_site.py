@@ -105,23 +105,27 @@ COPIED = """() => {
 }"""
 
 
-@pytest.mark.parametrize("page", ["guide/look.html", "zh/guide/look.html"])
-def test_what_is_copied_of_a_session_is_what_is_typed(site, browser, page):
+@pytest.mark.parametrize("root", ["", "zh/"])
+def test_what_is_copied_of_a_session_is_what_is_typed(site, browser, root):
     opened = browser.new_context(offline=True).new_page()
-    opened.goto((site / page).as_uri())
-    opened.wait_for_selector(".md-code__button[data-clipboard-target]", state="attached")
-    copied = opened.evaluate(COPIED)
+    copied = []
+    for page in ("look", "intervene"):
+        opened.goto((site / f"{root}guide/{page}.html").as_uri())
+        opened.wait_for_selector(".md-code__button[data-clipboard-target]", state="attached")
+        copied += opened.evaluate(COPIED)
     opened.context.close()
-    assert len(copied) > 3
     assert not re.search(r"^(>>>|\.\.\.|\$) ?", "\n".join(copied), re.MULTILINE)
     (definition,) = [text for text in copied if text.startswith("class Attention")]
     assert "torch.nn.Linear(width, 3 * width)\n    def forward(self, x):" in definition
     assert ".flatten(2)\n\nheads = hw.look(Attention(16, 2)" in definition
     assert "1 map, 2 heads" not in definition
     # pasted at the prompt of Python as it stands, each statement is complete
-    for text in copied:
-        if not text.startswith("headwise"):
-            compile(text, page, "exec")
+    commands = [text for text in copied if text.startswith("headwise")]
+    assert commands[0].startswith(
+        'headwise effects "The animal was tired." --similar "It slept." --top 3\nheadwise look'
+    )
+    for text in set(copied) - set(commands):
+        compile(text, "copied", "exec")
 
 
 def test_what_is_wrong_with_a_site_is_said(tmp_path):

@@ -72,7 +72,7 @@ def links_of(
     A word of several tokens counts by its strongest: over the tokens of both words the largest weight is taken.
     others: the words it may be linked to; None: all but itself.
     """
-    linked = {other.tokens[0] for other in (words if others is None else others)} - {word.tokens[0]}
+    linked = {target.tokens[0] for target in (words if others is None else others)} - {word.tokens[0]}
     rows = list(word.tokens)
     weight, row = best.weight[rows].max(dim=0)
     owner = {token: owner_word for owner_word in words for token in owner_word.tokens}
@@ -95,7 +95,7 @@ def distant_links(best: Strongest, words: Sequence[Word], tokens: Sequence[Token
     """The COUNT strongest links of every word to words that are no neighbours of it, punctuation left out."""
     spoken = {n: word for n, word in enumerate(words) if not is_punctuation(word.text)}
     return tuple(
-        links_of(word, best, words, tokens, others=[other for m, other in spoken.items() if abs(m - n) != 1])
+        links_of(word, best, words, tokens, others=[target for m, target in spoken.items() if abs(m - n) != 1])
         for n, word in spoken.items()
     )
 
