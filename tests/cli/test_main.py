@@ -38,12 +38,12 @@ def test_the_version_is_that_of_the_package(headwise):
 @pytest.mark.parametrize(
     ("lang", "said"),
     [
-        ("en", "There is no command lok; there are: convert, doctor, effects, heads, look, plot, steps, trace.\n"),
-        ("zh", "没有 lok 这个命令；现有：convert, doctor, effects, heads, look, plot, steps, trace。\n"),
+        ("en", "There is no command zzz; there are: convert, doctor, effects, heads, look, plot, steps, trace.\n"),
+        ("zh", "没有 zzz 这个命令；现有：convert, doctor, effects, heads, look, plot, steps, trace。\n"),
     ],
 )
 def test_an_unknown_command_is_refused_with_those_that_exist(headwise, lang, said):
-    done = headwise("--lang", lang, "lok", "text")
+    done = headwise("--lang", lang, "zzz", "text")
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", said)
 
 

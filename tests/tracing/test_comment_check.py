@@ -261,6 +261,15 @@ def test_a_comment_that_names_a_variable_is_of_its_value_before_or_after_the_lin
     assert of_variable(f"x: {said}") == [(said, verdict)]
 
 
+def test_a_comment_on_a_variable_may_stand_above_several_statements():
+    lines = ["# x: (batch, heads, seq_len, head_dim)", "y = x.relu()", "x = x.view(1)", "return x"]
+    source = "def forward(self, x):\n" + "".join(f"    {line}\n" for line in lines)
+    steps = (step(source, "x.relu()", "relu", "B L D", "B L D"), step(source, "x.view(1)", "view", "B L D", "B H L d"))
+    assert [each for _, each in verdicts(trace(source, *steps, call={"x": ["B", "L", "D"]}))] == ["right"]
+    apart = source.replace("    x = x.view", "\n    x = x.view")
+    assert [each for _, each in verdicts(trace(apart, *steps, call={"x": ["B", "L", "D"]}))] == ["[B, L, D]"]
+
+
 def test_a_comment_without_a_name_may_be_of_any_value_on_its_line_and_is_wrong_of_none():
     for said in ("(batch, seq_len, d_in)", "(batch, heads, seq_len, head_dim)"):
         assert of_variable(said) == [(said, "right")]

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _LANG = "headwise.lang"
+# how much of a word must be that of another to be a misspelling of it; 1: all
+NEAR = 0.7
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -197,7 +199,7 @@ class WordedGroup(_Worded, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands_at:
             commands = ", ".join(self.list_commands(ctx))
-            near = difflib.get_close_matches(args[0], self.commands_at, n=1)
+            near = difflib.get_close_matches(args[0], self.commands_at, n=1, cutoff=NEAR)
             key = "cli.near_command" if near else "cli.no_such_command"
             raise UsageMessage(say(key, lang=language(ctx), what=args[0], near="".join(near), known=commands))
         return super().resolve_command(ctx, args)
@@ -256,9 +258,10 @@ def _usage(error: click.UsageError, ctx: click.Context) -> str:
             example = getattr(ctx.command, "example", "")
             what = parameter.human_readable_name.upper() if isinstance(parameter, click.Argument) else parameter.opts[0]
             return say("cli.missing", what=what, example=example, **context)
-        case click.NoSuchOption(option_name=name, possibilities=[_, *_] as near):
-            return say("cli.near_option", what=name, near=", ".join(sorted(near)), **context)
         case click.NoSuchOption(option_name=name):
+            near = difflib.get_close_matches(name, error.possibilities or (), n=1, cutoff=NEAR)
+            if near:
+                return say("cli.near_option", what=name, near=near[0], **context)
             return say("cli.no_such_option", what=name, **context)
         case click.BadParameter(param=click.Parameter() as parameter, message=message):
             return say("cli.bad_value", what=parameter.opts[-1], reason=message.rstrip("."), **context)

@@ -9,7 +9,7 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
-    "Definition": "source_file", "Loaded": "loaded_target", "Source": "source_file", "Target": "target",
+    "Loaded": "loaded_target", "Source": "source_file", "Target": "target",
     "attention_classes": "attention_definitions", "bytes_like": "text_files", "check_name": "loader",
     "describe_object": "objects", "import_of": "stand_ins",
     "in_child": "child.process", "load": "loader", "meant": "stand_ins", "parse": "target", "python_of": "reader",
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headwise.targets.objects import describe_object as describe_object
     from headwise.targets.reader import python_of as python_of
     from headwise.targets.reader import read as read
-    from headwise.targets.source_file import Definition as Definition
     from headwise.targets.source_file import Source as Source
     from headwise.targets.stand_ins import import_of as import_of
     from headwise.targets.stand_ins import meant as meant

@@ -93,12 +93,13 @@ def _in_code(
     words, code, docstring_lines = _tokens(lines, first, last)
     for number, column, text in words:
         later: tuple[Chain, ...] = ()
-        is_alone, after = number not in code, number
+        is_alone, after, end = number not in code, number, number
         if is_alone:
             after = next((line for line in range(number + 1, last + 1) if line in code), 0)
             touches = all(lines[line - 1].strip() for line in range(number, after))
             about = _at(here, after) if touches else ()
             block = _following(after, last, code) if after else []
+            end = max(block, default=number)
             later = tuple(each for line in block for each in _at(here, line) if each not in about)
             beside = _at(here, next((line for line in range(number - 1, first - 1, -1) if line in code), 0))
         else:
@@ -110,7 +111,7 @@ def _in_code(
                 is_labelled = before.rstrip().endswith((":", "："))
                 yield Remark(place, chain, about, beside, later, is_labelled=is_labelled)
                 continue
-            yield Remark(place, chain, about, beside, later, name[1], variables.around(name[1], after or number))
+            yield Remark(place, chain, about, beside, later, name[1], variables.around(name[1], after or number, end))
     for number in docstring_lines:
         for chain in spoken(lines[number - 1]):
             yield Remark(_placed(file, number, 0, chain), chain, (), tuple(here))

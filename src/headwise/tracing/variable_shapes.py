@@ -29,20 +29,29 @@ class VariableShapes:
         """Whether the function around a line assigns a variable or takes it as a parameter."""
         first, last = self._function(line)
         return self._is_parameter(name, first, last) or any(
-            first <= each.start[0] <= last and name in each.names for each in self._assigned
+            first <= binding.start[0] <= last and name in binding.names for binding in self._assigned
         )
 
-    def around(self, name: str, line: int) -> tuple[Shape, ...]:
-        """The shapes of a variable before the statement on a line, then after it; (): they are not known."""
+    def around(self, name: str, line: int, end: int) -> tuple[Shape, ...]:
+        """The shapes of a variable before a line, then after the lines from there to `end`; (): they are not known."""
         first, last = self._function(line)
-        here = [each for each in self._assigned if first <= each.start[0] <= last and name in each.names]
-        earlier = [each for each in here if each.end[0] < line]
-        after = [each for each in here if each.start[0] <= line <= each.end[0]]
-        latest = [each for each in earlier if each.end[0] == max(one.end[0] for one in earlier)]
+        bindings = [each for each in self._assigned if first <= each.start[0] <= last and name in each.names]
+        ends = [each.end[0] for each in bindings if each.end[0] < line]
+        latest = [binding for binding in bindings if binding.end[0] == max(ends, default=0)]
+        current = [binding for binding in bindings if binding.start[0] <= end and line <= binding.end[0]]
         before = self._results(latest, name) if latest else self._argument(name, first, last)
-        if (latest and not before) or (after and not self._results(after, name)):
+        after = self._results(current, name)
+        if (
+            (latest and not before)
+            or (current and not after)
+            or (not current and any(self._is_assigned_at(name, at) for at in range(line, end + 1)))
+        ):
             return ()
-        return tuple(dict.fromkeys((*before, *self._results(after, name))))
+        return tuple(dict.fromkeys((*before, *after)))
+
+    def _is_assigned_at(self, name: str, line: int) -> bool:
+        """Whether the text of a line assigns a name, as the first line of a longer statement does."""
+        return bool(re.match(rf"\s*(?:[^#(]*,\s*)?{re.escape(name)}\b[^=#]*=(?!=)", self._lines[line - 1]))
 
     def _function(self, line: int) -> tuple[int, int]:
         around = [(first, last) for first, last in functions(self._lines) if first <= line <= last]
@@ -51,14 +60,14 @@ class VariableShapes:
     def _results(self, assigned: Sequence[Assigned], name: str) -> tuple[Shape, ...]:
         """The shapes that assignments give to a name."""
         out: list[Shape] = []
-        for each in assigned:
+        for binding in assigned:
             for chain in self._chains:
                 place = chain.place
                 span = (place.line, place.column), (place.end_line, place.end_column)
-                if span == (each.start, each.end):
+                if span == (binding.start, binding.end):
                     outputs = chain.steps[-1].outputs
-                    is_one_each = len(outputs) == len(each.names) and not each.is_each
-                    out += outputs[each.names.index(name) :][:1] if is_one_each else outputs
+                    is_paired = len(outputs) == len(binding.names) and not binding.is_each
+                    out += outputs[binding.names.index(name) :][:1] if is_paired else outputs
         return tuple(out)
 
     def _argument(self, name: str, first: int, last: int) -> tuple[Shape, ...]:
