@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -216,6 +217,24 @@ def test_a_graph_is_differentiated_twice_as_often_as_it_is_asked_for() -> None:
             torch.testing.assert_close(gradient, expected)
     for second in seconds[1:]:
         assert all(map(torch.equal, second, seconds[0]))
+
+
+def test_threads_differentiate_one_graph_twice_each_by_itself() -> None:
+    given, mask = [t.requires_grad_() for t in tensors(EVEN, torch.float64)], hw.causal() & hw.window(before=2)
+    for _ in range(2):
+        out = hw.attention(*given, mask=mask, backend="sdpa").square().sum()
+
+    def twice() -> tuple[Tensor, ...]:
+        gradients = torch.autograd.grad(out, given, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in gradients), given, retain_graph=True)
+
+    expected, plain = twice(), torch.autograd.grad(out, given, retain_graph=True)
+    with ThreadPoolExecutor(4) as pool:
+        seconds = [pool.submit(twice) for _ in range(40)]
+        firsts = [pool.submit(torch.autograd.grad, out, given, retain_graph=True) for _ in range(40)]
+    for future in seconds:
+        torch.testing.assert_close(future.result(), expected)
+    assert all(torch.equal(*pair) for future in firsts for pair in zip(future.result(), plain, strict=True))
 
 
 def test_it_is_attached_to_the_kernels_own_node() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -38,12 +39,18 @@ class SecondDerivative:
         return True
 
     def _before(self, gradient: Tensor) -> None:
-        """Has the gradients recomputed once, where the one that comes in is differentiated."""
+        """Have this pass recompute the gradients, where the one that comes in is differentiated.
+
+        Other passes over the same graph, in other threads, meet the hook too, and leave it alone.
+        """
         if not torch.is_grad_enabled():
             return
         node: Any = torch._C._current_autograd_node()
+        thread = threading.get_ident()
 
-        def recompute(inputs: Gradients, outputs: Gradients) -> Gradients:
+        def recompute(inputs: Gradients, outputs: Gradients) -> Gradients | None:
+            if thread != threading.get_ident() or not torch.is_grad_enabled():
+                return None
             handle.remove()
             check_unchanged(self.versions)
             needed = [gradient is not None for gradient in inputs[:3]]
