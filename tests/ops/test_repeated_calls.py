@@ -2,7 +2,9 @@
 
 import gc
 import math
+import sys
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +26,15 @@ EVEN = Shape(D=8, Dv=8)
 @pytest.fixture(autouse=True)
 def no_call_before() -> None:
     repeated_calls._without_mask.clear()
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Threads take turns so often that they meet inside of one backward pass."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, backend: str = "auto", **given: Any) -> bool:
@@ -219,7 +230,7 @@ def test_a_graph_is_differentiated_twice_as_often_as_it_is_asked_for() -> None:
         assert all(map(torch.equal, second, seconds[0]))
 
 
-def test_threads_differentiate_one_graph_twice_each_by_itself() -> None:
+def test_threads_differentiate_one_graph_twice_each_by_itself(quick_switches: None) -> None:
     given, mask = [t.requires_grad_() for t in tensors(EVEN, torch.float64)], hw.causal() & hw.window(before=2)
     for _ in range(2):
         out = hw.attention(*given, mask=mask, backend="sdpa").square().sum()
