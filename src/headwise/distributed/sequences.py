@@ -78,7 +78,7 @@ class Sequences:
         """Lq and Lk of the whole map, where this rank holds so many keys."""
         return self.queries.length, held if self.source is None else self.source.length
 
-    def check_keys(self, held: int) -> None:
+    def check_keys(self, count: int) -> None:
         """Raise ArgumentError where so many keys may be the query's own tokens, and these would give other numbers.
 
         Self-attention that is called as attn(x, x, x) would attend to x by the places of other keys.
@@ -86,9 +86,9 @@ class Sequences:
         mine, source = self.queries.layout, self.source
         if self.queries.ranks == 1 or (source is not None and mine.length != source.length):
             return
-        if source is None and held in map(len, mine.tokens):
+        if source is None and count in map(len, mine.tokens):
             raise ArgumentError(
-                f"key holds {held} tokens, as many as a rank holds of the query's {mine.length}, so that it may be "
+                f"key holds {count} tokens, as many as a rank holds of the query's {mine.length}, so that it may be "
                 "the query's own: leave key= out for self-attention, or give this layer a key of its own and "
                 "spread=spread.with_keys(None)"
             )

@@ -39,7 +39,7 @@ class SpreadSequence(Protocol):
     def crossed(self) -> SpreadSequence:
         """The same for cross-attention; ArgumentError where it does not say whose keys those are."""
 
-    def check_keys(self, held: int) -> None:
+    def check_keys(self, count: int) -> None:
         """Raise ArgumentError where so many keys may be the query's own tokens."""
 
     def key_tokens(self, held: int) -> Tensor:
