@@ -117,7 +117,7 @@ def test_a_layer_gives_the_numbers_of_one_process(name: str, keys: str | None) -
 
     def task(rank: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         target, source = spread(L, layout="zigzag"), spread(S, layout=keys or "contiguous")
-        over = target if keys is None else target.with_keys(source)
+        over = target.with_keys(None if keys is None else source)
         of_keys = (lambda t: t) if keys is None else source.local
         if rank == 0:
             return target.tokens, source.tokens, _results(name, torch.float32, target.local, of_keys, spread=over)
@@ -159,33 +159,86 @@ def test_dropout_drops_the_same_pairs_on_any_number_of_ranks(rule: str) -> None:
             torch.testing.assert_close(out, want, rtol=1e-5, atol=1e-5)
 
 
-def test_a_call_of_a_layer_with_its_own_query_as_key_is_self_attention() -> None:
+@pytest.mark.parametrize("keys", [None, "striped"])
+def test_a_layer_without_a_key_is_self_attention_inside_of_a_pair(keys: str | None) -> None:
     layer, x = hw.MultiHeadAttention(E, 4, position=hw.Alibi()), torch.randn(2, L, E)
     whole = layer(x, mask=hw.causal()).detach()
 
     def task(rank: int) -> Tensor:
         taken = spread(L, layout="zigzag")
         mine = taken.local(x)
-        with torch.no_grad(), taken.with_keys(spread(S)):
-            batched = taken.whole(layer(mine, mine, mine, mask=hw.causal()))
-            one = mine[0]
-            return torch.cat([batched[:1], taken.whole(layer(one, one, one, mask=hw.causal()), dim=0)[None]])
+        with torch.no_grad(), taken.with_keys(None if keys is None else spread(S, layout=keys)):
+            batched = taken.whole(layer(mine, mask=hw.causal()))
+            return torch.cat([batched[:1], taken.whole(layer(mine[0], mask=hw.causal()), dim=0)[None]])
 
     for out in on_ranks(3, task):
         torch.testing.assert_close(out, whole[:1].expand(2, -1, -1), rtol=1e-5, atol=1e-5)
 
 
+def test_a_copy_of_the_key_has_the_meaning_of_the_key() -> None:
+    layer, x = hw.MultiHeadAttention(E, 4, position=hw.Alibi()), torch.randn(2, 12, E)
+
+    def task(rank: int) -> None:
+        target, source = spread(12, layout="zigzag"), spread(12, layout="contiguous")
+        mine, rules = target.local(x), {"spread": target.with_keys(source), "mask": hw.causal()}
+        with torch.no_grad():
+            with pytest.raises(ArgumentError, match="of one length, 12, in two layouts, zigzag and contiguous"):
+                layer(mine, mine, mine, **rules)
+            # the same tokens in one layout: both are self-attention
+            rules["spread"] = target.with_keys(spread(12, layout="zigzag"))
+            assert torch.equal(layer(mine, mine, mine, **rules), layer(mine, mine.clone(), mine.clone(), **rules))
+            torch.testing.assert_close(layer(mine, mine.clone(), **rules), target.local(layer(x, mask=hw.causal())))
+
+    on_ranks(2, task)
+
+
 class TestRefusals:
-    def test_keys_that_are_not_the_same_on_all_ranks_are_told(self) -> None:
-        layer, x, source = hw.MultiHeadAttention(E, 4), torch.randn(2, L, E), torch.randn(2, 12, E)
+    @pytest.mark.parametrize("copied", [False, True])
+    @pytest.mark.parametrize("ranks", [1, 2])
+    def test_a_key_over_a_plain_spread_is_refused(self, ranks: int, copied: bool) -> None:
+        layer, x = hw.MultiHeadAttention(E, 4), torch.randn(2, L, E)
+        told = r"spread of 11 tokens.*leave key= out for self-attention, or say spread\.with_keys\(source\)"
 
         def task(rank: int) -> None:
-            taken, other = spread(L), spread(12)
+            taken = spread(L)
+            mine = taken.local(x)
+            key = mine.clone() if copied else mine
+            for given in ((mine, key, key), (mine[0], key[0]), (mine, layer.memory(key))):
+                with pytest.raises(ArgumentError, match=told):
+                    layer(*given, spread=taken)
+                with taken, pytest.raises(ArgumentError, match=told):
+                    layer(*given)
+            with pytest.raises(ArgumentError, match=told):
+                layer(mine, key, positions=torch.arange(L), spread=taken)
+
+        on_ranks(ranks, task)
+
+    def test_a_key_that_may_be_the_query_is_refused_inside_of_a_pair(self) -> None:
+        layer, x, source = hw.MultiHeadAttention(E, 4), torch.randn(2, 12, E), torch.randn(2, 12, E)
+
+        def task(rank: int) -> None:
+            target, other = spread(12, layout="zigzag"), spread(12, layout="striped")
+            mine = target.local(x)
+            with target.with_keys(None):
+                for key, given in ((mine.clone(), {}), (mine, {"spread": target.with_keys(None)})):
+                    with pytest.raises(ArgumentError, match="key holds 6 tokens, as many as a rank holds of the query"):
+                        layer(mine, key, **given)
+                layer(mine, source)
             with (
-                taken,
-                pytest.raises(DistributedError, match=r"which each holds whole unless spread\.with_keys\(source"),
+                target.with_keys(other),
+                pytest.raises(ArgumentError, match="of one length, 12, in two layouts, zigzag and striped"),
             ):
-                layer(taken.local(x), other.local(source))
+                layer(mine, mine)
+
+        on_ranks(2, task)
+
+    def test_whole_keys_of_two_lengths_are_told(self) -> None:
+        layer, x, source = hw.MultiHeadAttention(E, 4), torch.randn(2, L, E), torch.randn(2, 13, E)
+
+        def task(rank: int) -> None:
+            taken, other = spread(L), spread(13)
+            with pytest.raises(DistributedError, match="rank 0 has Lk=7 and rank 1 has Lk=6"):
+                layer(taken.local(x), other.local(source), spread=taken.with_keys(None))
 
         on_ranks(2, task)
 

@@ -109,6 +109,20 @@ class TestRanksThatDisagree:
 
         on_ranks(2, task)
 
+    def test_are_told_of_a_refusal_at_the_first_call_with_other_keys_or_another_way(self):
+        def task(rank, way, source):
+            held = spread(LENGTH, dist.group.WORLD, layout="zigzag")
+            q = torch.ones(1, 2, len(held.tokens), 4)
+            attention(q, q, q, spread=held, way="gather")
+            over = held.with_keys(spread(8, dist.group.WORLD, layout="contiguous")) if source else held
+            k = torch.ones(1, 2, (4 if source else 6) + rank, 4)
+            error = ShapeError if rank else DistributedError
+            with pytest.raises(error, match="k must hold" if rank else "but rank 1 refused its own"):
+                attention(q, k, k, spread=over, way=way)
+
+        on_ranks(2, task, "gather", True)
+        on_ranks(2, task, "ring", False)
+
 
 def mismatched(rank):
     return call(rank, batch=2 + (rank == 1))

@@ -340,3 +340,15 @@ def test_what_a_map_of_ranks_cannot_do_is_refused() -> None:
 
     why = "its call takes a form that a map has not: a map that ranks share has no way back to q and k: "
     assert on_ranks(2, task) == [{"": f"{why}watch without grad=True"}] * 2
+
+
+@pytest.mark.parametrize("position", [hw.Alibi(), hw.RelativeBias()])
+def test_a_map_keeps_the_positions_of_its_call(position: hw.Alibi | hw.RelativeBias) -> None:
+    layer, x = hw.MultiHeadAttention(12, 4, position=position), torch.randn(2, 8, 12)
+    positions, held = torch.arange(8) * 2, spread(8)
+    with torch.no_grad(), hw.watch(layer) as seen:
+        layer(x, positions=positions, spread=held)
+        want = seen.calls("")[0].dense()
+        layer(x, positions=positions, spread=held)
+    positions.copy_(positions.flip(0) ** 2)
+    assert torch.equal(seen.calls("")[1].dense(), want)

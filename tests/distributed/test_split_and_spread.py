@@ -51,7 +51,8 @@ def _made(layer: hw.MultiHeadAttention, dtype: torch.dtype, cp: Any, **given: An
         leaves["source"] = source
     if given.pop("has_bias", False):
         given["attn_bias"] = leaves["attn_bias"] = bias.to(dtype).requires_grad_()
-    out = layer(leaves["x"], *more, spread=cp, **given)
+    over = cp.with_keys(None) if cp is not None and more else cp
+    out = layer(leaves["x"], *more, spread=over, **given)
     (out.square() * its.to(dtype)).sum().backward()
     leaves |= dict(layer.named_parameters())
     return {"out": out.detach(), **{name: whole(t.grad) for name, t in leaves.items() if t.grad is not None}}

@@ -1,5 +1,8 @@
 """Spread: its parts make the whole, its layout is the cheapest, and what does not fit is refused."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -228,3 +231,19 @@ def test_a_second_derivative_through_a_whole_of_one_loss_is_refused():
 
     for second, tokens in on_ranks(2, task):
         torch.testing.assert_close(second, 6 * x[:, tokens])
+
+
+def test_a_spread_goes_when_nothing_holds_it_and_has_no_keys_to_move_where_all_hold_them() -> None:
+    held = spread(6)
+    pair = held.with_keys(None)
+    with pytest.raises(ArgumentError, match="every rank holds the keys whole, so that none need move"):
+        _ = pair.moved
+    assert held.moved is held
+    del pair
+    gone = weakref.ref(held)
+    gc.disable()
+    try:
+        del held
+        assert gone() is None
+    finally:
+        gc.enable()

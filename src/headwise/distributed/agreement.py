@@ -26,8 +26,7 @@ T = TypeVar("T")
 SIZES = ("B", "Hq", "Hk", "D", "Dv", "length", "Lk")
 OTHERS = (
     "the dtype of q, k and v", "which of q, k and v need gradients", "the layout", "the layout of the keys",
-    "the keys and values, which each holds whole unless spread.with_keys(source) says whose they are", "the mask",
-    "attn_bias", "positions", "weight", "scale", "softcap", "sink", "dropout", "the way",
+    "the mask", "attn_bias", "positions", "weight", "scale", "softcap", "sink", "dropout", "the way",
 )  # fmt: skip
 
 _agreed: WeakKeyDictionary[Spread, set[Hashable]] = WeakKeyDictionary()
@@ -36,34 +35,28 @@ _agreed: WeakKeyDictionary[Spread, set[Hashable]] = WeakKeyDictionary()
 def agreed(spread: Sequences, way: str, device: torch.device, check: Callable[[], WholeCall]) -> WholeCall:
     """check(), once every rank is known to have been given the same; DistributedError where one was not.
 
-    Ranks are asked at the first call of a shape with a spread: of the same sizes, dtype, gradients and rules. A
-    rank whose check raises says so first, so that the others need not wait for it.
+    Ranks are asked at the first call of a shape with a spread: of the same sizes, dtype, gradients and rules; what
+    differs at a later call of that shape is not seen. The numbers of q, k and v are never compared, not those of keys
+    that each rank holds whole either. A rank whose check raises before any call has been agreed on with these keys in
+    this way tells the others, which then raise too. Of a later call they learn nothing: where they wait for
+    it, they do so until the timeout of the group, as for what raises before this, in a layer or a model.
     """
     queries = spread.queries
     if queries.ranks == 1 or queries.group is None or torch.compiler.is_compiling():
         return check()
-    shapes = _agreed.setdefault(queries, set())
+    shapes, kind = _agreed.setdefault(queries, set()), (way, spread.source and spread.source.layout)
     try:
         call = check()
     except Exception:
-        if not shapes:
+        if kind not in shapes:
             _of_all([1, *[0] * len(SIZES + OTHERS)], queries, device)
         raise
     tensors = (call.attn_bias, call.by_distance, call.weight, call.sink, call.mask)
     rules = (call.scale, call.softcap, call.dropout, *(t is None for t in tensors))
-    shape = (
-        way,
-        spread.source and spread.source.layout,
-        call.sizes,
-        call.k.shape,
-        call.v.shape,
-        call.q.dtype,
-        _needs_gradients(call),
-        rules,
-    )
+    shape = (kind, call.sizes, call.k.shape, call.v.shape, call.q.dtype, _needs_gradients(call), rules)
     if shape not in shapes:
         compare(_of_all([0, *header(call, spread, way)], queries, device), SIZES, OTHERS)
-        shapes.add(shape)
+        shapes.update((kind, shape))
     return call
 
 
@@ -77,19 +70,10 @@ def header(call: WholeCall, spread: Sequences, way: str) -> list[int]:
     at, source = call.distances, spread.source
     others = (
         call.q.dtype, _needs_gradients(call), spread.queries.layout.tokens, source and source.layout.tokens,
-        _visible_keys(call) if source is None else None, call.mask, bias,
-        at and (at.query_positions, at.key_positions), weight, call.scale, call.softcap, sink, call.dropout, way,
+        call.mask, bias, at and (at.query_positions, at.key_positions), weight, call.scale,
+        call.softcap, sink, call.dropout, way,
     )  # fmt: skip
     return [B, Hq, Hk, D, Dv, *spread.map_sizes(held), *map(digest, others)]
-
-
-def _visible_keys(call: WholeCall) -> tuple[Tensor, ...]:
-    """k and v, with zeros where they are padding."""
-    keep = None if call.mask is None else call.mask.padding(call.k.shape[2])
-    if keep is None:
-        return call.k, call.v
-    keep = keep.to(call.k.device)[:, None, :, None]
-    return torch.where(keep, call.k, 0.0), torch.where(keep, call.v, 0.0)
 
 
 def digest(value: Any) -> int:

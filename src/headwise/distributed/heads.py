@@ -59,7 +59,7 @@ def run(call: WholeCall, spread: Sequences) -> Tensor:
 def sent(call: Call, spread: Sequences) -> tuple[int, int]:
     """The bytes that the busiest rank receives forward, and in how many steps."""
     (B, Hq, _, D), Hk, Dv = call.q.shape, call.k.shape[1], call.v.shape[3]
-    queries, source = spread.queries, spread.source or spread.queries
+    queries, source = spread.queries, spread.moved
     most = 0
     for rank, mine in enumerate(shares(Hq, queries.ranks)):
         rows, columns = (len(of.layout.tokens[rank]) for of in (queries, source))
@@ -91,7 +91,7 @@ def shared(heads: slice, groups: int) -> slice:
 
 
 def _planned(mask: Mask | None, spread: Sequences, Hq: int, Hk: int) -> HeadsPlan:
-    of_queries, source = spread.queries, spread.source or spread.queries
+    of_queries, source = spread.queries, spread.moved
     rank, ranks, length = of_queries.rank, of_queries.ranks, of_queries.length
     queries = shares(Hq, ranks)
     keys = tuple(shared(heads, Hq // Hk) for heads in queries)

@@ -37,7 +37,7 @@ def _needs(mask: Mask | None, spread: Sequences, source: Spread, B: int, heads: 
 
 
 def _planned(mask: Mask | None, spread: Sequences, B: int, heads: int, Hk: int) -> Route:
-    source = spread.source or spread.queries
+    source = spread.moved
     need, rank = _needs(mask, spread, source, B, heads), source.rank
     every, count = slice(0, Hk), need.columns[rank].shape[0]
     parcel = Parcel(

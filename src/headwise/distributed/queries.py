@@ -75,7 +75,7 @@ def plan(call: Call, spread: Sequences) -> QueriesPlan:
 
 
 def _planned(mask: Mask | None, spread: Sequences, B: int, Hq: int) -> QueriesPlan:
-    queries, source = spread.queries, spread.source or spread.queries
+    queries, source = spread.queries, spread.moved
     rows, lengths = queries.layout.tokens, (queries.length, source.length)
     parts = tuple(parts_of(mask, tokens, source.tokens, lengths, (B, Hq)) for tokens in rows)
     ends = Ends(queries.rank, queries.ranks, queries.group, f"queries of {queries.length} tokens", queries.ranks == 1)

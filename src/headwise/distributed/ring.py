@@ -85,7 +85,7 @@ def plan(call: Call, spread: Sequences) -> RingPlan:
 
 
 def _planned(mask: Mask | None, spread: Sequences, B: int, Hq: int) -> RingPlan:
-    queries, source = spread.queries, spread.source or spread.queries
+    queries, source = spread.queries, spread.moved
     tokens, rank, ranks = source.layout.tokens, queries.rank, queries.ranks
     need = needs(mask, queries.layout, source.layout, batch=B, heads=Hq)
     steps = []

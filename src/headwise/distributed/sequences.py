@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headwise.distributed.layouts import Layout
 from headwise.distributed.rank_axis import RankAxis
+from headwise.errors import ArgumentError
 from headwise.masks import Mask
 from headwise.ops.active_spread import activate, deactivate
 from headwise.ops.spread_attention import spread_attention
@@ -43,6 +44,13 @@ class Sequences:
         def _entered(self) -> list[Token[Any]]: ...
 
     @property
+    def moved(self) -> Spread:
+        """`source`, for ways that move keys; ArgumentError where every rank holds them whole."""
+        if self.source is None:
+            raise ArgumentError('every rank holds the keys whole, so that none need move: take way="gather"')
+        return self.source
+
+    @property
     def tokens(self) -> Tensor:
         """The queries of this rank, int64 ascending (L of this rank,)."""
         return self.queries.own
@@ -69,6 +77,27 @@ class Sequences:
     def map_sizes(self, held: int) -> tuple[int, int]:
         """Lq and Lk of the whole map, where this rank holds so many keys."""
         return self.queries.length, held if self.source is None else self.source.length
+
+    def check_keys(self, count: int) -> None:
+        """Raise ArgumentError where so many keys may be the query's own tokens, and these would give other numbers.
+
+        Self-attention that is called as attn(x, x, x) would attend to x by the places of other keys.
+        """
+        mine, source = self.queries.layout, self.source
+        if self.queries.ranks == 1 or (source is not None and mine.length != source.length):
+            return
+        if source is None and count in map(len, mine.tokens):
+            raise ArgumentError(
+                f"key holds {count} tokens, as many as a rank holds of the query's {mine.length}, so that it may be "
+                "the query's own: leave key= out for self-attention, or give this layer a key of its own and "
+                "spread=spread.with_keys(None)"
+            )
+        if source is not None and any(map(_differ, mine.tokens, source.layout.tokens)):
+            raise ArgumentError(
+                f"the query and the keys are of one length, {mine.length}, in two layouts, {mine.name} and "
+                f"{source.layout.name}, so that key may be the query's own: leave key= out for "
+                "self-attention, make both spreads in one layout, or give this layer a key of its own and spread="
+            )
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, *, way: str = "auto", **rules: Any) -> Tensor:
         """`headwise.distributed.attention` of this rank's q, k and v; first_head and seed as in `SpreadSequence`."""
@@ -146,6 +175,10 @@ class SpreadPair(Sequences):
     def __repr__(self) -> str:
         keys = "keys that each holds whole" if self.source is None else repr(self.source)
         return f"<{self.queries!r} with {keys}>"
+
+
+def _differ(first: Tensor, second: Tensor) -> bool:
+    return not torch.equal(first, second)
 
 
 def _axis_of(spread: Spread) -> RankAxis:

@@ -52,15 +52,14 @@ class Spread(RankShare, Sequences):
     layer: LayerSize
     _entered: list[Token[Any]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        # one object, since a compiled program guards it; no field, since fully_shard goes through those of arguments
-        object.__setattr__(self, "_crossed", SpreadPair(self, None))
-
     @property
     def crossed(self) -> SpreadPair:
-        """What cross-attention takes: this sequence, and keys that every rank holds whole."""
-        pair: SpreadPair = self._crossed  # type: ignore[attr-defined]  # set after the fields
-        return pair
+        """Refused: a spread says nothing of keys that are not of its own tokens."""
+        raise ArgumentError(
+            f"a layer was given key= over a spread of {self.length} tokens, which does not say whose keys those are: "
+            "leave key= out for self-attention, or say spread.with_keys(source) for the rank's tokens of another "
+            "spread and spread.with_keys(None) for keys that every rank holds whole"
+        )
 
     @property
     def queries(self) -> Spread:
@@ -74,7 +73,8 @@ class Spread(RankShare, Sequences):
         """This sequence, for cross-attention to the keys of another; in place of a spread, wherever one is taken.
 
         source: over the same ranks, each of which gives the keys of its own tokens; None: every rank gives all keys,
-        which is what cross-attention takes a plain spread for. Masks and biases are of all queries and all keys.
+        the same ones, which is not checked. A layer takes its key for these, whatever tensor it is: self-attention is
+        called without one. Masks and biases are of all queries and all keys.
 
         >>> import headwise as hw
         >>> attn, x, source = hw.MultiHeadAttention(8, 2), torch.randn(1, 5, 8), torch.randn(1, 7, 8)
@@ -82,9 +82,7 @@ class Spread(RankShare, Sequences):
         >>> attn(target.local(x), other.local(source), spread=target.with_keys(other)).shape
         torch.Size([1, 5, 8])
         """
-        if source is None:
-            return self.crossed
-        if not isinstance(source, Spread) or source.group is not self.group:
+        if source is not None and (not isinstance(source, Spread) or source.group is not self.group):
             raise ArgumentError(
                 f"with_keys() takes a spread over the same ranks, or None, but {source!r} came beside {self!r}: make "
                 "both on one mesh"

@@ -28,11 +28,6 @@ class WholeCall(Call):
         tensors = (self.q, self.k, self.v, self.weight, self.attn_bias, self.sink, self.by_distance)
         return tuple(t for t in tensors if t is not None)
 
-    @property
-    def has_bias(self) -> bool:
-        """Whether anything is added to the scores."""
-        return self.attn_bias is not None or self.by_distance is not None
-
     def block(
         self,
         tensors: tuple[Tensor, Tensor, Tensor],

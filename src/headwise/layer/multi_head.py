@@ -146,21 +146,19 @@ class MultiHeadAttention(nn.Module):
         sit, None: one after another, the last query at the last key; a pair (of queries, of keys) for
         cross-attention. cache: a KVCache to append to and attend to, self-attention only. spread: of a sequence whose
         tokens ranks share, made by `hw.distributed.spread`: query holds those of this rank, mask, attn_bias and
-        positions are those of the whole map; key, if any, is whole on each rank, or the rank's tokens of `source` where
-        spread is `spread.with_keys(source)`; None: that of the `with spread:` around the call, if any.
+        positions are those of the whole map; `spread.with_keys(source)` takes key for the rank's tokens of source, or,
+        where source is None, for all keys, whole on each rank; spread None: that of the `with spread:` around, if any.
         """
         if value is not None or cache is not None:
             _checked_together(key, value, cache)
         if attn_bias is not None and isinstance(self.score, Additive):
             raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
         mask = as_mask(mask)
-        beside = (mask, attn_bias, positions, cache, spread_of(self, spread))
+        beside = (mask, attn_bias, positions, cache, spread_of(self, spread, query, key))
         if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
-            one = query[None]
-            if isinstance(key, Tensor) and key.ndim == 2:
-                key = one if key is query else key[None]
+            key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
             value = value[None] if isinstance(value, Tensor) and value.ndim == 2 else value
-            return self._batched(one, key, value, *beside)[0]
+            return self._batched(query[None], key, value, *beside)[0]
         return self._batched(query, key, value, *beside)
 
     def memory(self, key: Tensor, value: Tensor | None = None, *, mask: Mask | Tensor | None = None) -> Memory:
@@ -242,11 +240,8 @@ class MultiHeadAttention(nn.Module):
             k, v = self._keys_and_values(*((entered, entered) if key is None else self._entered(key, value)))
         mask, attn_bias, by_distance = share.mask(mask), share.bias(attn_bias), None
         if spread is not None:
-            # a model that calls self-attention as attn(x, x, x) means its own tokens
-            is_self = key is None or key is query
-            spread = spread.queries if is_self else spread.crossed
             check_spread(spread, query, cache)
-            place_spread = SpreadPlacement(self.position, positions, spread, is_self, share)
+            place_spread = SpreadPlacement(self.position, positions, spread, is_self=key is None, share=share)
             q, k, mask, by_distance = place_spread(q, k, mask)
         elif cache is not None or positions is not None or self.position is not None:
             place = Placement(self.position, positions, cache, is_self=key is None, share=share)

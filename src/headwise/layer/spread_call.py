@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, ShapeError
 from headwise.layer.local_heads import Share
+from headwise.layer.memory import Memory
 from headwise.layer.token_positions import Placement, Positions
 from headwise.masks import Mask
 from headwise.ops.active_spread import SpreadSequence, active_spread
@@ -19,10 +20,13 @@ from headwise.positions import RotaryEmbedding
 from headwise.positions.distance_bias import DistanceBias, distance_bias
 
 
-def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence | None:
+def spread_of(
+    layer: nn.Module, spread: SpreadSequence | None, query: Tensor, key: Tensor | Memory | None
+) -> SpreadSequence | None:
     """The spread of a layer's call: the one given, or that of the `with spread:` around it; None: neither.
 
-    A checkpoint runs the layer again in the backward pass, where the `with` may have ended: that is refused.
+    Of self-attention, which has no key, it is that of the queries alone; a key is refused unless the spread says whose
+    it is. A checkpoint runs the layer again in the backward pass, where the `with` may have ended: that is refused.
     """
     active = active_spread() if spread is None else spread
     if active is not None:
@@ -34,7 +38,12 @@ def spread_of(layer: nn.Module, spread: SpreadSequence | None) -> SpreadSequence
                 "spread=, or call backward inside of the `with`"
             )
         layer.__dict__["_was_spread"] = False
-    return active
+    if active is None or key is None:
+        return None if active is None else active.queries
+    # a model calls a layer inside of `with` as it likes, as attn(x, x, x) too; who gives spread= says whose keys come
+    if isinstance(key, Tensor) and key.ndim > 1 and (spread is None or key is query):
+        active.crossed.check_keys(key.shape[-2])
+    return active.crossed
 
 
 def check_spread(spread: SpreadSequence, query: Tensor, cache: object) -> None:

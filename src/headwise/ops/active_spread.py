@@ -37,7 +37,10 @@ class SpreadSequence(Protocol):
 
     @property
     def crossed(self) -> SpreadSequence:
-        """The same for cross-attention, to keys of another sequence or keys that every rank holds whole."""
+        """The same for cross-attention; ArgumentError where it does not say whose keys those are."""
+
+    def check_keys(self, count: int) -> None:
+        """Raise ArgumentError where so many keys may be the query's own tokens."""
 
     def key_tokens(self, held: int) -> Tensor:
         """Which keys of the whole this rank holds, int64 (held,)."""

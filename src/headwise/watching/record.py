@@ -175,7 +175,7 @@ class CallRecord:
         version = v._version if isinstance(v, Tensor) else None
         by_distance = self.distance_bias
         if by_distance is not None:
-            by_distance = by_distance._replace(numbers=_copied(by_distance.numbers, grad=grad))
+            by_distance = by_distance.copied(_copied(by_distance.numbers, grad=grad))
         return replace(
             self, q=q, k=k, v=v, v_version=version, attn_bias=bias, distance_bias=by_distance, sink=sink, lse=lse,
             weight=weight,
