@@ -2,6 +2,7 @@
 
 import pytest
 
+import headwise as hw
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.finder import find
 from headwise.calls.signature import whole
@@ -53,8 +54,24 @@ def test_a_window_that_is_read_as_three_sizes_is_given_three():
     assert equals(plan)["L"] == "*".join(sides)
 
 
-def test_what_may_not_be_none_is_turned_off():
-    assert best(asking.SaysWhether).init["sparse"] is False
+def test_only_switches_and_rates_that_may_not_be_none_are_turned_off():
+    assert best(asking.RequiresBias).init["qkv_bias"] is False
+    assert best(asking.RequiresRate).init["attn_drop"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (asking.Requires, "scale"),
+        (asking.RequiresNonzero, "scale"),
+        (asking.RequiresWindow, "window"),
+        (asking.RequiresWeightedBias, "qkv_bias"),
+    ],
+)
+def test_a_value_that_nobody_gave_is_not_judged(kind, name):
+    diagnosis = hw.doctor(kind)
+    assert (diagnosis.verdict, diagnosis.findings) == ("not examined", ())
+    assert name in diagnosis.reason
 
 
 def test_where_no_free_size_fits_those_by_default_are_tried():

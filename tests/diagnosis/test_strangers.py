@@ -186,10 +186,22 @@ else:
 """
 
 
-def test_a_flag_of_the_fused_way_is_not_missed_in_the_other_where_a_mask_may_come():
-    made, extra = "self.is_causal, self.fast = is_causal, fast", "is_causal=False, fast=False"
+@pytest.mark.parametrize("asks", ["headwise", "init", "default"])
+def test_a_flag_of_the_fused_way_is_excused_in_the_other_only_where_nobody_asked_for_it(asks):
+    made, extra = "self.is_causal, self.fast = is_causal, fast", f"is_causal={asks == 'default'}, fast=False"
     masked = TWO_WAYS.format(masked="s = s if mask is None else s.masked_fill(mask, float('-inf'))")
-    assert blamed_in(HEAD + attend(made, masked, extra=extra, given="mask=None")) == []
+    source = HEAD + attend(made, masked, extra=extra, given="mask=None")
+    declared = {"width": "H*d", "num_heads": "H", "is_causal": True} if asks == "init" else None
+    found = found_in(source, init=declared)
+    if asks == "headwise":
+        assert (found.verdict, found.faults) == ("sound", ())
+        assert found.examined["causal"] == "no: is_causal is read only in a branch that was not run"
+    else:
+        assert [(each.kind, each.line) for each in found.faults] == marked(source, "causal-missing")
+
+
+def test_a_flag_of_the_fused_way_is_missed_in_the_other_where_no_mask_may_come():
+    made, extra = "self.is_causal, self.fast = is_causal, fast", "is_causal=False, fast=False"
     source = HEAD + attend(made, TWO_WAYS.format(masked="pass"), extra=extra)
     assert blamed_in(source) == marked(source, "causal-missing")
 

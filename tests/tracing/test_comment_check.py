@@ -270,6 +270,41 @@ def test_a_comment_on_a_variable_may_stand_above_several_statements():
     assert [each for _, each in verdicts(trace(apart, *steps, call={"x": ["B", "L", "D"]}))] == ["[B, L, D]"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        (["y = x.relu()", "# x: (batch, heads, seq_len, head_dim)", "return x"], "[B, L, D]"),
+        (["x.unsqueeze_(1)", "# x: (batch, heads, seq_len, head_dim)", "return x"], "not compared"),
+        (["for x in self.split(x):", "    # x: (batch, heads, seq_len, head_dim)", "    y = x.relu()"], "not compared"),
+        (
+            ["with self.split(x) as x:", "    # x: (batch, heads, seq_len, head_dim)", "    y = x.relu()"],
+            "not compared",
+        ),
+        (["a, (b, x) = self.split(x)", "# x: (batch, heads, seq_len, head_dim)", "return x"], "not compared"),
+        (["del x", "import x", "# x: (batch, heads, seq_len, head_dim)", "return x"], "not compared"),
+        (
+            [
+                "for _ in range(2):",
+                "    # x: (batch, heads, seq_len, head_dim)",
+                "    y = x.relu()",
+                "",
+                "    x = y[None]",
+            ],
+            "not compared",
+        ),
+    ],
+)
+def test_a_variable_that_is_changed_in_another_way_is_not_compared(lines, verdict):
+    source = "def forward(self, x):\n" + "".join(f"    {line}\n" for line in lines)
+    called = "x.relu()" if "x.relu()" in source else lines[0].split("= ")[-1].split("in ")[-1]
+    made = trace(
+        source,
+        step(source, called if called in source else "return x", "relu", "B L D", "B L D"),
+        call={"x": ["B", "L", "D"]},
+    )
+    assert [each for _, each in verdicts(made)] == [verdict]
+
+
 def test_a_comment_without_a_name_may_be_of_any_value_on_its_line_and_is_wrong_of_none():
     for said in ("(batch, seq_len, d_in)", "(batch, heads, seq_len, head_dim)"):
         assert of_variable(said) == [(said, "right")]

@@ -64,7 +64,7 @@ class Bench:
         even = [each for one in found[:1] if isinstance(target, type) for each in halved(one, self._unbuilt(one))]
         self.drafts = [each for each in [*even, *found] if self._is_built(each)]
         if not self.drafts and isinstance(target, type):
-            self.drafts = rebuilt(found, parameters(target), self._unbuilt, Budget(self.learning))
+            self.drafts = rebuilt(found, target, self._unbuilt, Budget(self.learning))
         if isinstance(target, type) and is_narrow(self._built(), reading):
             self.drafts += [each for each in map(plan_variants.divisible, found[:NARROW]) if self._is_built(each)]
         self.built = self._built()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 from headwise.calls.constructor_arguments import LEAST, Draft
 from headwise.calls.error_repairs import TYPE, Place, place
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
-from headwise.calls.signature import EMPTY
+from headwise.calls.signature import EMPTY, parameters
 from headwise.calls.symbols import LEGEND, LETTERS
 from headwise.recording import Budget
 
@@ -24,16 +26,20 @@ FIRST, DEEPEST, ENOUGH, WIDEST = 4, 6, 2, 6
 # an image has as many axes
 AXES = 2
 MEMORY = re.compile(r"MemoryError|can't allocate memory|not enough memory|Storage size calculation overflowed")
+# what is None by default and required gets a value only where its name says what turns it off
+RATE = re.compile(r"drop(?!ped|s$)|丢弃")
+SWITCH = re.compile(r"(?:(?:use|add|with|has)_)?(?:(?:qkv|qk|kv|attention|in|out|proj|in_proj|out_proj)_)?bias")
 KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
 
 
 def rebuilt(
-    found: Sequence[Draft], own: Sequence[inspect.Parameter], ran: Callable[[Draft], Exception | None], budget: Budget
+    found: Sequence[Draft], target: Any, ran: Callable[[Draft], Exception | None], budget: Budget
 ) -> list[Draft]:
     """Drafts that are built, made of some that are not by what their errors tell.
 
-    own: the parameters of the constructor. ran: the error of building a draft; None: it is built.
+    target: the class. ran: the error of building a draft; None: it is built.
     """
+    own = parameters(target)
     waiting = [(draft, 0) for draft in found[:FIRST]]
     seen: list[Draft] = []
     out: list[Draft] = []
@@ -46,13 +52,13 @@ def rebuilt(
         if error is None:
             out.append(draft)
         elif depth < DEEPEST:
-            more = [each for _, each in zip(range(WIDEST), _lessons(draft, error, own), strict=False)]
+            more = [each for _, each in zip(range(WIDEST), _lessons(draft, error, own, target), strict=False)]
             # what is learned is followed first
             waiting[:0] = [(each, depth + 1) for each in more]
     return out
 
 
-def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
     """The drafts that an error of a constructor suggests, the likeliest first."""
     at = place(error, {})
     if isinstance(error, AttributeError) and isinstance(error.obj, SimpleNamespace) and error.name:
@@ -66,7 +72,7 @@ def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter]) -
         yield from _lessened(draft)
     if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
         yield from _switched(draft, at, own)
-        yield from _filled(draft, at, own)
+        yield from _filled(draft, at, own, target)
 
 
 def halved(draft: Draft, error: Exception | None) -> list[Draft]:
@@ -141,11 +147,52 @@ def _switched(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iter
                     yield _reworded(draft, name, call, keyword.arg, ast.Constant(turned))
 
 
-def _filled(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
-    """What is None by default and may not be, where the statement names it: turned off, or a number."""
+def _filled(draft: Draft, at: Place, own: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
+    """Drafts that turn off one switch or dropout rate that is None by default and named by the failing statement.
+
+    No other argument gets a value that nobody gave: what is computed with a wrong scale or window says nothing.
+    """
     names = _named(at)
-    free = [each.name for each in own if each.default is None and each.name in names - draft.init.keys()]
-    yield from (Draft({**draft.init, name: value}, draft.known) for name in free for value in (False, 0.5))
+    for name in [each.name for each in own if each.default is None and each.name in names - draft.init.keys()]:
+        if RATE.search(name):
+            yield Draft({**draft.init, name: 0.0}, draft.known)
+        elif SWITCH.fullmatch(name) and not _is_calculated(target, name):
+            yield Draft({**draft.init, name: False}, draft.known)
+
+
+def _is_calculated(target: Any, name: str) -> bool:
+    """Whether a class calculates with an argument of its constructor, or its code cannot be read."""
+    try:
+        own = [each for each in target.__mro__ if each.__module__.partition(".")[0] not in ("builtins", "torch")]
+        tree = ast.Module(
+            [each for kind in own for each in ast.parse(textwrap.dedent(inspect.getsource(kind))).body], []
+        )
+    except (OSError, TypeError, SyntaxError, AttributeError):
+        return True
+    kept = {
+        ast.unparse(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
+        for part in node.targets
+    }
+    operands = [
+        operand
+        for node in ast.walk(tree)
+        for operand in (
+            (node.left, node.right) if isinstance(node, ast.BinOp)
+            else (node.operand,) if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not)
+            else (node.left, *node.comparators) if isinstance(node, ast.Compare) and _compares_numbers(node)
+            else ()
+        )
+    ]  # fmt: skip
+    return any(ast.unparse(each) in {name, *kept} for each in operands)
+
+
+def _compares_numbers(node: ast.Compare) -> bool:
+    """Whether a comparison is of sizes, or with a number."""
+    is_order = any(isinstance(each, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for each in node.ops)
+    constants = [each.value for each in (node.left, *node.comparators) if isinstance(each, ast.Constant)]
+    return is_order or any(type(each) in (int, float) for each in constants)
 
 
 def _is_plain(node: ast.AST) -> bool:

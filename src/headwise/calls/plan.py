@@ -50,7 +50,8 @@ class Plan:
 
     setting: "cross" where keys differ from queries in length, else "self". mask: the argument that gets a mask, "":
     none. init, call: as `--init` and `--call` take them, in the order of the parameters. symbols: free ones first.
-    real: the person's own sizes, or the constructor's defaults, of those symbols where they are known.
+    real: the person's own sizes, or the constructor's defaults, of those symbols where they are known. switched: the
+    flags that headwise turned, which neither the user nor a default did.
     """
 
     target: Any
@@ -61,6 +62,7 @@ class Plan:
     mask: str = ""
     namespace: Mapping[str, Any] = field(default_factory=dict, repr=False)
     real: Mapping[str, int] = field(default_factory=dict)
+    switched: tuple[str, ...] = ()
 
     def sizes(self, probe: int) -> dict[str, int]:
         """The size of each symbol in a probe run: another prime for each, in another order in each run.

@@ -13,6 +13,7 @@ from headwise.dataflow import run
 from headwise.diagnosis.attention_owners import holds_layers, own_files
 from headwise.diagnosis.caches.faults import remember
 from headwise.diagnosis.check_runner import Held, failures_of
+from headwise.diagnosis.checks.causal_intent import unread_flags
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
@@ -46,6 +47,8 @@ __all__ = ["diagnosed"]
 
 # so many ways to call a target are examined at the sizes that the person gave too
 MOST_SIZED = 2
+# why the order of tokens was not examined, where a flag asks for it in a branch that was not run
+UNREAD = "doctor.missed.flag_unread"
 
 
 def diagnosed(
@@ -199,6 +202,9 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             exam.held("proof", None, _prove, exam, laws if exam is last else [])
             if exam.is_understood:
                 exam.held(COMPARISON, None, compare, exam)
+            names = exam.held.all("causal", lambda exam=exam: unread_flags(exam.run())) if exam.plan.switched else []
+            if names and exam.examined.get("causal") is not True:
+                exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
         if not is_shown:
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
@@ -278,6 +284,12 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
         "ideal": next((said for said in ideals if said is not True), True),
     }
+    orders = [exam.examined.get("causal") for exam in exams]
+    if isinstance(tried.get("causal"), Missed):
+        # that a flag was not read says more than that nothing asks for it
+        tried["causal"] = next(
+            (why for why in orders if isinstance(why, Missed) and why.reason == UNREAD), tried["causal"]
+        )
     followed = [said for exam in exams if (said := exam.examined.get(COMPARISON)) is not None]
     if followed:
         names = [name for each in followed if isinstance(each, str) for name in each.split("; ")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwise.dataflow import NamedAxis, Shape
@@ -37,6 +39,8 @@ class VariableShapes:
         first, last = self._function(line)
         bindings = [each for each in self._assigned if first <= each.start[0] <= last and name in each.names]
         ends = [each.end[0] for each in bindings if each.end[0] < line]
+        if self._is_changed_otherwise(name, max(ends, default=first), line, end):
+            return ()
         latest = [binding for binding in bindings if binding.end[0] == max(ends, default=0)]
         current = [binding for binding in bindings if binding.start[0] <= end and line <= binding.end[0]]
         before = self._results(latest, name) if latest else self._argument(name, first, last)
@@ -48,6 +52,27 @@ class VariableShapes:
         ):
             return ()
         return tuple(dict.fromkeys((*before, *after)))
+
+    def _is_changed_otherwise(self, name: str, start: int, line: int, end: int) -> bool:
+        """Whether a variable is bound by no plain assignment or changed in place from a line to `end`, or bound or
+        changed at all below `end` in a loop around `line`; also where the code cannot be read.
+        """
+        first, last = self._function(line)
+        try:
+            tree = ast.parse(textwrap.dedent("\n".join(self._lines[first - 1 : last])))
+        except SyntaxError:
+            return True
+        above = first - 1
+        changes = [at + above for at, changed in _changes(tree) if changed == name]
+        loops = [
+            (node.lineno + above, (node.end_lineno or node.lineno) + above)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While)
+        ]
+        later = changes + [each.start[0] for each in self._assigned if name in each.names]
+        return any(start <= at <= end for at in changes) or any(
+            opens <= line <= closes and end < at <= closes for opens, closes in loops for at in later
+        )
 
     def _is_assigned_at(self, name: str, line: int) -> bool:
         """Whether the text of a line assigns a name, as the first line of a longer statement does."""
@@ -90,3 +115,44 @@ class VariableShapes:
             if code.rstrip().endswith(":"):
                 break
         return bool(re.search(rf"[(,]\s*\*{{0,2}}{re.escape(name)}\s*[:,=)]", head))
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The lines at which variables are bound by no plain assignment, or changed in place, each with its variable."""
+    plain = {id(part) for node in ast.walk(tree) for part in _plain_targets(node)}
+    plain |= {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.comprehension) for part in ast.walk(node.target)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            if id(node) not in plain:
+                yield node.lineno, ast.unparse(node)
+            if isinstance(node, ast.Attribute):
+                # q.data = t
+                yield node.lineno, ast.unparse(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            if method.endswith("_") and not method.endswith("__"):
+                yield node.lineno, ast.unparse(node.func.value)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.lineno, node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.lineno, node.rest
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((node.lineno, (each.asname or each.name).partition(".")[0]) for each in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node not in tree.body:
+            yield node.lineno, node.name
+
+
+def _plain_targets(node: ast.AST) -> Iterator[ast.expr]:
+    """The variables that a plain assignment binds."""
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign | ast.NamedExpr) or (
+        isinstance(node, ast.AnnAssign) and node.value is not None
+    ):
+        targets = [node.target]
+    else:
+        return
+    for target in targets:
+        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else (target,)

@@ -53,6 +53,7 @@ LAWS: dict[str, str] = {
     "doctor.met.unequal_tokens": "权重和别的 token 的值",
     "doctor.missed.no_self": "只找到另外传入键的调用方式",
     "doctor.missed.not_causal": "没有任何地方要求这样",
+    "doctor.missed.flag_unread": "只有未运行的分支读取 {name}",
     "doctor.missed.no_scores": "第 {line} 行的分数与权重无法逐项对照",
     "doctor.missed.no_design": "第 {line} 行的权重既不是由 softmax(q·kᵀ/√d) 得出，也不符合任何已知的设计",
     "doctor.missed.no_weighted_sum": "第 {line} 行单独对权重求和，没有与值一起求和",

@@ -54,6 +54,7 @@ LAWS: dict[str, str] = {
     "doctor.met.unequal_tokens": "weights meet the values of other tokens",
     "doctor.missed.no_self": "only a call with other keys was found",
     "doctor.missed.not_causal": "nothing asks for it",
+    "doctor.missed.flag_unread": "{name} is read only in a branch that was not run",
     "doctor.missed.no_scores": "the scores and the weights of line {line} could not be laid side by side",
     "doctor.missed.no_design": "the weights of line {line} follow from the scores neither by softmax(q·kᵀ/√d) nor by a "
     "design that is known",

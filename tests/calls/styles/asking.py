@@ -199,16 +199,58 @@ class Volume(nn.Module):
         return self.join((weights @ v).transpose(1, 2).flatten(2))
 
 
-class SaysWhether(nn.Module):
-    """A choice that must be made, and is None by default."""
+class Requires(nn.Module):
+    """An argument that is None by default and must be given: `scale` by this class."""
 
-    def __init__(self, dim, num_heads, sparse=None):
+    def __init__(self, dim, num_heads, scale=None):
         super().__init__()
-        assert sparse is not None, "say whether it is sparse"
-        self.heads, self.packed, self.sparse = num_heads, nn.Linear(dim, 3 * dim), sparse
+        if scale is None:
+            raise ValueError("scale is required")
+        self.heads, self.scale, self.packed = num_heads, scale, nn.Linear(dim, 3 * dim)
 
     def forward(self, x):
-        if self.sparse:
-            raise NotImplementedError
         q, k, v = self.packed(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return ((q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return ((q @ k.mT * self.scale).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class RequiresNonzero(Requires):
+    """A scale whose error comes after the one for None."""
+
+    def __init__(self, dim, num_heads, scale=None):
+        super().__init__(dim, num_heads, scale)
+        assert self.scale != 0
+
+
+class RequiresWindow(Requires):
+    """A window that must be given."""
+
+    def __init__(self, dim, num_heads, window=None):
+        super().__init__(dim, num_heads, num_heads**-0.5)
+        assert window is not None
+        self.window = window
+
+
+class RequiresBias(Requires):
+    """A switch that must be given."""
+
+    def __init__(self, dim, num_heads, qkv_bias=None):
+        super().__init__(dim, num_heads, (dim // num_heads) ** -0.5)
+        assert qkv_bias is not None
+        self.packed = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+
+
+class RequiresWeightedBias(RequiresBias):
+    """A number named as a switch is."""
+
+    def __init__(self, dim, num_heads, qkv_bias=None):
+        assert qkv_bias is not None
+        super().__init__(dim, num_heads, 0.5 * qkv_bias)
+
+
+class RequiresRate(Requires):
+    """A rate that must be given."""
+
+    def __init__(self, dim, num_heads, attn_drop=None):
+        super().__init__(dim, num_heads, (dim // num_heads) ** -0.5)
+        assert attn_drop is not None
+        self.drop = nn.Dropout(attn_drop)

@@ -15,7 +15,7 @@ from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.untaken_branches import is_asked_elsewhere, is_of_cache, is_read_elsewhere
 from headwise.source import is_installed
 
-__all__ = ["filled_by", "is_step", "is_triangle", "wants_causal"]
+__all__ = ["filled_by", "is_step", "is_triangle", "unread_flags", "wants_causal"]
 
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -38,9 +38,11 @@ def wants_causal(run: Run) -> bool:
     flags = {**run.plan.init, **run.plan.call}
     asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
     if asked:
-        # a flag may be kept for another class that reads it, or for another way, as through a fused kernel
+        # a flag may be kept for another class that reads it; one that nobody asked for, for a branch that was not run
+        unread = unread_flags(run)
         return not all(
-            (takes_mask and (is_of_cache(run, name) or is_asked_elsewhere(run, name)))
+            name in unread
+            or (takes_mask and is_of_cache(run, name))
             or (name in run.plan.init and (is_read_elsewhere(run, name) or (takes_mask and _is_idle(run, name))))
             for name in asked
         )
@@ -52,6 +54,14 @@ def wants_causal(run: Run) -> bool:
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
+
+
+def unread_flags(run: Run) -> list[str]:
+    """The causal flags that headwise turned on and that are read only in a branch that was not run, as for a fused
+    kernel, of a target that takes a mask.
+    """
+    flags = [name for name in run.plan.switched if _says_causal(name)]
+    return [name for name in flags if _takes_mask(run) and is_asked_elsewhere(run, name)]
 
 
 def _is_idle(run: Run, name: str) -> bool:

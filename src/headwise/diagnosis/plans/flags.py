@@ -51,7 +51,7 @@ def causal_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list
     if takes_mask and own and all(is_installed(each) for each in own):
         # what is published reads its flag where the mask is made
         return []
-    ways = (plan for name, plan in _ways(free, target) if "causal" in name)
+    ways = (replace(plan, switched=(name,)) for name, plan in _ways(free, target) if "causal" in name)
     return [each for each in ways if _ran(each, own) is not None][:1]
 
 
