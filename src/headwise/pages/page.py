@@ -211,7 +211,7 @@ class Page:
         """The same page with a picture under its patches, whose tokens are the last ones, row by row.
 
         image: a Tensor (3, h, w) of 0..1, before it was normalised, or an image of pillow. patches: how many rows and
-        columns. Tokens without names are named by row and column.
+        columns. Tokens without names are named by row and column, again where another picture takes the place of one.
 
         >>> import torch, headwise as hw
         >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 7, 8)
@@ -223,7 +223,7 @@ class Page:
         """
         from headwise.pages.patched_image import image_under
 
-        picture, sides = image_under(self.layers, self.sides, image, patches)
+        picture, sides = image_under(self.layers, self.sides, image, patches, self.picture)
         return dataclasses.replace(self, picture=picture, sides=sides, opening={**self.opening, "view": "row"})
 
     def of_sample(self, sample: int) -> Page:
