@@ -58,7 +58,8 @@ HEADS: dict[str, str] = {
     "target.lengths": "源的长度是 {lengths}",
     "target.tokens": "这么多个 token：{count}",
     "target.whole": "目标文本",
-    "refuse.generation_fails": "模型 {model} 须能生成{tokens}，但没有（{reason}）：请用 --generate 少要一些，或缩短源。",
+    "refuse.generation_fails": "模型 {model} 须能生成{tokens}，但没有（{reason}）："
+    "请用 --generate 少要一些，或缩短源。",
     "refuse.pair_fails": "模型 {model} 须能在 {source} 个 token 的源和 {target} 个 token 的目标文本上运行，"
     "但没有（{reason}）：请缩短较长的一个，或给出输入由其分词器产生的模型。",
     "look.help.image": "显示视觉模型看这张图片时的注意力，图片在各图块之下；需要 --model。",
@@ -78,7 +79,8 @@ HEADS: dict[str, str] = {
     "请截短，例如用 ffmpeg -i FILE -t {most} out.wav。",
     "refuse.no_features": "语音模型须像 Whisper 那样读 input_features，但 {model}（{model_type}）读的是 {names}："
     "请给 Whisper 一类的模型。",
-    "refuse.extractor": "模型 {model} 须能从声音算出特征，但对 {file} 的 {got} 个采样没有算成（{reason}）：请换一个声音。",
+    "refuse.extractor": "模型 {model} 须能从声音算出特征，但对 {file} 的 {got} 个采样没有算成（{reason}）："
+    "请换一个声音。",
     "refuse.speech_fails": "模型 {model} 须能在这段声音和 {target} 个 token 的目标文本上运行，但没有（{reason}）："
     "请缩短目标文本，或给出与模型配套的特征提取器。",
     "refuse.no_speech": "模型须是把语音写成文本的编码器加解码器，但 {model}（{model_type}）不是："
