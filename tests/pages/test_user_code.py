@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError, InputError
+from headwise.pages.code_inputs import say_inputs
 from headwise.pages.user_code import look_at_code
 
 SOURCE = """
@@ -112,6 +114,27 @@ def test_random_inputs_are_positions_and_bear_no_words(target, inputs):
     # a link between random inputs says nothing
     assert "→" not in str(seen)
     assert page.links == ()
+
+
+EMBEDDED = ["B", "L", "D"]
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs"),
+    [({"x": EMBEDDED}, "random embeddings"), ({"query": ["L", "D"]}, "random embeddings"),
+     ({"pixel_values": ["B", "3", "img", "img"]}, "random numbers"), ({"image": ["3", "h", "w"]}, "random numbers"),
+     ({"x": ["B", "H", "L", "d"]}, "random numbers"), ({"x": ["B", "L"]}, "random numbers"),
+     ({"x": EMBEDDED, "lengths": ["B"]}, "random embeddings and other random numbers"),
+     ({"x": EMBEDDED, "mask": ["B", "L", "S"]}, "random embeddings and other random numbers"),
+     ({"x": EMBEDDED, "ids": {"_ids": ["B", "L"], "below": "V"}}, "random embeddings and token ids"),
+     ({"ids": {"_ids": ["B", "L"], "below": "V"}, "bias": ["L", "L"]}, "random token ids and other random numbers"),
+     ({"x": EMBEDDED, "ids": {"_ids": ["B"]}, "rope": {"_tuple": [["L", "d"]]}},
+      "random embeddings, token ids and other random numbers"),
+     ({"n": 3}, "the arguments of the call")],
+)  # fmt: skip
+def test_inputs_are_named_by_what_they_are(call, inputs):
+    assert say_inputs(call, "en").startswith(f"Inputs: {inputs}. ")
+    assert re.match("输入：.+。行和列", say_inputs(call, "zh"))
 
 
 def test_a_function_is_looked_at():

@@ -228,13 +228,14 @@ class Page:
 
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without the notes on the first."""
-        return dataclasses.replace(self, sample=sample, samples=None, links=(), notes=())
+        return dataclasses.replace(self, sample=sample, samples=None, links=(), has_all_links=True, notes=())
 
     def of_samples(self, samples: Sequence[int]) -> Page:
         """The same page that holds these samples of the batch and opens at the first of them."""
         if not samples:
             raise ArgumentError("a page must hold a sample at least, but none came: name one")
-        return dataclasses.replace(self, sample=samples[0], samples=tuple(dict.fromkeys(samples)), links=())
+        kept = tuple(dict.fromkeys(samples))
+        return dataclasses.replace(self, sample=samples[0], samples=kept, links=(), has_all_links=True)
 
     def show(self, *, height: int = 720, max_mb: float = MAX_MB) -> Frame:
         """The page itself in a notebook, as a frame so many pixels high."""
