@@ -180,7 +180,7 @@ def test_a_figure_is_drawn(named):
         ("code", {"query": "it"}, "query came with code: leave query out"),
         ("code", {"model": "bert"}, "model came with code: leave model out"),
         ("code", {"tokens": ["a"]}, "tokens came with code: leave tokens out"),
-        ("a text", {"call": {}}, "call came with text: leave call out"),
+        ("a text", {"call": {}}, "call came with a text: leave call out"),
         ("attn.py:Attention", {}, "must be a sentence, but attn.py:Attention names code: give the class itself"),
         ("maps", {"call": {}}, "call came with maps: leave call out"),
         ("code", {"layer": 1}, "since Attention has 1, but 1 came"),
