@@ -7,7 +7,7 @@ import torch
 
 from headwise.pages.encoder_decoder import SOURCE, TARGET, TargetRequest, look_at_target
 from headwise.pages.models import silent
-from headwise.wording import CHINESE, ENGLISH
+from headwise.wording import CHINESE, ENGLISH, LANGUAGES, Refusal
 from tests.cli.test_heads import predicting
 from tests.pages.small_models import GPT2, SENTENCE
 
@@ -105,3 +105,35 @@ def test_what_cannot_be_is_refused(headwise, folders, tmp_path):
     gpt2 = predicting(("GPT2", "GPT2LMHeadModel"), tmp_path / "gpt2", **GPT2)
     done = headwise("look", SENTENCE, "--pair", "it was", "--model", gpt2, "-o", tmp_path / "p.html")
     assert done.exit_code == 0
+
+
+def refused(request):
+    with pytest.raises(Refusal) as raised:
+        look_at_target(request, silent)
+    return [raised.value.said(lang) for lang in LANGUAGES]
+
+
+def test_a_source_or_a_target_that_is_too_long_is_refused_with_both_counts(folders):
+    # the decoder has 64 positions
+    english, chinese = refused(TargetRequest("it was", folders["bart"], "it " * 69 + "it"))
+    assert "a source of 2 tokens and a target of 70, but did not (" in english
+    assert "2 个 token 的源和 70 个 token 的目标文本" in chinese
+    english, chinese = refused(TargetRequest("it was", folders["bart"], None, 90))
+    assert "must generate so many tokens: 90, but did not (IndexError" in english
+    assert "须能生成这么多个 token：90" in chinese
+
+
+def test_sources_of_two_lengths_are_refused_in_both_languages(folders, monkeypatch):
+    from headwise.pages import encoder_decoder
+
+    sided = encoder_decoder._sided
+
+    def two_lengths(*args):
+        maps = sided(*args)
+        return (*maps, (maps[0][0], maps[0][1][:, :, :3, :3], SOURCE, SOURCE))
+
+    monkeypatch.setattr(encoder_decoder, "_sided", two_lengths)
+    english, chinese = refused(TargetRequest(SENTENCE, folders["t5"], "it was"))
+    assert "the lengths of its source are 3, 5" in english
+    assert "源的长度是 3, 5" in chinese
+    assert "lengths" not in chinese

@@ -100,8 +100,8 @@ def test_the_heads_of_a_class_are_printed_with_how_it_was_called(headwise, code,
     assert "(3, 2, 5, 5)" in done.stdout
     # a map bears the name of its class, where no part has one
     assert "Map 0: Attention, (batch" in done.stdout
-    # a causal mask: the first word has itself only
-    assert "0 The    100█" in done.stdout
+    # a causal mask: the first position has itself only
+    assert "0 0 100█" in done.stdout
     assert list(code.glob("*.html")) == []
 
 

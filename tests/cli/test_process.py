@@ -81,7 +81,11 @@ REFUSED = [
     (("look", "the cat", "--head", "12", "-o", "{folder}/l.html"), "from 0 to 11, since layer 0 has 12, but 12 came"),
     (("look", "the cat", "--query", "dog", "-o", "{folder}/l.html"), "“dog” is none: choose one of the, cat."),
     (("look", "the cat", "--model", "{folder}/none", "-o", "{folder}/l.html"), "there is no folder {folder}/none"),
-    (("look", "the cat", "--model", "{folder}", "-o", "{folder}/l.html"), "must hold config.json, "),
+    (
+        ("look", "the cat", "--model", "{folder}", "-o", "{folder}/l.html"),
+        "must hold config.json, the weights as *.safetensors and a tokenizer (tokenizer.json), but {folder} holds "
+        "attention.py: give a folder",
+    ),
     (("look", "the cat", "-o", "{folder}/l.doc"), "must end in one of .html, .png"),
     (("look", "the cat", "-o", "{folder}/none/l.html"), "a folder that exists, but {folder}/none does not"),
     (("look", "--maps", "{folder}/none", "-o", "{folder}/l.html"), "there is no file {folder}/none"),

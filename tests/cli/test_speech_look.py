@@ -1,6 +1,7 @@
 """Speech look: the maps of a speech model against eager weights, and the WAV files that it takes."""
 
 import json
+import re
 import shutil
 import struct
 import wave
@@ -13,7 +14,7 @@ from headwise.errors import InputError
 from headwise.pages.encoder_decoder import SOURCE, TARGET
 from headwise.pages.models import silent
 from headwise.pages.speech_look import SpeechRequest, look_at_speech, read_sound
-from headwise.wording import CHINESE, ENGLISH
+from headwise.wording import CHINESE, ENGLISH, LANGUAGES, Refusal
 from tests.cli.test_heads import predicting
 
 pytestmark = pytest.mark.needs("transformers")
@@ -151,7 +152,7 @@ def test_what_cannot_be_heard_is_refused(headwise, folder, audio, bert_folder, t
         (("--audio", audio, "--model", bert_folder), r"small-bert (bert) must be an encoder with a decoder"),
         (("--audio", __file__, "--model", folder), "The sound must be a WAV file of integers (PCM), but"),
         (("--audio", tmp_path / "none.wav", "--model", folder), "none.wav is none (FileNotFoundError"),
-        (("--audio", empty, "--model", folder), "empty.wav is none (0 samples)"),
+        (("--audio", empty, "--model", folder), "empty.wav is none (it holds no whole sample)"),
         (("--audio", slow, "--model", folder), "small takes 16000 samples a second, but"),
         (("--audio", audio, "--model", folder, "--query", "it", "--cut"), "but --cut, --query came: leave it out"),
         (("--audio", audio, "--model", folder, "--pair", "it", "--generate", 2), "but both came: give one of them"),
@@ -162,3 +163,63 @@ def test_what_cannot_be_heard_is_refused(headwise, folder, audio, bert_folder, t
         assert sentence in done.stderr
     with pytest.raises(InputError, match="at least one word"):
         look_at_speech(SpeechRequest(audio, folder, " "), silent)
+
+
+def refused(file, model, text=None, count=None):
+    """The refusal in English and in Chinese, with the same numbers; no English reason of ours in the second."""
+    with pytest.raises(Refusal) as raised:
+        look_at_speech(SpeechRequest(file, model, text, count), silent)
+    said = [raised.value.said(lang) for lang in LANGUAGES]
+    assert sorted(re.findall(r"\d+", said[0])) == sorted(re.findall(r"\d+", said[1]))
+    return said
+
+
+def test_a_sound_that_the_model_would_cut_is_refused(folder, tmp_path):
+    # the extractor of the model takes one second
+    whole = write_sound(tmp_path / "whole.wav", [7] * RATE)
+    assert len(look_at_speech(SpeechRequest(whole, folder, "it was"), silent).sources) == 50
+    longer = write_sound(tmp_path / "longer.wav", [7] * (RATE + 4000))
+    english, chinese = refused(longer, folder, "it was")
+    assert f"takes at most 1 seconds of sound, but {longer} has 1.25: cut it" in english
+    assert f"最多听 1 秒的声音，但 {longer} 有 1.25 秒" in chinese
+
+
+def test_a_sound_of_half_a_sample_is_refused(folder, tmp_path):
+    half = write_sound(tmp_path / "half.wav", [7])
+    half.write_bytes(half.read_bytes()[:-1])
+    english, chinese = refused(half, folder)
+    assert f"{half} is none (it holds no whole sample)" in english
+    assert "没有一个完整的采样" in chinese
+
+
+def test_a_model_that_reads_samples_is_refused(audio, tmp_path):
+    import transformers
+
+    sizes = {
+        "hidden_size": 24, "intermediate_size": 29, "encoder_num_hidden_layers": 1, "decoder_num_hidden_layers": 1,
+        "encoder_num_attention_heads": 4, "decoder_num_attention_heads": 4, "pad_token_id": 2,
+    }  # fmt: skip
+    place = predicting(("Moonshine", "MoonshineForConditionalGeneration"), tmp_path / "moon", **sizes)
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(place)
+    english, chinese = refused(audio, place)
+    assert "must read input_features, as Whisper does, but moon (moonshine) reads input_values" in english
+    assert "moon（moonshine）读的是 input_values" in chinese
+
+
+def test_a_target_that_is_too_long_is_refused(folder, audio):
+    english, chinese = refused(audio, folder, "it " * 19 + "it")
+    assert "must run on the sound and a target of 20 tokens, but did not (" in english
+    assert "20 个 token 的目标文本" in chinese
+    english, chinese = refused(audio, folder, count=40)
+    assert "must generate so many tokens: 40, but did not (ValueError" in english
+    assert "须能生成这么多个 token：40，但没有" in chinese
+
+
+def test_a_sound_without_features_is_refused(folder, audio, monkeypatch):
+    import transformers
+
+    def fails(*args, **options):
+        raise ZeroDivisionError("no frame")
+
+    monkeypatch.setattr(transformers.WhisperFeatureExtractor, "__call__", fails)
+    assert f"could not of the {SAMPLES} samples of {audio} (ZeroDivisionError: no frame)" in refused(audio, folder)[0]

@@ -11,7 +11,8 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError
-from headwise.pages.number_tables import tables_of
+from headwise.pages.number_tables import _format_plain, tables_of
+from headwise.wording import CHINESE, ENGLISH
 
 pytestmark = pytest.mark.needs("matplotlib")
 STARTS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
@@ -74,22 +75,37 @@ def test_a_figure_shows_the_numbers_of_the_table(page):
     ("value", "largest", "text", "unit"),
     [(0.0123, 0.5, "12.3", "10⁻³"), (-0.00001, 0.5, "0.0", "10⁻³"), (3.21, 12.0, "3.21", ""), (-1.2, 1.3, "-1.200", ""),
      (250.0, 250.0, "250.0", ""), (0.00071, 0.00071, "710.0", "10⁻⁶"), (-0.0005, 0.071, "-0.50", "10⁻³"),
-     (0.0, 0.0, "0.000", ""), (31415.0, 31415.0, "31415", "")],
+     (0.0, 0.0, "0.000", ""), (0.000999999, 0.000999999, "1.000", "10⁻³"), (0.99996, 0.99996, "1.000", ""),
+     (9.9996, 9.9996, "10.00", ""), (31415.0, 31415.0, "31415", "")],
 )  # fmt: skip
 def test_effects_have_four_digits_of_the_largest(page, value, largest, text, unit):
     effects = hw.head_effects(hw.MultiHeadAttention(12, 3), torch.randn(1, 5, 12), lambda out: out.sum())
     scaled = dataclasses.replace(effects, estimated=None, measured=torch.tensor([[value, -largest, math.nan]]).double())
     (table,) = tables_of(scaled, metric="the sum")
     assert (table.form.write(value), table.form.unit) == (text, unit)
-    assert unit in table.caption("zh")
+    assert table.caption("en") == ENGLISH[table.key] + (f", in units of {unit}" if unit else "")
+    assert table.caption("zh") == CHINESE[table.key] + (f"，单位 {unit}" if unit else "")
     assert "to the sum, which is" in table.heading
     assert "对the sum的影响" in table.to_dict()["heading"]["zh"]
 
 
 def test_differences_of_runs_have_places_for_the_largest(page):
-    first = next(table for table in page.tables if table.view == "compare")
-    assert (first.form.power, first.form.unit) == (0, "")
-    assert all(re.fullmatch(r"\d\.\d{2,}", first.form.write(value)) for row in first.values for value in row)
+    divergence, _, received = (table for table in page.tables if table.view == "compare")
+    assert (received.form.power, received.form.unit) == (0, "")
+    assert all(re.fullmatch(r"\d\.\d{2,}", received.form.write(value)) for row in received.values for value in row)
+    # 2e-7 nats are not 0
+    assert divergence.form.unit == "10⁻⁹"
+    assert max(float(divergence.form.write(value)) for value in divergence.values[1]) > 100
+
+
+@pytest.mark.parametrize(
+    ("largest", "text", "unit"),
+    [(0.034, "0.034", ""), (1.234, "1.23", ""), (1.2e-5, "0.000012", ""), (1e-9, "1.000", "10⁻⁹"),
+     (-3.21e-6, "-3.210", "10⁻⁶"), (0.0, "0.00", "")],
+)  # fmt: skip
+def test_small_differences_are_not_written_as_zero(page, largest, text, unit):
+    form = _format_plain([[0.0, largest, math.nan]])
+    assert (form.write(largest), form.unit) == (text, unit)
 
 
 def test_tables_of_other_heads_are_refused(page):

@@ -130,3 +130,12 @@ def test_a_thousand_rows_that_see_nothing_are_drawn_at_once(open_page):
         " window.dispatchEvent(new Event('resize')); return (performance.now() - began) / 5; }"
     )
     assert took < 500
+
+
+@pytest.mark.needs("transformers")
+def test_a_page_of_a_text_whose_links_are_all_left_out_says_so(open_page, bert_folder):
+    page = hw.look("it was.", model=bert_folder).page()
+    assert "None is left: no word attends" in open_page(page).text(".links")
+    # a page of another sample was asked for no links
+    assert open_page(page.of_sample(0)).text(".links") == ""
+    assert open_page(a_page(a_map())).text(".links") == ""

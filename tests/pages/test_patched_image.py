@@ -94,11 +94,26 @@ def test_tokens_that_have_names_keep_them():
     assert page.sides[0].tokens == tuple("abcd")
 
 
+def test_a_second_picture_names_the_patches_of_its_own_grid():
+    maps = hw.attention_map(torch.randn(1, 2, 13, 3), torch.randn(1, 2, 13, 3))
+    page = hw.look(maps)
+    first = page.with_image(IMAGES[0], patches=(3, 4))
+    second = first.with_image(IMAGES[1], patches=(2, 6))
+    assert second.sides == page.with_image(IMAGES[1], patches=(2, 6)).sides
+    assert second.sides[0].tokens[-1] == "1,5"
+    assert (second.picture.rows, second.picture.columns) == (2, 6)
+
+
 REFUSED = [
     (IMAGES, (3, 4), r"must be a Tensor \(3, h, w\) of 0..1, but \(2, 3, 24, 16\) of torch.float32 came"),
     (IMAGES[0] * 2 - 1, (3, 4), r"must lie in 0..1, but reach from -0.9"),
     ("cat.png", (3, 4), "an image of pillow, but str came"),
     (IMAGES[0], (3, 5), r"all 3 x 5 patches .*, but the maps are \[\(14, 14\)\]"),
+    (IMAGES[0], 6, "rows and columns of patches there are, but 6 came: give two numbers"),
+    (IMAGES[0], None, "rows and columns of patches there are, but None came"),
+    (IMAGES[0], (3.0, 4), r"rows and columns of patches there are, but \(3.0, 4\) came"),
+    (torch.rand(3, 0, 0), (3, 4), "an image must have pixels, but one of 0 x 0 came"),
+    (torch.rand(3, 5, 0), (3, 4), "an image must have pixels, but one of 5 x 0 came"),
     (IMAGES[0], (12,), r"rows and columns of patches there are, but \(12,\) came"),
 ]
 

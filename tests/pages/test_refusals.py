@@ -146,7 +146,19 @@ def test_a_folder_without_the_pooler_which_changes_nothing_here(bert_folder, tmp
 
 def test_a_folder_without_a_tokenizer(tmp_path):
     folder = save(tmp_path / "dumb", build("Bert", **BERT), tokenizer=False)
-    assert_refused("dumb must have a fast tokenizer", model=folder)
+    assert_refused("must hold config.json, .*dumb holds config.json, model.safetensors: give", model=folder)
+
+
+def test_a_folder_with_a_tokenizer_that_knows_no_token(tmp_path):
+    import transformers
+
+    folder = save(tmp_path / "blank", build("Bert", **BERT), tokenizer=False)
+    transformers.BertTokenizerFast().save_pretrained(folder)
+    assert (folder / "tokenizer.json").is_file()
+    assert_refused("tokenizer of blank must know the tokens .*, but knows none beside 5 special: give", model=folder)
+    # what the loader makes of its settings alone
+    (folder / "tokenizer.json").unlink()
+    assert_refused(r"must hold config.json, .* holds config.json, .*, tokenizer_config.json: give", model=folder)
 
 
 def test_a_tokenizer_of_another_model(tmp_path):

@@ -147,3 +147,14 @@ def test_what_it_looks_at_is_printed_with_weight_layer_and_head(animal):
     assert re.search(r"animal +█+ +0\.68 L3H1", text)
     assert re.search(r"tired +█+ +0\.71 L2H1", text)
     assert re.search(r"special tokens: \[CLS\] 0\.90 L2H11 · \[SEP\] 0\.18", text)
+
+
+@pytest.mark.parametrize("text", ["it was.", "it", "it was tired"])
+def test_a_text_whose_links_are_all_left_out_is_told_so(bert_folder, text):
+    sentences = {"en": "None is left: no word attends to one that is neither", "zh": "没有可列的连接"}
+    for lang, sentence in sentences.items():
+        seen = look(text, model=bert_folder, lang=lang)
+        has_links = text == "it was tired"
+        assert (sentence in str(seen)) is not has_links
+        assert (seen.page().links == ()) is not has_links
+        assert sentence not in str(look(text, model=bert_folder, lang=lang, query="it"))

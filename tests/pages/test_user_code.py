@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.errors import ArgumentError, InputError
+from headwise.pages.code_inputs import say_inputs
 from headwise.pages.user_code import look_at_code
 
 SOURCE = """
@@ -114,6 +116,27 @@ def test_random_inputs_are_positions_and_bear_no_words(target, inputs):
     assert page.links == ()
 
 
+EMBEDDED = ["B", "L", "D"]
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs"),
+    [({"x": EMBEDDED}, "random embeddings"), ({"query": ["L", "D"]}, "random embeddings"),
+     ({"pixel_values": ["B", "3", "img", "img"]}, "random numbers"), ({"image": ["3", "h", "w"]}, "random numbers"),
+     ({"x": ["B", "H", "L", "d"]}, "random numbers"), ({"x": ["B", "L"]}, "random numbers"),
+     ({"x": EMBEDDED, "lengths": ["B"]}, "random embeddings and other random numbers"),
+     ({"x": EMBEDDED, "mask": ["B", "L", "S"]}, "random embeddings and other random numbers"),
+     ({"x": EMBEDDED, "ids": {"_ids": ["B", "L"], "below": "V"}}, "random embeddings and token ids"),
+     ({"ids": {"_ids": ["B", "L"], "below": "V"}, "bias": ["L", "L"]}, "random token ids and other random numbers"),
+     ({"x": EMBEDDED, "ids": {"_ids": ["B"]}, "rope": {"_tuple": [["L", "d"]]}},
+      "random embeddings, token ids and other random numbers"),
+     ({"n": 3}, "the arguments of the call")],
+)  # fmt: skip
+def test_inputs_are_named_by_what_they_are(call, inputs):
+    assert say_inputs(call, "en").startswith(f"Inputs: {inputs}. ")
+    assert re.match("输入：.+。行和列", say_inputs(call, "zh"))
+
+
 def test_a_function_is_looked_at():
     def attention(query, key, value):
         return torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), dim=-1) @ value
@@ -157,7 +180,7 @@ def test_a_figure_is_drawn(named):
         ("code", {"query": "it"}, "query came with code: leave query out"),
         ("code", {"model": "bert"}, "model came with code: leave model out"),
         ("code", {"tokens": ["a"]}, "tokens came with code: leave tokens out"),
-        ("a text", {"call": {}}, "call came with text: leave call out"),
+        ("a text", {"call": {}}, "call came with a text: leave call out"),
         ("attn.py:Attention", {}, "must be a sentence, but attn.py:Attention names code: give the class itself"),
         ("maps", {"call": {}}, "call came with maps: leave call out"),
         ("code", {"layer": 1}, "since Attention has 1, but 1 came"),

@@ -26,13 +26,13 @@ from headwise.pages.terminal import text_of
 from headwise.pages.text_tokens import check_text, read
 from headwise.pages.user_model import in_evaluation
 from headwise.watching import watch
-from headwise.wording import refusal, say
+from headwise.wording import Sentence, refusal, say
 from headwise.wording.screen import visible
 
 if TYPE_CHECKING:
     from headwise.watching import Seen
 
-__all__ = ["EncoderDecoderLook", "TargetRequest", "followed", "look_at_target", "show_target"]
+__all__ = ["EncoderDecoderLook", "TargetRequest", "followed", "generated", "look_at_target", "show_target"]
 
 # the page's sides
 SOURCE, TARGET = 0, 1
@@ -161,7 +161,7 @@ def followed(
     if len(lengths) != 1:
         raise refusal(
             "refuse.no_attention", model=loaded.name, model_type=loaded.config.model_type,
-            reason=f"the lengths of its source are {sorted(lengths)}",
+            reason=Sentence("target.lengths", lengths=", ".join(map(str, sorted(lengths))) or "-"),
         )  # fmt: skip
     positions = sources(lengths.pop())
     links = tuple(links_of_row(crossing, step.query, positions) for step in steps)
@@ -172,19 +172,33 @@ def followed(
 def _target_ids(loaded: LoadedModel, inputs: Mapping[str, Tensor], asked: TargetRequest) -> Tensor:
     """The ids (1, T + 1) that the decoder reads, and after them the last one that it is to give."""
     if asked.target is None:
-        return loaded.model.generate(**inputs, max_new_tokens=asked.count, do_sample=False, num_beams=1)  # type: ignore[no-any-return]
+        return generated(loaded, inputs, max_new_tokens=asked.count)
     labels: Tensor = loaded.tokenizer(text_target=asked.target, return_tensors="pt").input_ids
     read_ids: Tensor = loaded.model.prepare_decoder_input_ids_from_labels(labels)
     return torch.cat([read_ids, labels[:, -1:]], dim=1)
+
+
+def generated(loaded: LoadedModel, inputs: Mapping[str, Tensor], **options: Any) -> Tensor:
+    """The ids (1, T + 1) of the likeliest token after token; a Refusal where the model cannot generate them."""
+    try:
+        ids: Tensor = loaded.model.generate(**inputs, do_sample=False, num_beams=1, **options)
+    except Exception as error:
+        count = options.get("max_new_tokens")
+        tokens = Sentence("target.whole") if count is None else Sentence("target.tokens", count=count)
+        raise refusal("refuse.generation_fails", model=loaded.name, tokens=tokens, reason=first_line(error)) from error
+    return ids
 
 
 def _outputs(loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
     """The logits, and every other tensor that the model gives."""
     try:
         out = loaded.model(**inputs, use_cache=False)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        got = inputs["decoder_input_ids"].shape[1]
-        raise refusal("refuse.model_fails", model=loaded.name, got=got, reason=first_line(error)) from error
+    except Exception as error:
+        target, reason = inputs["decoder_input_ids"].shape[1], first_line(error)
+        if "input_features" in inputs:
+            raise refusal("refuse.speech_fails", model=loaded.name, target=target, reason=reason) from error
+        source = inputs["input_ids"].shape[1]
+        raise refusal("refuse.pair_fails", model=loaded.name, source=source, target=target, reason=reason) from error
     return [out.logits, *(leaf for leaf in pytree.tree_leaves(dict(out)) if isinstance(leaf, Tensor))]
 
 

@@ -187,12 +187,18 @@ def _tokenizer(place: str, name: str) -> Any:
         raise refusal("refuse.tokenizer", model=name, reason=first_line(error)) from error
     # without its files the loader makes a tokenizer that knows no word
     if tokenizer.vocab_size <= len(tokenizer.all_special_ids):
-        if Path(place).is_dir():
+        if Path(place).is_dir() and not _has_vocabulary(tokenizer, Path(place)):
             raise refusal("refuse.model_folder", folder=place, files=_files_of(Path(place)))
-        raise refusal("refuse.tokenizer", model=name, reason=Sentence("look.no_tokens"))
+        raise refusal("refuse.no_tokens", model=name, count=len(tokenizer.all_special_ids))
     if not tokenizer.is_fast:
         raise refusal("refuse.tokenizer", model=name, reason=type(tokenizer).__name__)
     return tokenizer
+
+
+def _has_vocabulary(tokenizer: Any, folder: Path) -> bool:
+    """Whether a folder holds a file that the tokenizer's tokens are read from."""
+    names = {"tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()}
+    return any((folder / name).is_file() for name in names)
 
 
 def is_installed(module: str) -> bool:

@@ -18,6 +18,8 @@ __all__ = ["TABLE_VIEWS", "GeneratedToken", "NumberFormat", "NumberTable", "Patc
 
 Rows = tuple[tuple[float, ...], ...]
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# the most places of a number that is written without a unit
+PLACES = 6
 # the views that show tables
 TABLE_VIEWS = ("compare", "effects")
 
@@ -150,9 +152,14 @@ def _rows(values: Tensor, heads: tuple[int, ...]) -> Rows:
 
 
 def _format_plain(rows: Sequence[Sequence[float]]) -> NumberFormat:
-    """Numbers whose scale is known, as they are: two digits of the largest below 1, three from there on."""
+    """Numbers whose scale is known, as they are: two digits of the largest below 1, three from there on.
+
+    Where those need more than PLACES, they are written in units, as none but 0 is to be read as 0.
+    """
     size = _size(rows)
-    return NumberFormat(0, max(0, min(6, (1 if size < 0 else 2) - size)))
+    if 1 - size > PLACES:
+        return _format_scaled(rows)
+    return NumberFormat(0, max(0, (1 if size < 0 else 2) - size))
 
 
 def _format_scaled(rows: Sequence[Sequence[float]]) -> NumberFormat:
@@ -163,6 +170,7 @@ def _format_scaled(rows: Sequence[Sequence[float]]) -> NumberFormat:
 
 
 def _size(rows: Sequence[Sequence[float]]) -> int:
-    """The power of 10 of the largest number, 0 where all are 0 or unknown."""
+    """The power of 10 of the largest number as four digits of it have it, 0 where all are 0 or unknown."""
     largest = max((abs(value) for row in rows for value in row if math.isfinite(value)), default=0.0)
-    return math.floor(math.log10(largest)) if largest else 0
+    # 9.9996 is written as 10.00
+    return int(f"{largest:.3e}".partition("e")[2])

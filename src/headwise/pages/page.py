@@ -211,7 +211,7 @@ class Page:
         """The same page with a picture under its patches, whose tokens are the last ones, row by row.
 
         image: a Tensor (3, h, w) of 0..1, before it was normalised, or an image of pillow. patches: how many rows and
-        columns. Tokens without names are named by row and column.
+        columns. Tokens without names are named by row and column, again where another picture takes the place of one.
 
         >>> import torch, headwise as hw
         >>> attn, x = hw.MultiHeadAttention(8, 2), torch.randn(1, 7, 8)
@@ -223,18 +223,19 @@ class Page:
         """
         from headwise.pages.patched_image import image_under
 
-        picture, sides = image_under(self.layers, self.sides, image, patches)
+        picture, sides = image_under(self.layers, self.sides, image, patches, self.picture)
         return dataclasses.replace(self, picture=picture, sides=sides, opening={**self.opening, "view": "row"})
 
     def of_sample(self, sample: int) -> Page:
         """The same page of another sample of the batch, without the notes on the first."""
-        return dataclasses.replace(self, sample=sample, samples=None, links=(), notes=())
+        return dataclasses.replace(self, sample=sample, samples=None, links=(), has_all_links=True, notes=())
 
     def of_samples(self, samples: Sequence[int]) -> Page:
         """The same page that holds these samples of the batch and opens at the first of them."""
         if not samples:
             raise ArgumentError("a page must hold a sample at least, but none came: name one")
-        return dataclasses.replace(self, sample=samples[0], samples=tuple(dict.fromkeys(samples)), links=())
+        kept = tuple(dict.fromkeys(samples))
+        return dataclasses.replace(self, sample=samples[0], samples=kept, links=(), has_all_links=True)
 
     def show(self, *, height: int = 720, max_mb: float = MAX_MB) -> Frame:
         """The page itself in a notebook, as a frame so many pixels high."""

@@ -39,15 +39,24 @@ def patch_names(rows: int, columns: int, special: int) -> tuple[str, ...]:
 
 
 def image_under(
-    layers: Sequence[Layer], sides: Sequence[AxisTokens], image: Any, patches: tuple[int, int]
+    layers: Sequence[Layer],
+    sides: Sequence[AxisTokens],
+    image: Any,
+    patches: tuple[int, int],
+    before: PatchedImage | None = None,
 ) -> tuple[PatchedImage, tuple[AxisTokens, ...]]:
     """A picture whose patches are the last tokens of every layer, and sides in which numbers are names of patches.
 
-    image: a Tensor (3, h, w) of 0..1, or an image of pillow. patches: how many rows and columns.
+    image: a Tensor (3, h, w) of 0..1, or an image of pillow. patches: how many rows and columns. before: the
+    picture that this one replaces, after whose patches sides are named.
     """
     check_pillow()
-    if len(patches) != 2 or not all(isinstance(n, int) and n > 0 for n in patches):
-        raise ArgumentError(f"patches must be how many rows and columns of patches there are, but {patches!r} came")
+    is_pair = isinstance(patches, tuple | list) and len(patches) == 2
+    if not is_pair or not all(type(n) is int and n > 0 for n in patches):
+        raise ArgumentError(
+            f"patches must be how many rows and columns of patches there are, but {patches!r} came: give two numbers, "
+            "such as patches=(14, 14)"
+        )
     rows, columns = patches
     shapes = {tuple(layer.map.shape[2:]) for layer in layers}
     length = max((shape[0] for shape in shapes), default=0)
@@ -57,10 +66,12 @@ def image_under(
             f"{sorted(shapes)}: watch the blocks of the vision model with only="
         )
     special = length - rows * columns
-    numbers = AxisTokens(tuple(map(str, range(length))))
+    unnamed = [AxisTokens(tuple(map(str, range(length))))]
+    if before is not None:
+        unnamed.append(AxisTokens(patch_names(before.rows, before.columns, before.first)))
     named = AxisTokens(patch_names(rows, columns, special))
     return PatchedImage(data_of(image), rows, columns, special), tuple(
-        named if side == numbers else side for side in sides
+        named if side in unnamed else side for side in sides
     )
 
 
@@ -75,6 +86,8 @@ def data_of(image: Any) -> str:
         raise ArgumentError(
             f"an image must be a Tensor (3, h, w) of 0..1 or an image of pillow, but {type(image).__name__} came"
         )
+    if 0 in image.size:
+        raise ArgumentError(f"an image must have pixels, but one of {image.height} x {image.width} came: pass another")
     with io.BytesIO() as out:
         image.convert("RGB").save(out, "PNG", optimize=True)
         return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
@@ -87,6 +100,10 @@ def _from_tensor(image: Tensor, kind: Any) -> Any:
         raise ArgumentError(
             f"an image must be a Tensor (3, h, w) of 0..1, but {tuple(image.shape)} of {image.dtype} came: pass one "
             "image, before it was normalised"
+        )
+    if not image.numel():
+        raise ArgumentError(
+            f"an image must have pixels, but one of {image.shape[1]} x {image.shape[2]} came: pass another"
         )
     if not bool((image >= 0).all() and (image <= 1).all()):
         raise ArgumentError(

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.pages.encoder_decoder import EncoderDecoderLook, followed
+from headwise.pages.encoder_decoder import EncoderDecoderLook, followed, generated
 from headwise.pages.models import LoadedModel, Progress, first_line, folder_of, load, quiet, read_pretrained
 from headwise.pages.text_tokens import check_text
-from headwise.wording import refusal
+from headwise.wording import Sentence, refusal
 
 __all__ = ["SpeechRequest", "look_at_speech", "read_sound"]
 
@@ -49,7 +49,7 @@ def look_at_speech(asked: SpeechRequest, tell: Progress) -> EncoderDecoderLook:
         raise refusal(
             "refuse.sampling_rate", model=loaded.name, wanted=extractor.sampling_rate, file=asked.audio, got=rate
         )
-    inputs = dict(extractor(sound.numpy(), sampling_rate=rate, return_tensors="pt"))
+    inputs = _inputs(extractor, sound, loaded, asked.audio)
     features = inputs["input_features"]
     # mel frames stand on one axis, their bands on the other
     frames = features.shape[2] if features.shape[1] == extractor.feature_size else features.shape[1]
@@ -73,14 +73,33 @@ def read_sound(file: Path) -> tuple[Tensor, int]:
     except (OSError, EOFError, wave.Error) as error:
         raise refusal("refuse.no_sound", file=file, reason=first_line(error)) from error
     octets = torch.frombuffer(bytearray(data), dtype=torch.uint8).long() if data else torch.zeros(0).long()
+    # a file that was cut off may end within a sample
+    octets = octets[: octets.numel() // (width * channels) * width * channels]
     if not octets.numel():
-        raise refusal("refuse.no_sound", file=file, reason="0 samples")
-    octets = octets[: octets.numel() // (width * channels) * width * channels].view(-1, channels, width)
+        raise refusal("refuse.no_sound", file=file, reason=Sentence("look.no_samples"))
+    octets = octets.view(-1, channels, width)
     # little-endian; one byte has no sign, more have
     values = (octets << (8 * torch.arange(width))).sum(-1)
     half = 1 << (8 * width - 1)
     signed = values - half if width == 1 else torch.where(values >= half, values - 2 * half, values)
     return (signed.double() / half).mean(1).float(), rate
+
+
+def _inputs(extractor: Any, sound: Tensor, loaded: LoadedModel, file: Path) -> dict[str, Tensor]:
+    """What a model reads of a sound (n,) at its sampling rate; a Refusal where that is not all of it."""
+    if "input_features" not in extractor.model_input_names:
+        names = ", ".join(extractor.model_input_names)
+        raise refusal("refuse.no_features", model=loaded.name, model_type=loaded.config.model_type, names=names)
+    # Whisper's extractor cuts a longer sound without a word
+    rate, longest = extractor.sampling_rate, getattr(extractor, "n_samples", None)
+    if longest is not None and len(sound) > longest:
+        seconds, most = (f"{count / rate:.7g}" for count in (len(sound), longest))
+        raise refusal("refuse.long_sound", model=loaded.name, most=most, file=file, got=seconds)
+    try:
+        return dict(extractor(sound.numpy(), sampling_rate=rate, return_tensors="pt"))
+    except Exception as error:
+        reason = first_line(error)
+        raise refusal("refuse.extractor", model=loaded.name, file=file, got=len(sound), reason=reason) from error
 
 
 def _speech_loader(name: str, config: Any) -> str:
@@ -103,5 +122,4 @@ def _target_ids(loaded: LoadedModel, inputs: Mapping[str, Tensor], asked: Speech
     if loaded.config.model_type == "whisper":
         # else it leaves out what its decoder begins with
         options["force_unique_generate_call"] = True
-    ids: Tensor = loaded.model.generate(**inputs, do_sample=False, num_beams=1, **options)
-    return ids
+    return generated(loaded, inputs, **options)

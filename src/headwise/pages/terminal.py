@@ -72,6 +72,8 @@ def _parts(look: Look, width: int) -> Iterator[RenderableType]:
     else:
         yield Text(say("look.links", lang=look.lang), style="bold")
         yield _table(look)
+        if not any(word_links.links for word_links in look.links):
+            yield Text(say("page.links.near", lang=look.lang))
     yield Text(say("look.links.key", lang=look.lang), style="dim")
     if look.comparison is not None:
         yield Text()

@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headwise.pages.code_inputs import say_inputs
 from headwise.pages.files import MAX_MB, check_output, write_code
 from headwise.pages.heat_map import Heat
 from headwise.pages.models import Progress
@@ -68,7 +69,7 @@ class CodeLook:
         from headwise.pages.page_sources import page_of_maps
 
         page = page_of_maps(self.maps, tokens=None, query=None, layer=self.layer, head=self.head, lang=self.lang)
-        return replace(page, notes=(say_inputs(self), *page.notes))
+        return replace(page, notes=(say_inputs(self.call, self.lang), *page.notes))
 
     def to_dict(self) -> dict[str, Any]:
         """How the code was called, and every map with its weights: {"schema": 1, ...}."""
@@ -196,23 +197,6 @@ def _of_object(
     return CodeLook(code.title, plan.init, plan.call, watched.sizes, maps, unseen, lang=lang, is_built=is_built)
 
 
-def say_inputs(look: CodeLook) -> str:
-    """What the code was called with, and what can be read from maps of that."""
-    kinds = {kind for name, value in look.call.items() if not name.startswith("_") for kind in _kinds(value)}
-    inputs = "both" if len(kinds) == 2 else next(iter(kinds), "other")
-    return say("look.code.positions", lang=look.lang, inputs=say(f"look.code.inputs.{inputs}", lang=look.lang))
-
-
-def _kinds(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        yield "embeddings"
-    if isinstance(value, Mapping) and "_ids" in value:
-        yield "ids"
-    if isinstance(value, Mapping) and "_tuple" in value:
-        for part in value["_tuple"]:
-            yield from _kinds(part)
-
-
 def show_code(look: CodeLook, console: Console) -> None:
     """Print the maps of code to the width and with the colours that the console has."""
     for part in _parts(look):
@@ -244,7 +228,7 @@ def _parts(look: CodeLook) -> Iterator[RenderableType]:
     yield Text(f"  {sizes}")
     if "_mask" in look.call:
         yield Text(_masked(look.call["_mask"], look.lang))
-    yield Text(say_inputs(look))
+    yield Text(say_inputs(look.call, look.lang))
     for n, (name, layer_map) in enumerate(look.maps.items()):
         yield Text()
         title = say("look.code.map", lang=look.lang, layer=n, name=name, shape=tuple(layer_map.shape))

@@ -25,7 +25,10 @@ LANGUAGE_NAMES = {"en": "English", "zh": "中文"}
 
 
 def page(traces: Sequence[Trace]) -> str:
-    """A page of one trace or several, in every language, without scripts and external resources."""
+    """A page of one trace or several, in every language, without scripts and external resources.
+
+    The reason of a problem is a text of the trace, in its language.
+    """
     style = _asset("trace", "css") + _asset("page", "css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return Template(_asset("page", "html")).substitute(

@@ -80,12 +80,13 @@ CHINESE: dict[str, str] = {
     "refuse.model_folder": "模型文件夹里必须有 config.json、*.safetensors 权重和分词器（tokenizer.json），但 {folder} 里是 {files}："
     "请给出模型和分词器都用 save_pretrained 写入过的文件夹。",
     "look.no_files": "空的",
-    "look.no_tokens": "它一个 token 也不认识",
     "refuse.no_weights": "模型文件夹里必须有 *.safetensors 权重，但 {folder} 里没有：请用 save_pretrained 保存；"
     "别的格式可能夹带代码，不读。",
     "refuse.missing_weights": "{model} 必须有 {model_type} 模型的全部权重，但缺了 {count} 个，例如 {missing}："
     "请给出 save_pretrained 写出的文件夹。",
     "refuse.unreachable": "读不到模型 {model}（{reason}）：请检查名字和网络，或给出文件夹。",
+    "refuse.no_tokens": "{model} 的分词器必须认识模型的 token，但除了 {count} 个特殊 token，一个也不认识："
+    "请给出模型自己的分词器用 save_pretrained 写入过的文件夹。",
     "refuse.tokenizer": "{model} 必须有快速分词器（它知道每个 token 在文本里的位置），但读不到（{reason}）：请把 tokenizer.json 放进模型里。",
     "refuse.vocabulary": "{model} 认识编号小于 {known} 的 token，而它的分词器给出了 {got}：请给出与模型配套的分词器。",
     "refuse.encoder_decoder": "读文本的须是单个栈的模型，而 {model}（{model_type}）是编码器加解码器："

@@ -55,6 +55,13 @@ HEADS: dict[str, str] = {
     "target.title": "{model}：{text} → {target}（解码器）",
     "target.column.links": "它前面的 token 在源文本里最关注",
     "target.key": "L3H1 = 第 3 层第 1 头，都从 0 数起，编码器和解码器的层一起数；权重是所有交叉注意力里最大的。",
+    "target.lengths": "源的长度是 {lengths}",
+    "target.tokens": "这么多个 token：{count}",
+    "target.whole": "目标文本",
+    "refuse.generation_fails": "模型 {model} 须能生成{tokens}，但没有（{reason}）："
+    "请用 --generate 少要一些，或缩短源。",
+    "refuse.pair_fails": "模型 {model} 须能在 {source} 个 token 的源和 {target} 个 token 的目标文本上运行，"
+    "但没有（{reason}）：请缩短较长的一个，或给出输入由其分词器产生的模型。",
     "look.help.image": "显示视觉模型看这张图片时的注意力，图片在各图块之下；需要 --model。",
     "image.title": "{model} 看 {image}：{layers} 层，{heads} 个头，{rows} x {columns} 个图块，{special} 个特殊 token",
     "refuse.no_image": "图片须是能读的文件，但 {file} 不行（{reason}）：请给 PNG 或 JPEG。",
@@ -67,6 +74,15 @@ HEADS: dict[str, str] = {
     "请给这样的文件，例如用 ffmpeg -i FILE out.wav 转换。",
     "refuse.sampling_rate": "模型 {model} 要每秒 {wanted} 个采样，但 {file} 是 {got} 个："
     "请转换，例如用 ffmpeg -i FILE -ar {wanted} out.wav。",
+    "look.no_samples": "没有一个完整的采样",
+    "refuse.long_sound": "模型 {model} 最多听 {most} 秒的声音，但 {file} 有 {got} 秒："
+    "请截短，例如用 ffmpeg -i FILE -t {most} out.wav。",
+    "refuse.no_features": "语音模型须像 Whisper 那样读 input_features，但 {model}（{model_type}）读的是 {names}："
+    "请给 Whisper 一类的模型。",
+    "refuse.extractor": "模型 {model} 须能从声音算出特征，但对 {file} 的 {got} 个采样没有算成（{reason}）："
+    "请换一个声音。",
+    "refuse.speech_fails": "模型 {model} 须能在这段声音和 {target} 个 token 的目标文本上运行，但没有（{reason}）："
+    "请缩短目标文本，或给出与模型配套的特征提取器。",
     "refuse.no_speech": "模型须是把语音写成文本的编码器加解码器，但 {model}（{model_type}）不是："
     "请给 Whisper 一类的模型。",
     "refuse.audio_model": "声音要由语音模型来听，但没有给：请用 --model 指定一个。",

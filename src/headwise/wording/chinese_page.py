@@ -46,6 +46,8 @@ PAGE: dict[str, str] = {
     "page.thumb.empty": "第 {layer} 层第 {head} 头：没有可关注的对象",
     "page.links": "词与词之间最强的连接",
     "page.links.distant": "词与词之间最强的连接（不含相邻的词和标点）",
+    "page.links.near": "没有可列的连接：没有一个词关注相邻的词和标点之外的词；"
+    "用 --query 词（Python 里用 query=）查看一个词的全部连接。",
     "page.link": "{from} 在第 {layer} 层第 {head} 头以权重 {weight} 关注 {to}",
     # heads
     "page.heads.which": "画出哪些头的连线",
@@ -148,7 +150,7 @@ PAGE: dict[str, str] = {
     # the commands, and what look prints
     "look.help": "显示预训练模型的每个头在 TEXT 里把哪些词连在一起，或显示你自己代码里的每个头。",
     "look.help.text": "要看的句子，放在引号里。FILE:CLASS、NOTE.md:CLASS 和 package.module:CLASS 是代码，"
-    "会在限制之下用随机嵌入运行一次（不是沙箱：只看你愿意运行的代码）；其他带冒号的文字都是句子。",
+    "会在限制之下用随机输入运行一次（不是沙箱：只看你愿意运行的代码）；其他带冒号的文字都是句子。",
     "look.help.json": "改为打印一个 JSON 对象；用 -o 指定文件时也写网页。",
     "look.code": "按代码理解：{target}，用随机权重运行一次；在观察下，输出与不用 headwise 时逐位相同",
     "look.code.built": "按代码理解：{target}，它的副本在 eval 模式下用自己的权重运行一次；在观察下，"
@@ -160,7 +162,11 @@ PAGE: dict[str, str] = {
     "look.code.distance": "平均回看的 token 数",
     "look.code.inputs.embeddings": "随机嵌入",
     "look.code.inputs.ids": "随机 token 编号",
-    "look.code.inputs.both": "随机嵌入和 token 编号",
+    "look.code.inputs.numbers": "随机数",
+    "look.code.inputs.embeddings_ids": "随机嵌入和 token 编号",
+    "look.code.inputs.embeddings_numbers": "随机嵌入和其他随机数",
+    "look.code.inputs.ids_numbers": "随机 token 编号和其他随机数",
+    "look.code.inputs.embeddings_ids_numbers": "随机嵌入、token 编号和其他随机数",
     "look.code.inputs.other": "调用的参数",
     "look.code.positions": "输入：{inputs}。行和列是位置 0、1、2……，不是词：哪个位置关注哪个没有含义；"
     "可看的是掩码、距离和熵。",

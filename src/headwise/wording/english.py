@@ -89,13 +89,14 @@ ENGLISH: dict[str, str] = {
     "(tokenizer.json), but {folder} holds {files}: give a folder to which save_pretrained of model and tokenizer "
     "wrote.",
     "look.no_files": "nothing",
-    "look.no_tokens": "it knows no token",
     "refuse.no_weights": "A model folder must hold its weights as *.safetensors, but {folder} has none: save them with "
     "save_pretrained; other formats can run code and are not read.",
     "refuse.missing_weights": "{model} must hold every weight of a {model_type} model, but {count} are missing, "
     "{missing} among them: give the folder that save_pretrained wrote.",
     "refuse.unreachable": "The model {model} could not be read ({reason}): check the name and the network, or give a "
     "folder.",
+    "refuse.no_tokens": "The tokenizer of {model} must know the tokens of the model, but knows none beside {count} "
+    "special: give the folder to which save_pretrained of the model's own tokenizer wrote.",
     "refuse.tokenizer": "{model} must have a fast tokenizer, which knows where each token stands in the text, but it "
     "has none that can be read ({reason}): add its tokenizer.json to the model.",
     "refuse.vocabulary": "{model} knows tokens below {known}, but its tokenizer gave {got}: give the tokenizer that "

@@ -60,6 +60,13 @@ HEADS: dict[str, str] = {
     "target.column.links": "the token before it attends most to, in the source",
     "target.key": "L3H1 = layer 3, head 1, both counted from 0, over the layers of encoder and decoder; the weight is "
     "the largest of all cross-attention.",
+    "target.lengths": "the lengths of its source are {lengths}",
+    "target.tokens": "so many tokens: {count}",
+    "target.whole": "its target",
+    "refuse.generation_fails": "The model {model} must generate {tokens}, but did not ({reason}): ask for fewer with "
+    "--generate, or shorten the source.",
+    "refuse.pair_fails": "The model {model} must run on a source of {source} tokens and a target of {target}, but did "
+    "not ({reason}): shorten the longer one, or give a model whose inputs its tokenizer makes.",
     "look.help.image": "Show a vision model on this image, with the picture under its patches; needs --model.",
     "image.title": "{model} sees {image}: {layers} layers, {heads} heads, {rows} x {columns} patches, special tokens: "
     "{special}",
@@ -75,6 +82,15 @@ HEADS: dict[str, str] = {
     "by ffmpeg -i FILE out.wav.",
     "refuse.sampling_rate": "The model {model} takes {wanted} samples a second, but {file} has {got}: convert it, as "
     "by ffmpeg -i FILE -ar {wanted} out.wav.",
+    "look.no_samples": "it holds no whole sample",
+    "refuse.long_sound": "The model {model} takes at most {most} seconds of sound, but {file} has {got}: cut it, as by "
+    "ffmpeg -i FILE -t {most} out.wav.",
+    "refuse.no_features": "A speech model must read input_features, as Whisper does, but {model} ({model_type}) reads "
+    "{names}: give one such as Whisper.",
+    "refuse.extractor": "The model {model} must make features of the sound, but could not of the {got} samples of "
+    "{file} ({reason}): give another sound.",
+    "refuse.speech_fails": "The model {model} must run on the sound and a target of {target} tokens, but did not "
+    "({reason}): shorten the target, or give the feature extractor that belongs to the model.",
     "refuse.no_speech": "The model {model} ({model_type}) must be an encoder with a decoder that writes what it hears, "
     "and is none: give one such as Whisper.",
     "refuse.audio_model": "A sound is heard by a speech model, and none came: name one with --model.",

@@ -46,6 +46,8 @@ PAGE: dict[str, str] = {
     "page.thumb.empty": "layer {layer}, head {head}: may attend to nothing",
     "page.links": "Strongest links between words",
     "page.links.distant": "Strongest links between words, without neighbours and punctuation",
+    "page.links.near": "None is left: no word attends to one that is neither its neighbour nor punctuation; --query "
+    "WORD (in Python query=) shows all links of a word.",
     "page.link": "{from} attends to {to} with weight {weight} in layer {layer}, head {head}",
     # heads
     "page.heads.which": "Heads whose lines are drawn",
@@ -148,7 +150,7 @@ PAGE: dict[str, str] = {
     # the commands, and what look prints
     "look.help": "Show which words every head of a pretrained model links in TEXT, or the heads of your own code.",
     "look.help.text": "The sentence to look at, between quotes. FILE:CLASS, NOTE.md:CLASS and package.module:CLASS are "
-    "code, which is run once on random embeddings, with limits (not a sandbox: only look at code that you would run); "
+    "code, which is run once on random inputs, with limits (not a sandbox: only look at code that you would run); "
     "any other text with a colon is a sentence.",
     "look.help.json": "Print one JSON object instead; a page is written where -o names one.",
     "look.code": "Understood as code: {target}, run once with random weights; watched, its output "
@@ -162,7 +164,11 @@ PAGE: dict[str, str] = {
     "look.code.distance": "tokens back",
     "look.code.inputs.embeddings": "random embeddings",
     "look.code.inputs.ids": "random token ids",
-    "look.code.inputs.both": "random embeddings and token ids",
+    "look.code.inputs.numbers": "random numbers",
+    "look.code.inputs.embeddings_ids": "random embeddings and token ids",
+    "look.code.inputs.embeddings_numbers": "random embeddings and other random numbers",
+    "look.code.inputs.ids_numbers": "random token ids and other random numbers",
+    "look.code.inputs.embeddings_ids_numbers": "random embeddings, token ids and other random numbers",
     "look.code.inputs.other": "the arguments of the call",
     "look.code.positions": "Inputs: {inputs}. Rows and columns are positions 0, 1, 2 …, not words: which of them "
     "attends to which says nothing; read the mask, the distances and the entropies.",

@@ -47,8 +47,12 @@ export function overview(app, root) {
   function list() {
     clear(cards);
     const { links, has_all_links: hasAllLinks } = data.header;
-    if (!links.length) return;
+    if (!links.length && hasAllLinks) return;
     cards.append(el("h2", {}, app.say(hasAllLinks ? "page.links" : "page.links.distant")));
+    if (!links.length) {
+      cards.append(el("p", {}, app.say("page.links.near")));
+      return;
+    }
     const items = links.map((link) => {
       const told = app.say("page.link", { from: link.from, to: link.to, weight: formatWeight(link.weight), layer: link.layer, head: link.head });
       const words = el("span", { class: "pair" }, el("b", {}, link.from), el("i", {}, " → "), el("b", {}, link.to));
