@@ -1,9 +1,11 @@
 """A class of modules without forward is refused before any call of it is tried, and its own methods are named."""
 
 import pytest
+import torch
 from torch import nn
 
 import headwise as hw
+from headwise.calls.forward_method import lacks_forward, methods_of
 from headwise.errors import InputError
 
 
@@ -39,3 +41,26 @@ def test_a_class_without_forward_is_refused_at_once(target, lang, said, monkeypa
             command(target, lang=lang)
     diagnosis = hw.doctor(target, lang=lang)
     assert (diagnosis.verdict, diagnosis.reason[: len(said)]) == ("not examined", said)
+
+
+class Assigned(Attend):
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.forward = self.attend
+
+
+class Static(nn.Module):
+    @staticmethod
+    def attend(x):
+        return x
+
+
+class Whole(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def test_a_forward_that_is_assigned_or_scripted_counts():
+    assert not any(map(lacks_forward, (Assigned, Assigned(16, 2), torch.jit.script(Whole()), torch.jit.ScriptModule)))
+    assert lacks_forward(Static)
+    assert [each.__name__ for each in methods_of(Static)] == ["attend"]

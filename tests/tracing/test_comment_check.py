@@ -1,6 +1,7 @@
 """Comments about shapes: what is right in other words is left alone, and what is surely wrong is marked."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 import headwise as hw
 from headwise.tracing.comment_check import compared
+from headwise.tracing.legend import notices
 from headwise.tracing.shape_text import spoken
 from tests.tracing.made import d, plain, step, trace
 
@@ -421,3 +423,14 @@ class Two(nn.Module):
         return torch.einsum("blhd,bshd->bhls", q, k)
 ```
 """
+
+
+def test_lines_that_are_not_compared_are_named_with_their_files_where_these_are_several():
+    def told(*files):
+        places = [SimpleNamespace(file=file, line=at) for at, file in enumerate(files, 3)]
+        comments = [SimpleNamespace(place=each, true="", is_compared=False) for each in places]
+        made = SimpleNamespace(supplied=(), steps=(1,), problems=(), comments=comments, lang="en")
+        return next(iter(notices(made)))
+
+    assert "(line 3, 4)" in told("a.py", "a.py")
+    assert "(line a.py:3, b.py:4)" in told("a.py", "b.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dis import get_instructions
 from types import FunctionType
 from typing import Any
 
@@ -11,6 +12,9 @@ from torch import nn
 from headwise.wording import refusal
 
 __all__ = ["check_forward", "lacks_forward", "methods_of"]
+
+FORWARD = "forward"
+UNIMPLEMENTED = vars(nn.Module)[FORWARD]
 
 
 def check_forward(target: Any) -> None:
@@ -27,15 +31,36 @@ def check_forward(target: Any) -> None:
 def lacks_forward(target: Any) -> bool:
     """Whether a target is a class of modules, or a module, whose call raises for want of a forward."""
     kind = _class_of(target)
-    return issubclass(kind, nn.Module) and kind.forward is nn.Module.forward and kind.__call__ is nn.Module.__call__
+    if not issubclass(kind, nn.Module) or _defined(kind, "__call__") is not vars(nn.Module)["__call__"]:
+        return False
+    if not isinstance(target, type):
+        # an attribute of the instance counts as much as a method
+        found = getattr(target, FORWARD, None)
+        return found is None or getattr(found, "__func__", found) is UNIMPLEMENTED
+    return _defined(kind, FORWARD) is UNIMPLEMENTED and not any(map(_assigns_forward, methods_of(kind)))
 
 
 def methods_of(target: Any) -> Iterator[FunctionType]:
-    """The methods that the classes of a target define, those of the innermost first."""
+    """The methods that the classes of a target define, static and class methods too, those of the innermost first."""
     for kind in _class_of(target).__mro__:
         if kind is nn.Module:
             return
-        yield from (each for each in vars(kind).values() if isinstance(each, FunctionType))
+        for member in vars(kind).values():
+            function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+            if isinstance(function, FunctionType):
+                yield function
+
+
+def _defined(kind: type, name: str) -> Any:
+    """A member as the innermost class defines it, read without running a descriptor; None: no class does."""
+    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
+
+
+def _assigns_forward(method: FunctionType) -> bool:
+    """Whether a method assigns an attribute forward, as `self.forward = self.run` or by setattr."""
+    code = method.__code__
+    is_set = "setattr" in code.co_names and FORWARD in code.co_consts
+    return is_set or any(each.opname == "STORE_ATTR" and each.argval == FORWARD for each in get_instructions(code))
 
 
 def _class_of(target: Any) -> type:

@@ -81,10 +81,12 @@ def notices(trace: Trace) -> Iterator[str]:
         yield say("trace.nothing", lang=trace.lang)
     if trace.comments:
         wrong = sum(1 for each in trace.comments if each.true)
-        others = [each.place.line for each in trace.comments if not each.is_compared]
+        others = [each.place for each in trace.comments if not each.is_compared]
+        is_one_file = len({each.file for each in others}) == 1
         counts = {"right": len(trace.comments) - wrong - len(others), "wrong": wrong}
         if others:
-            lines = ", ".join(map(str, dict.fromkeys(others)))
+            places = (str(each.line) if is_one_file else f"{each.file}:{each.line}" for each in others)
+            lines = ", ".join(dict.fromkeys(places))
             yield say("trace.comments_left", lang=trace.lang, left=len(others), lines=lines, **counts)
         else:
             yield say("trace.comments", lang=trace.lang, **counts)
