@@ -202,7 +202,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             exam.held("proof", None, _prove, exam, laws if exam is last else [])
             if exam.is_understood:
                 exam.held(COMPARISON, None, compare, exam)
-            names = exam.held.all("causal", lambda exam=exam: unread_flags(exam.run())) if exam.plan.switched else []
+            names = exam.held.all("causal", _unread_flags, exam) if exam.plan.switched else []
             if names and exam.examined.get("causal") is not True:
                 exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
         if not is_shown:
@@ -242,6 +242,10 @@ def _at_sizes(
     )
     exam.held("proof", None, _prove, exam, [])
     return exam, [each for each in exam.suspects if (each.general, each.span) not in known]
+
+
+def _unread_flags(exam: Examination) -> list[str]:
+    return list(unread_flags(exam.run()))
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
