@@ -74,7 +74,7 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     with pytest.raises(Refusal, match="is a folder: add a file name"):
         check_place(tmp_path, force=True)
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(Refusal, match="exists: choose another name, or add --force"):
+    with pytest.raises(Refusal, match="exists: choose another name, or give force=True to replace it"):
         check_place(tmp_path / "a.txt", force=False)
     assert check_place(tmp_path / "a.txt", force=True) == tmp_path / "a.txt"
 

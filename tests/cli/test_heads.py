@@ -166,7 +166,7 @@ def test_look_compares_with_another_text_a_model_and_a_head_less(headwise, bert_
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        (("effects", SENTENCE), "needs one metric, --predict WORD or --similar TEXT2, and got -"),
+        (("effects", SENTENCE), "needs one metric, and none came: give --predict WORD or --similar TEXT2"),
         (("effects", SENTENCE, "--predict", "a", "--similar", "b"), "and got --predict, --similar"),
         (("effects", SENTENCE, "--similar", " "), "must hold at least one word, but nothing came"),
         (("look", SENTENCE, "--ablate", "3.1"), "must be written like L3H1, layer and head from 0, but 3.1 came"),

@@ -37,6 +37,9 @@ def split(x):
 class Unbuilt(nn.Module):
     def __init__(self, dim):
         raise ValueError("never <built>")
+
+    def forward(self, x):
+        return x
 """
 
 

@@ -27,7 +27,15 @@ class Dropping(Plain):
         return nn.functional.dropout(weights, 0.1, self.training)
 
 
-@pytest.mark.parametrize(("target", "has_any"), [(Plain, False), (Dropping, True)])
+class Idle(Plain):
+    """A module of dropout that is never called."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.drop = nn.Dropout(0.1)
+
+
+@pytest.mark.parametrize(("target", "has_any"), [(Plain, False), (Dropping, True), (Idle, False)])
 def test_dropout_is_examined_where_there_is_some(target, has_any):
     diagnosis = hw.doctor(target, init={"dim": "H*d", "heads": "H"}, call={"x": ["B", "L", "H*d"]})
     assert (diagnosis.verdict, "dropout" in diagnosis.examined) == ("sound", has_any)

@@ -79,7 +79,7 @@ def test_a_watch_without_maps_shows_its_words():
     attn = hw.MultiHeadAttention(8, 2)
     with hw.watch(attn, keep=lambda m: m.entropy()) as kept:
         attn(torch.randn(1, 3, 8))
-    assert kept._repr_html_().startswith("<pre>Seen: 1 modules")
+    assert kept._repr_html_().startswith("<pre>Seen: 1 module, 1 call")
 
 
 def test_a_map_that_cannot_be_drawn_shows_its_words():

@@ -80,7 +80,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True}
-    if has_dropout(exam.plan, done):
+    if has_dropout(exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, done, free, rerun, out)
 

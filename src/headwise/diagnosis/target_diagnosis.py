@@ -202,7 +202,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             exam.held("proof", None, _prove, exam, laws if exam is last else [])
             if exam.is_understood:
                 exam.held(COMPARISON, None, compare, exam)
-            names = exam.held.all("causal", _unread_flags, exam) if exam.plan.switched else []
+            names = exam.held("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
             if names and exam.examined.get("causal") is not True:
                 exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
         if not is_shown:
@@ -242,10 +242,6 @@ def _at_sizes(
     )
     exam.held("proof", None, _prove, exam, [])
     return exam, [each for each in exam.suspects if (each.general, each.span) not in known]
-
-
-def _unread_flags(exam: Examination) -> list[str]:
-    return list(unread_flags(exam.run()))
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
@@ -290,7 +286,6 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     }
     orders = [exam.examined.get("causal") for exam in exams]
     if isinstance(tried.get("causal"), Missed):
-        # that a flag was not read says more than that nothing asks for it
         tried["causal"] = next(
             (why for why in orders if isinstance(why, Missed) and why.reason == UNREAD), tried["causal"]
         )

@@ -82,14 +82,20 @@ def dropping_modules(target: Any, _: dict[str, Any]) -> None:
             each.p = SHARE
 
 
-def has_dropout(plan: Plan, done: Run) -> bool:
-    """Whether a target has dropout, of whatever rate: as an operation, a module, an attribute or an argument."""
-    modules = list(done.target.modules()) if isinstance(done.target, nn.Module) else []
-    names = [*plan.init, *plan.call, *(name for each in modules for name in (*vars(each), type(each).__name__))]
-    configs = [str(value.get("_expr")) for value in plan.init.values() if isinstance(value, Mapping)]
-    return any("dropout" in entry.last for entry in done.seen) or any(
-        "drop" in each.lower() for each in names + configs
-    )
+def has_dropout(plan: Plan, rerun: Callable[..., Run]) -> bool:
+    """Whether a run in training mode, with every rate above 0, has an operation that drops."""
+    there = with_dropout(plan)
+    change = dropping if there.init == plan.init else dropping_modules
+    trained = rerun(plan=there, more_change=change, training=True)
+    return any("dropout" in entry.last or _rate(entry) > 0.0 for entry in trained.seen)
+
+
+def _rate(entry: MarkedOp) -> float:
+    """The dropout of torch's fused attention; 0 of any other operation."""
+    if entry.last != "scaled_dot_product_attention":
+        return 0.0
+    # query, key, value, attn_mask, dropout_p
+    return float(entry.options.get("dropout_p", entry.args[4] if len(entry.args) > 4 else 0.0))
 
 
 def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
