@@ -165,7 +165,7 @@ class EffectPasses:
             name, head = places[number]
             title = f'the copy with head {head} of "{name}" changed'
             alone = self._alone(edits, name, head)
-            check_equal(parts[number + 1], *split(alone, self.output, 1), title)
+            check_equal(parts[number + 1], split(alone, self.output, 1)[0], title)
         try:
             values = [number_of(self.run.metric(part)) for part in parts[1:]]
             again = number_of(self.run.metric(self.output))

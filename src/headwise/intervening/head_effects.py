@@ -55,18 +55,17 @@ def head_effects(
     measure: whether each head is changed, one forward pass a head. estimate: whether all effects are estimated too by
     gradients, from one forward and one backward pass (attribution patching: Nanda 2023; Syed et al. 2023,
     arXiv:2310.10348): the gradient of the metric by the head's output times the change of that output; the metric must
-    then give a tensor. file: where each effect is written as it is measured, and from which a run that was interrupted
-    goes on; None: nowhere. batch: how many heads one pass measures, each on a copy of the input along axis 0, between
-    two unchanged copies whose output must be that of the input alone, as one changed copy of the first pass must be
-    that of its head alone (a model that mixes other changed copies only is not found out); None: as many
-    as fit into 1,024 tokens, 1 where that is less than 8 or copies cannot be told apart, and `alone` of the result says
-    why. The metric is called with the output of one copy. lang: "en" or "zh", of the bar. progress: is told of each
-    pass, None: a bar on stderr, where that is a terminal.
+    then give a tensor. file: where each effect is written as it is measured, from which an interrupted run goes on;
+    None: nowhere. batch: how many heads one pass measures, each on a copy of the input along axis 0, between two
+    unchanged copies whose output must be that of the input alone, as one changed copy of the first pass must be that of
+    its head alone (a model that mixes only other copies passes); None: as many as fit into 1,024 tokens, 1 where that
+    is less than 8 or copies cannot be told apart, and `alone` of the result says why. The metric is called with the
+    output of one copy. lang: "en" or "zh", of the bar. progress: told of each pass, None: a bar on a terminal.
 
     Call model.eval() first, as dropout would be an effect of its own. Raises ArgumentError where the metric gives no
     number, no attention is seen, a file is of another run, or a batch that was asked for cannot be told apart: inputs
-    without a batch axis, training mode, forward hooks, half precision, an output without one, a model that mixes its
-    batch, a metric that writes into the output.
+    or outputs without a batch axis, training mode, forward hooks, half precision, a model that mixes its batch, a
+    metric that writes into the output.
 
     >>> import torch, headwise as hw
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS

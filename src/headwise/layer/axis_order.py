@@ -9,11 +9,13 @@ from headwise.errors import ShapeError
 __all__ = ["check_axis_order"]
 
 
-def check_axis_order(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_axis_order(query: Tensor, key: Tensor | None, value: Tensor | None) -> None:
     """Raise ShapeError where query, key and value (B, L, E) do not fit, but would as (L, B, E).
 
-    What fits neither way is left to the check of the heads.
+    key None: the query; value None: the key. What fits neither way is left to the check of the heads.
     """
+    key = query if key is None else key
+    value = key if value is None else value
     if query.shape[0] == key.shape[0] and key.shape[:2] == value.shape[:2]:
         return
     if query.shape[1] == key.shape[1] == value.shape[1] and key.shape[0] == value.shape[0]:

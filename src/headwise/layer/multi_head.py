@@ -241,8 +241,7 @@ class MultiHeadAttention(nn.Module):
             mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
         else:
             k, v = self._keys_and_values(*((entered, entered) if key is None else self._entered(key, value)))
-            if key is not None:
-                check_axis_order(query, key, key if value is None else value)
+            check_axis_order(query, key, value)
         mask, attn_bias, by_distance = share.mask(mask), share.bias(attn_bias), None
         if spread is not None:
             # a model that calls self-attention as attn(x, x, x) means its own tokens
