@@ -1,6 +1,7 @@
 """Effect passes: several heads in one pass give what each gives by itself, and where copies mix they are refused."""
 
 import json
+import math
 import sys
 from contextlib import contextmanager
 
@@ -89,7 +90,8 @@ def test_several_heads_in_a_pass_have_the_effects_of_each_by_itself(name):
     effects = hw.head_effects(model, inputs, read, estimate=False, batch=3)
     assert effects.batch == 3
     assert_same(effects, wanted, model)
-    assert hw.head_effects(model, inputs, read, estimate=False).batch > 3
+    effects = hw.head_effects(model, inputs, read, estimate=False)
+    assert effects.batch == sum(effects.heads)
 
 
 @pytest.mark.parametrize("by", ["mean", "patch"])
@@ -103,7 +105,7 @@ def test_references_are_those_of_each_copy(kind, by):
     assert_same(hw.head_effects(model, x, metric, batch=4, **options), wanted, model)
 
 
-def test_a_pass_has_a_copy_for_each_head_and_an_unchanged_one(tmp_path):
+def test_a_pass_has_a_copy_for_each_head_between_two_unchanged_ones(tmp_path):
     model, x, batches = Two().eval(), given(), []
     forward = model.forward
     model.forward = lambda x: (batches.append(len(x)), forward(x))[1]
@@ -112,7 +114,7 @@ def test_a_pass_has_a_copy_for_each_head_and_an_unchanged_one(tmp_path):
     def failing(out):
         nonlocal count
         count += 1
-        # the base, and the first pass: 2 heads, the unchanged copy, and the base once more
+        # the base, and the first pass: 2 heads, the last unchanged copy, and the base once more
         if count == 6:
             raise Interrupted
         return metric(out)
@@ -121,8 +123,8 @@ def test_a_pass_has_a_copy_for_each_head_and_an_unchanged_one(tmp_path):
     with pytest.raises(Interrupted):
         hw.head_effects(model, x, failing, **options)
     again = hw.head_effects(model, x, metric, progress=lambda key, values: told.append(values["done"]), **options)
-    # the last head of five by itself
-    assert batches == [2, 6, 6, 2, 6, 2]
+    # one head of the first pass by itself, and the last head of five
+    assert batches == [2, 8, 2, 8, 2, 8, 2, 2]
     assert told == [2, 4]
     assert_same(again, hw.head_effects(Two().eval(), x, metric, estimate=False, batch=1), model)
 
@@ -165,6 +167,21 @@ def hooked():
     return model
 
 
+class OneSampleError(Exception):
+    """What a model of a user raises."""
+
+
+def of_one_sample(x):
+    if len(x) > 2:
+        raise OneSampleError("one sample only")
+    return x
+
+
+def mixed_within(out):
+    """Adds to each copy of 2 but the first and the last two the one after it."""
+    return torch.cat([out[:2], out[2:-4] + out[4:-2], out[-4:]]) if len(out) > 6 else out
+
+
 # a model, its input and metric, and why its heads are measured one at a time
 MIXED = {
     "training": (lambda: (Two(), given(), metric), "is in training mode"),
@@ -180,8 +197,26 @@ MIXED = {
     ),
     "a product of the batch": (
         lambda: (changed_by(lambda inner, x: inner(x)[:, 0] @ inner(x)[:, 1].T), given(), lambda out: out[0, 1]),
-        r"holds a tensor \(2, 2\), and \(8, 8\) for 4 copies",
+        r"holds a tensor \(2, 2\), and \(10, 10\) for 5 copies",
     ),
+    "earlier by later": (
+        lambda: (changed_by(lambda inner, x: (y := inner(x)) + torch.cat([y[2:], y[:2] * 0])), given(), metric),
+        "an unchanged first copy .* so the model mixes its batch",
+    ),
+    "a middle copy": (
+        lambda: (changed_by(lambda inner, x: mixed_within(inner(x))), given(), metric),
+        'does not run|the copy with head . of "first" changed gives .* so the model mixes its batch',
+    ),
+    "half precision": (
+        lambda: (Two().eval().bfloat16(), given().bfloat16(), metric), "the output is torch.bfloat16, whose rounding",
+    ),
+    "half inside": (
+        lambda: (changed_by(lambda inner, x: inner(x).double()).half(), given().half(), metric), '" is torch.float16',
+    ),
+    "a model's own exception": (
+        lambda: (changed_by(lambda inner, x: inner(of_one_sample(x))), given(), metric), "one sample only",
+    ),
+    "a metric that writes": (lambda: (Two().eval(), given(), lambda out: metric(out.mul_(2))), "metric writes into"),
     "state": (lambda: (*[(m := keeping())[0], given(), m[1]],), "reads more than that"),
     "other inputs": (
         lambda: (changed_by(lambda inner, x: inner(x["x"])), ({"x": given(), "n": {1}},), metric), "hold a set",
@@ -213,7 +248,7 @@ def test_a_long_input_is_measured_one_head_at_a_time_where_no_batch_is_asked_for
     model, x = Two().eval(), torch.randn(2, 200, 12).double()
     effects = hw.head_effects(model, x, metric, estimate=False)
     assert effects.batch == 1
-    assert "the input of 400 tokens and 38400 bytes of output, 1 heads fit into 1024 tokens" in effects.alone
+    assert "the input of 400 tokens and 38400 bytes of output, 0 heads fit into 1024 tokens" in effects.alone
     assert effects.to_dict()["batch"] == 1
 
 
@@ -255,17 +290,97 @@ def test_a_restarted_patch_begins_with_the_first_call_of_its_run():
 
 def test_a_file_forgets_the_passes_of_a_model_that_mixes_later(tmp_path, monkeypatch):
     monkeypatch.setattr("headwise.intervening.effect_passes.LEAST", 2)
-    monkeypatch.setattr("headwise.intervening.effect_passes.TOKENS", 30)
+    monkeypatch.setattr("headwise.intervening.effect_passes.TOKENS", 40)
     batches, file = [], tmp_path / "e.json"
 
     def forward(inner, x):
         batches.append(len(x))
-        if len(batches) == 4:
+        if len(batches) == 5:
             # the first head by itself, after a second pass that failed
             raise Interrupted
-        return inner(x) if len(batches) < 3 else inner(x) + x.mean()
+        return inner(x) if len(batches) < 4 else inner(x) + x.mean()
 
     with pytest.raises(Interrupted):
         hw.head_effects(changed_by(forward), given(), metric, estimate=False, file=file)
-    assert batches == [2, 6, 6, 2]
+    assert batches == [2, 8, 2, 8, 2]
     assert all(row["measured"] is None for row in json.loads(file.read_text(encoding="utf-8"))["effects"])
+
+
+def with_earlier(inner, x):
+    """Each batch element takes what the one after it gives."""
+    y = inner(x)
+    return y + torch.cat([y[2:], torch.zeros_like(y[:2])])
+
+
+def test_a_file_that_several_heads_a_pass_wrote_is_measured_again_where_copies_mix(tmp_path):
+    file, model, x = tmp_path / "e.json", Two().eval(), given()
+    hw.head_effects(model, x, metric, estimate=False, batch=3, file=file)
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    assert kept["batch"] == 3
+    assert [row["batch"] for row in kept["effects"]] == [3, 3, 3, 2, 2]
+    # two heads are left, in whose pass the model mixes its batch
+    for row in kept["effects"]:
+        row["measured"] = 7.0 if row["name"] == "first" else None
+    file.write_text(json.dumps(kept), encoding="utf-8")
+    mixing = changed_by(lambda inner, x: with_earlier(inner, x) if len(x) > 2 else inner(x))
+    with pytest.raises(ArgumentError, match=r"batch=2 heads .*mixes its batch"):
+        hw.head_effects(mixing, x, metric, estimate=False, batch=2, file=file)
+    rows = json.loads(file.read_text(encoding="utf-8"))["effects"]
+    assert all(row["measured"] is None for row in rows)
+    file.write_text(json.dumps(kept), encoding="utf-8")
+    wanted = hw.head_effects(Two().eval(), x, metric, estimate=False, batch=1)
+    for given_batch in (None, 1):
+        file.write_text(json.dumps(kept), encoding="utf-8")
+        effects = hw.head_effects(mixing, x, metric, estimate=False, batch=given_batch, file=file)
+        assert torch.equal(effects.measured.nan_to_num(), wanted.measured.nan_to_num())
+        assert effects.batch == json.loads(file.read_text(encoding="utf-8"))["batch"] == 1
+
+
+def test_a_file_without_passes_of_several_heads_is_read(tmp_path):
+    file, x = tmp_path / "e.json", given()
+    effects = hw.head_effects(Two().eval(), x, metric, estimate=False, batch=1, file=file)
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    for row in kept["effects"]:
+        del row["batch"]
+    file.write_text(json.dumps(kept), encoding="utf-8")
+    told = []
+    again = hw.head_effects(
+        Two().eval(), x, metric, estimate=False, file=file, progress=lambda key, values: told.append(key)
+    )
+    assert not told
+    assert torch.equal(again.measured.nan_to_num(), effects.measured.nan_to_num())
+    assert (again.batch, again.alone) == (1, "no pass had more than one head left to measure")
+
+
+def test_a_metric_of_nan_is_measured_in_any_batch():
+    effects = hw.head_effects(Two().eval(), given(), lambda out: out[0, 0, 0] * math.nan, estimate=False, batch=3)
+    assert (effects.batch, bool(effects.measured.isnan().all())) == (3, True)
+
+
+def test_hooks_of_all_modules_meet_one_head_at_a_time():
+    met = []
+    hook = nn.modules.module.register_module_forward_hook(lambda module, args, out: met.append(len(args[0])))
+    try:
+        effects = hw.head_effects(Two().eval(), given(), metric, estimate=False)
+    finally:
+        hook.remove()
+    assert effects.alone.startswith("forward hooks are registered for all modules")
+    assert set(met) == {2}
+
+
+class Plain(nn.Module):
+    """Attention by F.scaled_dot_product_attention without children, which torch.fx can trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(12, 12, generator=torch.Generator().manual_seed(1)).double())
+
+    def forward(self, x):
+        q = (x @ self.weight).unflatten(-1, (3, 4)).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(q, q, q).transpose(1, 2).flatten(2)
+
+
+def test_a_traced_layer_without_children_is_measured():
+    wanted = hw.head_effects(nn.Sequential(Plain()).eval(), given(), metric, estimate=False)
+    traced = nn.Sequential(torch.fx.symbolic_trace(Plain())).eval()
+    assert torch.equal(hw.head_effects(traced, given(), metric, estimate=False).measured, wanted.measured)

@@ -139,7 +139,7 @@ def test_a_frozen_model_of_token_ids_has_estimates_of_every_head():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     pass
 
 

@@ -225,10 +225,14 @@ def test_a_bad_call_is_refused_in_one_sentence(case: str) -> None:
 def test_inputs_with_the_batch_second_are_told_that_it_comes_first(lengths: tuple[int, int]) -> None:
     attn = hw.MultiHeadAttention(E, 4)
     query, key = (torch.zeros(length, 3, E) for length in lengths)
-    with pytest.raises(ShapeError, match=r"already \d(?s:.)*if the 3 that all three have second is the batch"):
+    with pytest.raises(ShapeError, match=r"key has B=\d(?s:.)*if the 3 that all three have second is the batch"):
         attn(query, key)
     with pytest.raises(ShapeError) as refused:
         attn(query, torch.zeros(lengths[1], 2, E))
+    assert "second" not in str(refused.value)
+    # heads and lengths of (B, H, L, D) are no batch and length
+    with pytest.raises(ShapeError) as refused:
+        hw.attention(torch.zeros(5, 4, 3, 8), torch.zeros(7, 4, 3, 8), torch.zeros(7, 4, 3, 8))
     assert "second" not in str(refused.value)
     assert attn(query.transpose(0, 1), key.transpose(0, 1)).shape == (3, lengths[0], E)
 

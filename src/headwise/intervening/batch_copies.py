@@ -7,11 +7,12 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.utils import _pytree as pytree
 
 from headwise.errors import ArgumentError
 
-__all__ = ["CopyError", "batch_of", "check_equal", "check_model", "repeated", "split"]
+__all__ = ["CopyError", "batch_of", "check_equal", "check_model", "check_precision", "repeated", "split"]
 
 PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 
@@ -22,12 +23,29 @@ class CopyError(ArgumentError):
 
 def check_model(model: nn.Module) -> None:
     """CopyError where a model mixes the batch in training, or user hooks would meet several copies at once."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        raise CopyError("forward hooks are registered for all modules, which would meet all copies at once")
     for name, module in model.named_modules():
         title = f'"{name}"' if name else "the model"
         if module.training:
             raise CopyError(f"{title} is in training mode, in which layers may mix the batch: call model.eval()")
         if module._forward_hooks or module._forward_pre_hooks:
             raise CopyError(f"{title} has forward hooks, which would meet all copies at once")
+
+
+def check_precision(model: nn.Module, output: Any) -> None:
+    """CopyError where a parameter or the output has fewer than 32 bits.
+
+    Kernels of two batch sizes round a bfloat16 output apart by several times 0.8 %, float16 by 0.1 %; a tolerance of
+    as much would let a model pass that mixes its batch by that.
+    """
+    params = [(f'"{name}"', param) for name, param in model.named_parameters()]
+    outputs = [("the output", leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    for title, tensor in (*outputs, *params):
+        if tensor.is_floating_point() and tensor.dtype.itemsize < 4:
+            raise CopyError(
+                f"{title} is {tensor.dtype}, whose rounding hides a model that mixes its batch: call model.float()"
+            )
 
 
 def batch_of(inputs: Any) -> int:
@@ -95,16 +113,17 @@ def _split_leaf(leaf: Any, like: Any, copies: int) -> list[Any]:
     return [Unsplit(type(leaf).__name__)] * copies
 
 
-def check_equal(output: Any, like: Any) -> None:
-    """CopyError where the output of an unchanged copy is not that of the input alone, within rounding.
+def check_equal(output: Any, like: Any, title: str) -> None:
+    """CopyError where the output of a copy is not `like`, that of the same run without copies, within rounding.
 
     Rounding adds up over layers and differs between the kernels of two batch sizes: allowed are 4 eps^(3/4) of the
-    largest number of each tensor, 3e-5 in float32.
+    largest number of each tensor, 3e-5 of it in float32 and 7e-12 in float64. Half precision is refused by
+    `check_precision`. title: names the copy in the error.
     """
     for part, alone in _tensor_pairs(output, like):
         if not part.is_floating_point():
             if not part.equal(alone):
-                raise CopyError("an unchanged copy beside changed ones gives other integers than the input alone")
+                raise CopyError(f"{title} gives other integers than without copies, so the model mixes its batch")
             continue
         a, b = part.double(), alone.double()
         # infinities and NaN in the same places are no difference
@@ -115,8 +134,8 @@ def check_equal(output: Any, like: Any) -> None:
         allowed = 4.0 * torch.finfo(part.dtype).eps ** 0.75 * largest
         if not bool(difference <= allowed):
             raise CopyError(
-                f"an unchanged copy beside changed ones gives an output that differs by {float(difference):.3g} from "
-                f"that of the input alone (rounding: {float(allowed):.3g}), so the model mixes its batch"
+                f"{title} gives an output that differs by {float(difference):.3g} from that without copies (rounding "
+                f"of {part.dtype}: {float(allowed):.3g}), so the model mixes its batch or computes in a coarser dtype"
             )
 
 

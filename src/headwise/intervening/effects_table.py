@@ -17,7 +17,7 @@ from headwise.atomic_write import write_whole
 from headwise.errors import ArgumentError
 from headwise.watching import Seen
 
-__all__ = ["Effects", "HeadEffect", "KeptEffects"]
+__all__ = ["Effects", "HeadEffect", "KeptEffects", "Measurement"]
 
 # lines of a `str`
 MOST_LINES = 12
@@ -32,14 +32,22 @@ class HeadEffect(NamedTuple):
     estimated: float
 
 
+class Measurement(NamedTuple):
+    """A measured effect. batch: how many heads its forward pass measured."""
+
+    effect: float
+    batch: int
+
+
 @dataclass(frozen=True, eq=False)
 class Effects(HeadTable):
     """The effect of each head of a model on a metric; made by `head_effects`.
 
     names: of the modules, in running order. heads: how many each has. base: the metric of the unchanged model. by:
     "zero", "mean" or "patch". measured, estimated: (layers, most heads), the metric with the head changed less `base`,
-    by forward passes and by gradients; NaN where a layer has fewer heads, None: not asked for. batch: how many heads a
-    pass measured; alone: why no more than one, "" where there were more or 1 was asked for.
+    by forward passes and by gradients; NaN where a layer has fewer heads, None: not asked for. batch: the most heads
+    that one pass measured, 1 where none did more; alone: why no more than one, "" where there were more or 1 was asked
+    for.
     """
 
     base: float
@@ -57,9 +65,11 @@ class Effects(HeadTable):
         table = Effects(tuple(counts), tuple(counts.values()), base, by)
         return table if estimated is None else replace(table, estimated=table._filled(estimated))
 
-    def with_measured(self, measured: Mapping[tuple[str, int], float]) -> Effects:
-        """The table with measured effects."""
-        return replace(self, measured=self._filled(measured))
+    def with_measured(self, measured: Mapping[tuple[str, int], Measurement], alone: str) -> Effects:
+        """The table with measured effects. alone: why no pass measured several heads, left out where one did."""
+        batch = max((row.batch for row in measured.values()), default=1)
+        effects = {place: row.effect for place, row in measured.items()}
+        return replace(self, measured=self._filled(effects), batch=batch, alone="" if batch > 1 else alone)
 
     def top(self, k: int = 10) -> list[HeadEffect]:
         """The k heads of the largest effect, up or down, as measured, or else as estimated; the largest first."""
@@ -121,28 +131,37 @@ class KeptEffects:
         is_marked = path is not None and table.by != "zero"
         self._reference = float(source.outputs(table.names[0])[0].double().sum()) if is_marked else None
 
-    def save(self, measured: Mapping[tuple[str, int], float]) -> None:
-        """Write what has been measured."""
+    def save(self, measured: Mapping[tuple[str, int], Measurement], alone: str) -> None:
+        """Write what has been measured, with the number of heads of the pass that measured it."""
         if self._path is None:
             return
-        text = json.dumps(self._table.with_measured(measured).to_dict() | {"reference": self._reference}, indent=1)
+        table = self._table.with_measured(measured, alone).to_dict() | {"reference": self._reference}
+        for row in table["effects"]:
+            known = measured.get((row["name"], row["head"]))
+            row["batch"] = None if known is None else known.batch
+        text = json.dumps(table, indent=1)
 
         def fill(unfinished: Path) -> None:
             unfinished.write_text(text + "\n", encoding="utf-8")
 
         write_whole(self._path, fill, force=True)
 
-    def load(self) -> dict[tuple[str, int], float]:
+    def load(self) -> dict[tuple[str, int], Measurement]:
         """What the file holds of a run like this one; ArgumentError where it is of another."""
         if self._path is None or not self._path.exists():
             return {}
         return _effects_of(self._path, self._table, self._reference)
 
 
-def _effects_of(path: Path, table: Effects, reference: float | None) -> dict[tuple[str, int], float]:
+def _effects_of(path: Path, table: Effects, reference: float | None) -> dict[tuple[str, int], Measurement]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        rows = {(row["name"], row["head"]): row["measured"] for row in kept["effects"]}
+        # a file written before passes of several heads existed has no batch
+        rows = {
+            (row["name"], row["head"]): Measurement(float(row["measured"]), int(row.get("batch") or 1))
+            for row in kept["effects"]
+            if row["measured"] is not None
+        }
         same = (tuple(kept["names"]), tuple(kept["heads"]), kept["by"]) == (table.names, table.heads, table.by)
         base, kept_reference = float(kept["base"]), kept["reference"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -156,7 +175,7 @@ def _effects_of(path: Path, table: Effects, reference: float | None) -> dict[tup
         reference or 0.0, kept_reference or 0.0, rel_tol=1e-6, abs_tol=1e-12
     ):
         raise ArgumentError(f"{path} is of another reference run: give another file")
-    return {place: float(value) for place, value in rows.items() if value is not None}
+    return rows
 
 
 def _text(value: float) -> str:

@@ -72,5 +72,10 @@ def intervene(model: nn.Module) -> Iterator[Edits]:
 
 
 def _is_simple(module: nn.Module) -> bool:
-    """Whether a module is one of torch's without children, as nn.Linear, which compute no attention."""
-    return type(module).__module__.startswith("torch.") and next(module.children(), None) is None
+    """Whether a module is a layer of torch.nn without children, as nn.Linear, which computes no attention.
+
+    Other modules of torch may run user code, as torch.fx.GraphModule, and so may a forward that an instance has.
+    """
+    if not type(module).__module__.startswith("torch.nn.modules.") or "forward" in vars(module):
+        return False
+    return next(module.children(), None) is None

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from headwise.errors import ArgumentError
 from headwise.intervening.edit_types import HeadReplacement
@@ -54,16 +55,17 @@ def head_effects(
     measure: whether each head is changed, one forward pass a head. estimate: whether all effects are estimated too by
     gradients, from one forward and one backward pass (attribution patching: Nanda 2023; Syed et al. 2023,
     arXiv:2310.10348): the gradient of the metric by the head's output times the change of that output; the metric must
-    then give a tensor. file: where each effect is written as it is measured, and from which a run that was interrupted
-    goes on; None: nowhere. batch: how many heads one pass measures, each on a copy of the input along axis 0, beside an
-    unchanged copy whose output must be that of the input alone; None: as many as fit into 1,024 tokens, 1 where that is
-    less than 8 or copies cannot be told apart, and `alone` of the result says why. The metric is called with
-    the output of one copy. lang: "en" or "zh", of the bar. progress: is told of each pass, None: a bar on stderr, where
-    that is a terminal.
+    then give a tensor. file: where each effect is written as it is measured, from which an interrupted run goes on;
+    None: nowhere. batch: how many heads one pass measures, each on a copy of the input along axis 0, between two
+    unchanged copies whose output must be that of the input alone, as one changed copy of the first pass must be that of
+    its head alone (a model that mixes only other copies passes); None: as many as fit into 1,024 tokens, 1 where that
+    is less than 8 or copies cannot be told apart, and `alone` of the result says why. The metric is called with the
+    output of one copy. lang: "en" or "zh", of the bar. progress: told of each pass, None: a bar on a terminal.
 
     Call model.eval() first, as dropout would be an effect of its own. Raises ArgumentError where the metric gives no
     number, no attention is seen, a file is of another run, or a batch that was asked for cannot be told apart: inputs
-    without a batch axis, training mode, forward hooks, an output without one, a model that mixes its batch.
+    or outputs without a batch axis, training mode, forward hooks, half precision, a model that mixes its batch, a
+    metric that writes into the output.
 
     >>> import torch, headwise as hw
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -77,7 +79,7 @@ def head_effects(
     """
     _check(by, reference, batch, is_asked=measure or estimate, lang=lang)
     run = MeasuredRun(model, dict(inputs) if isinstance(inputs, Mapping) else inputs, metric)
-    output, base, seen = _watched(run, keep=None if by == "mean" and reference is None else _shape_of)
+    output, base, is_written, seen = _watched(run, keep=None if by == "mean" and reference is None else _shape_of)
     source = seen if reference is None else reference
     shapes = {name: [c if isinstance(c, tuple) else _shape_of(c) for c in seen.calls(name)] for name in seen}
     counts = {name: calls[0][1] for name, calls in shapes.items()}
@@ -86,7 +88,7 @@ def head_effects(
     if not measure:
         return effects
     kept = KeptEffects(None if file is None else Path(file), effects, source)
-    passes = EffectPasses(run, effects, output, shapes, _LayerEdits(change, counts), kept.save)
+    passes = EffectPasses(run, effects, output, is_written, shapes, _LayerEdits(change, counts), kept.save)
     with progress_bar(lang) if progress is None else nullcontext(progress) as tell:
         return passes.measure(kept.load(), batch, tell)
 
@@ -105,15 +107,21 @@ def _check(by: str, reference: Seen | None, batch: int | None, *, is_asked: bool
     say("step.heads", lang=lang)
 
 
-def _watched(run: MeasuredRun, keep: Callable[[AttentionMap], Any] | None) -> tuple[Any, float, Seen]:
-    """The output of the unchanged model, its metric, and the maps, or what `keep` makes of them."""
+def _watched(run: MeasuredRun, keep: Callable[[AttentionMap], Any] | None) -> tuple[Any, float, bool, Seen]:
+    """The output of the unchanged model, its metric, whether that wrote into it, and the maps as `keep` gives them."""
     with torch.no_grad(), watch(run.model, keep=keep) as seen:
         output = run.output(run.inputs)
+        before = _versions(output)
         base = number_of(run.metric(output))
     if not seen:
         reasons = "; ".join(f'"{name}" {why}' for name, why in seen.unseen.items())
         raise ArgumentError(f"the model must run attention that can be seen, but none was: {reasons or 'it has none'}")
-    return output, base, seen
+    return output, base, _versions(output) != before, seen
+
+
+def _versions(output: Any) -> list[int]:
+    """How often each tensor of an output was written into; tensors of inference mode do not count it."""
+    return [leaf._version for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and not leaf.is_inference()]
 
 
 class _LayerEdits:

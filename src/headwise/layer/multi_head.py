@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import ArgumentError, CacheError
+from headwise.layer.axis_order import check_axis_order
 from headwise.layer.cache import KVCache, make_cache
 from headwise.layer.foreign_arguments import BUILDING, BUILT_BY_NAME, BY_NAME, CALLING
 from headwise.layer.local_heads import Share
@@ -238,6 +239,7 @@ class MultiHeadAttention(nn.Module):
             mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
         else:
             k, v = self._keys_and_values(*((entered, entered) if key is None else self._entered(key, value)))
+            check_axis_order(query, key, value)
         mask, attn_bias, by_distance = share.mask(mask), share.bias(attn_bias), None
         if spread is not None:
             check_spread(spread, query, cache)

@@ -15,7 +15,6 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.coordinates import Grid, Sizes
 from headwise.masks.derived_tensors import derived, table
 from headwise.masks.leaves import Allowed
-from headwise.ops.axis_order import refuse_sizes
 from headwise.ops.dense_mask import dense, masked_keys
 from headwise.shapes import check_number, check_shapes
 
@@ -161,7 +160,7 @@ def checked(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor | None = None, **
     _check_tensors(q, k, v)
     B, Hq, Lq, D = q.shape
     if k.shape[0] != B or k.shape[3] != D or v.shape[:3] != k.shape[:3]:
-        refuse_sizes(q, k, v)
+        check_shapes(q=(q, "B Hq Lq D"), k=(k, "B Hk Lk D"), v=(v, "B Hk Lk Dv"))
     Hk, Lk = k.shape[1], k.shape[2]
     if Hq != Hk and (Hk == 0 or Hq % Hk):
         raise ShapeError(
