@@ -248,6 +248,18 @@ def test_threads_differentiate_one_graph_twice_each_by_itself(quick_switches: No
     assert all(torch.equal(*pair) for future in firsts for pair in zip(future.result(), plain, strict=True))
 
 
+def test_a_second_derivative_that_is_let_go_keeps_nothing_of_its_call() -> None:
+    mask = hw.keys((torch.arange(EVEN.Lk) < 5)[None])
+    ref = weakref.ref(mask)
+    gc.disable()
+    try:
+        second = SecondDerivative({"mask": mask})
+        del second, mask
+        assert ref() is None
+    finally:
+        gc.enable()
+
+
 def test_it_is_attached_to_the_kernels_own_node() -> None:
     given = [t.requires_grad_() for t in tensors(EVEN)]
     for _ in range(2):

@@ -23,12 +23,12 @@ class SecondDerivative:
     """
 
     def __init__(self, rules: dict[str, Any]) -> None:
-        self.rules, self.versions = rules, versions(rules["mask"])
         with torch.inference_mode(False):
             # as the hooks of a tensor are attached to the node that made it, by one call into torch: a handle for each
             # call of attention would cost a tenth of a call of 16 tokens
             self.anchor = torch.empty(0, requires_grad=True)
-        self.anchor._backward_hooks = {0: self._before}
+        # which does not hold the anchor: what lies in a cycle outlives the call
+        self.anchor._backward_hooks = {0: _Recomputation(rules)}
 
     def attach(self, out: Tensor) -> bool:
         """Attach it to the node that made `out`; False: that is none of torch's fused kernel."""
@@ -38,7 +38,14 @@ class SecondDerivative:
         node._register_hook_dict(self.anchor)
         return True
 
-    def _before(self, gradient: Tensor) -> None:
+
+class _Recomputation:
+    """A hook that has the gradients of a node recomputed. rules: as of SecondDerivative."""
+
+    def __init__(self, rules: dict[str, Any]) -> None:
+        self.rules, self.versions = rules, versions(rules["mask"])
+
+    def __call__(self, gradient: Tensor) -> None:
         """Have this pass recompute the gradients, where the one that comes in is differentiated.
 
         Other passes over the same graph, in other threads, meet the hook too, and leave it alone.
