@@ -12,6 +12,7 @@ __all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "produc
 # some turn scores into float32 on the way
 EXACT = 1e-3
 NEAR = 1e-9
+PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 
 def product_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
@@ -52,10 +53,22 @@ def factor_of(mine: MarkedOp, other: MarkedOp) -> float | None:
         before, after, made, then = _aligned(before, after, made, then)
         if before.shape != made.shape:
             return None
+    seen = _kept(mine, made.shape)
     if _is_masked(made):
-        seen = made.isfinite() & then.isfinite() & (made > -1e6) & (then > -1e6)
+        seen = seen & made.isfinite() & then.isfinite() & (made > -1e6) & (then > -1e6)
+    if not bool(seen.all()):
         before, after, made, then = before[seen], after[seen], made[seen], then[seen]
     return _ratio(after - before, then - made)
+
+
+def _kept(entry: MarkedOp, shape: torch.Size) -> Tensor:
+    """Where a multiplication by ones and zeros, as by a mask, leaves its entries; everywhere for other operations."""
+    if entry.operation.name in PRODUCTS:
+        for each, marks in zip(entry.operation.inputs, entry.given, strict=True):
+            value = None if marks is not None or each.value is None else each.value
+            if value is not None and value.numel() > 1 and bool(((value == 0) | (value == 1)).all()):
+                return (value != 0).expand(shape)
+    return torch.ones((), dtype=torch.bool).expand(shape)
 
 
 def _aligned(before: Tensor, after: Tensor, made: Tensor, then: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

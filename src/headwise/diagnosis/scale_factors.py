@@ -101,7 +101,7 @@ class _Way:
 
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     found = [way_of(each) for each in (a, b)]
-    mines, others = (list(each.path) if own is None else own for own, each in zip(found, (a, b), strict=True))
+    mines, others = (list(each.path) if own is None else list(own.way) for own, each in zip(found, (a, b), strict=True))
     out = _Way([])
     for mine, other in zip(mines, others, strict=False):
         if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):

@@ -17,7 +17,7 @@ from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
-from headwise.diagnosis.score_path import terms_of
+from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
 from headwise.recording import site_of
 from headwise.source import Span, own_number, written_in
@@ -53,12 +53,13 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if any(isclose(total, wanted / sqrt(each), rel_tol=NEAR) for each in terms_of(scale.attention)):
         # each term has its share
         return []
+    way = way_of(scale.attention) or ScorePath((), (), ())
     named, about = _named(total, scale.width, run.sizes), _about(run, scale)
     if is_published or is_given(run, total, wanted):
         return []
     if (twice := _twice(scale, wanted)) is not None:
         return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
-    if scale.is_related and named in ("none", "constant"):
+    if scale.is_related and (named == "constant" or (named == "none" and way.mixtures)):
         # it may be a part of the weights that mix, or of what is added
         return []
     if named == "none":
@@ -161,22 +162,23 @@ def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
 def _wrong(
     kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
 ) -> Suspect:
-    function = factor.entry.function
-    right: Callable[..., Any] = Scaled(function, change)
-    if factor.entry.last == "scaled_dot_product_attention":
-
-        def right(*args: Any, **options: Any) -> Any:
-            given = {
-                **options,
-                "scale": float(args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"])
-                * change,
-            }
-            return function(*args, **given)
-
     return Suspect(
-        kind, factor.entry.operation.span, {site_of(factor.entry.operation): right},
+        kind, factor.entry.operation.span, {site_of(factor.entry.operation): _scaled(factor.entry, change)},
         said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
     )  # fmt: skip
+
+
+def _scaled(entry: MarkedOp, change: float) -> Callable[..., Any]:
+    """What stands for an operation so that scores are multiplied by so much more."""
+    function = entry.function
+    if entry.last != "scaled_dot_product_attention":
+        return Scaled(function, change)
+
+    def right(*args: Any, **options: Any) -> Any:
+        scale = args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"]
+        return function(*args, **{**options, "scale": float(scale) * change})
+
+    return right
 
 
 def _after(factor: Factor, wanted: float) -> Suspect:
@@ -208,7 +210,7 @@ def _is_unscaled(run: Run, scale: Scale) -> bool:
 
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
-    scores = scale.attention.scores
+    scores = scale.attention.context if _is_fused_here(run, scale) else scale.attention.scores
     found = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
     late = next(found, None)
     if (
@@ -217,12 +219,23 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
         or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
     ):
         return []
-    stand_ins = {site_of(scores.operation): Scaled(scores.function, wanted)}
+    # terms that are added to the product are scaled with it
+    way = way_of(scale.attention)
+    whole = scores if way is None or not way.sums else way.sums[-1]
+    stand_ins = {site_of(whole.operation): _scaled(whole, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     if late is not None:
         stand_ins[site_of(late.entry.operation)] = Scaled(late.entry.function, 1 / late.value)
         return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
-    return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", whole.operation.span, stand_ins, said=said)]
+
+
+def _is_fused_here(run: Run, scale: Scale) -> bool:
+    """Whether torch's own function is told that the scale is 1, by code that makes the queries itself: who gets them
+    may have got them scaled.
+    """
+    made = makings(run, scale.attention) if scale.attention.fused and scale.factors else {}
+    return "q" in made and made["q"].projection is not None
 
 
 def _learns(factor: Factor) -> bool:
@@ -239,7 +252,9 @@ def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
 
 def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
-    if any(each.last == "embedding" for each in made_from(run, scale.attention.path)):
+    # torch's own function is given the bias itself
+    added = [scale.attention.context] if scale.attention.fused else scale.attention.path
+    if any(each.last == "embedding" for each in made_from(run, added)):
         return True
     taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
     if not taken or says_root(scale) or _kept_scale(run, scale, scale.width**-0.5):
