@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import AttentionOps, AttentionPattern, Run
-from headwise.diagnosis.checks.weight_sums import is_mutual
+from headwise.diagnosis.checks.weight_sums import chooses_both_ways, is_mutual
 
 __all__ = ["is_other_half", "of_others"]
 
@@ -17,11 +17,12 @@ Pair = tuple[AttentionOps, AttentionPattern | None, AttentionPattern | None]
 
 def is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:
     """Whether a mask hides none of these keys, but some of those that share a softmax with them and are of others; or
-    both sides choose among each other, and nobody says which of them the mask hides.
+    both sides choose among each other, and as many of both do not tell which of them the mask hides.
     """
-    if is_mutual(run, at):
-        return True
     pair = next(each for each in pairs if each[0] is at)
+    pattern = pair[1]
+    if is_mutual(run, at) or chooses_both_ways(run, at):
+        return pattern is None or int(pattern.row.max()) == int(pattern.column.max())
     mine, source = at.softmax, _source(pair)
     others = [each for each in pairs if mine is not None and each[0] is not at and each[0].softmax is mine]
     return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)
