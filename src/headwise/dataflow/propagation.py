@@ -10,14 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow.contractions import Einsum, contraction, is_constant
+from headwise.dataflow.contractions import Einsum, contraction
 from headwise.dataflow.index_maps import is_movement
-from headwise.dataflow.product_provenance import contracted, embedded, entrywise, fresh_features, from_places
+from headwise.dataflow.learned_tokens import learned_tokens
+from headwise.dataflow.product_provenance import (
+    as_complex,
+    as_real,
+    contracted,
+    embedded,
+    entrywise,
+    fresh_features,
+    from_places,
+    summed,
+)
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, Recalled, TensorSeen, tensors
 
-__all__ = ["TRIANGLES", "MarkedOp", "ProvenanceTracker"]
+__all__ = ["TRIANGLES", "MarkedOp", "ProvenanceTracker", "weighs_tokens"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
@@ -82,10 +92,13 @@ class MarkedOp:
 
 @dataclass
 class ProvenanceTracker:
-    """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site."""
+    """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site.
+    learns_tokens: parameters that are handed on as queries are, have marks too.
+    """
 
     argument_marks: dict[int, Marks]
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
+    learns_tokens: bool = False
     ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
@@ -127,6 +140,8 @@ class ProvenanceTracker:
         for state, tensor in zip(operation.inputs, input_tensors, strict=True):
             if state.number not in self.marks and id(tensor) in self.argument_marks:
                 self.marks[state.number] = self.argument_marks[id(tensor)]
+        if self.learns_tokens and (learned := learned_tokens(operation, input_tensors)) is not None:
+            self.marks.setdefault(operation.inputs[0].number, learned)
         input_marks = tuple(self.marks.get(each.number) for each in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
@@ -165,7 +180,7 @@ class ProvenanceTracker:
         if last in ATTENTIONS:
             return (self._attention(input_marks, operation),)
         if last in ("view_as_complex", "view_as_real"):
-            return (_as_complex(input_marks[0]) if last == "view_as_complex" else _as_real(input_marks[0]),)
+            return (as_complex(input_marks[0]) if last == "view_as_complex" else as_real(input_marks[0]),)
         is_cut = last in TRIANGLES and input_marks[0] is not None and input_marks[0].kind == "pair"
         if is_cut or (last in LIKENED and len(input_marks) > 1):
             # a masked score keeps its two tokens
@@ -186,7 +201,8 @@ class ProvenanceTracker:
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
-            return (summed(entry),) * count
+            before, after = tuple(inputs[0].shape), operation.outputs[0].shape
+            return (summed(input_marks[0], before, after, entry.args, entry.options),) * count
         return tuple(entrywise(input_marks, tuple(each.shape)) for each in operation.outputs)
 
     def _attention(self, input_marks: tuple[Marks | None, ...], operation: Operation) -> Marks:
@@ -196,21 +212,6 @@ class ProvenanceTracker:
         shape = tuple(operation.outputs[0].shape)
         heads, width = q.arrays["f"][..., :1].expand(shape), torch.arange(shape[-1]).expand(shape)
         return Marks("token", {"t": q.arrays["t"][..., :1].expand(shape), "f": numbered(heads, width)})
-
-
-def _as_complex(marks: Marks | None) -> Marks:
-    """The marks of real pairs as complex numbers: their token, and the first feature of each pair."""
-    if marks is None or marks.kind != "token" or not is_constant(marks.arrays["t"], marks.arrays["t"].ndim - 1):
-        return LOST
-    return marks.through(lambda array: array[..., 0])
-
-
-def _as_real(marks: Marks | None) -> Marks:
-    """The marks of complex numbers as real pairs: two features of the same token."""
-    if marks is None or marks.kind != "token":
-        return LOST
-    t, f = (marks.arrays[each].unsqueeze(-1).expand(*marks.shape, 2) for each in "tf")
-    return Marks("token", {"t": t, "f": f * 2 + torch.arange(2)})
 
 
 def _unknown(*_: Any, **__: Any) -> Any:
@@ -273,28 +274,12 @@ def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[
     return [instead(each) for each in entry.args], {key: instead(each) for key, each in entry.options.items()}
 
 
-def summed(entry: MarkedOp) -> Marks | None:
-    """The marks of a sum over axes: those that are constant along them."""
-    marks, before, after = entry.given[0], entry.tensors[0].shape, entry.operation.outputs[0].shape
-    if marks is None or marks.kind == "lost":
-        return LOST
-    keep = len(before) == len(after)
-    named = entry.options.get("dim", entry.options.get("axis"))
-    named = (
-        next((each for each in entry.args[1:] if isinstance(each, int | tuple | list)), None)
-        if named is None
-        else named
-    )
-    axes = sorted({each % len(before) for each in ([named] if isinstance(named, int) else named or range(len(before)))})
-    arrays = {}
-    for name, original in marks.arrays.items():
-        array = original
-        for axis in axes:
-            same = is_constant(array, axis)
-            array = array.select(axis, 0).unsqueeze(axis)
-            if not same and name != "f":
-                array = torch.full_like(array, -1)
-        arrays[name] = (
-            array.expand([1 if a in axes else n for a, n in enumerate(before)]) if keep else array.reshape(after)
-        )
-    return Marks(marks.kind, arrays)
+def weighs_tokens(ops: Sequence[MarkedOp]) -> bool:
+    """Whether tokens are weighed by scores of tokens."""
+    for entry in ops:
+        kinds = {each.kind for each in entry.given if each is not None}
+        if entry.joint is not None and kinds == {"pair", "token"}:
+            return True
+        if entry.last in LAYERS or (entry.last in ATTENTIONS and all(entry.given[:2])):
+            return True
+    return False

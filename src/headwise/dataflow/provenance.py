@@ -8,10 +8,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["LOST", "Marks", "numbered", "own_of", "place_of", "sample_of", "source_of", "token", "tokens"]
+__all__ = [
+    "LEARNED",
+    "LOST",
+    "Marks",
+    "beside",
+    "numbered",
+    "own_of",
+    "place_of",
+    "sample_of",
+    "source_of",
+    "token",
+    "tokens",
+]
 
 # a token is one number: source, batch element and position; no call has as many of them
 SOURCE, SAMPLE = 10**12, 10**6
+# what is learned is numbered from here, and what is an argument before it
+LEARNED = 1000
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,12 @@ def sample_of(t: Tensor) -> Tensor:
 def place_of(t: Tensor) -> Tensor:
     """The position of each token; -1: no token."""
     return torch.where(t < 0, t, t % SAMPLE)
+
+
+def beside(x: Tensor, y: Tensor) -> Tensor:
+    """The tokens x of pairs of x and y: what is learned is the same for all, and so of the batch element of y."""
+    is_learned = (source_of(x) >= LEARNED) & (y >= 0)
+    return torch.where(is_learned, token(0, sample_of(y), x - sample_of(x) * SAMPLE), x)
 
 
 def own_of(t: Tensor) -> Tensor:

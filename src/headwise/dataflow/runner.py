@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headwise.calls import FEATURES, Plan
 from headwise.dataflow.float64 import Unset, as_it_is, readied
-from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker
+from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker, weighs_tokens
 from headwise.dataflow.provenance import Marks, tokens
 from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
@@ -168,6 +168,17 @@ def run(
                 model=model, user_files=own, values=True, encoders=True, observe=tracker.observe,
             )  # fmt: skip
     tracker.follow(recording.operations)
+    if not weighs_tokens(tracker.ops):
+        # queries may be learned, or a state for each batch element
+        more = {name: marks for name, tensor in named.items()
+                if (marks := _state(plan, name, tensor, sources[name])) is not None} | argument_marks  # fmt: skip
+        other = ProvenanceTracker(
+            {id(named[name]): marks for name, marks in more.items()}, tracker.replaced, learns_tokens=True,
+            noted=tracker.noted,
+        )  # fmt: skip
+        other.follow(recording.operations)
+        if weighs_tokens(other.ops):
+            tracker, argument_marks = other, more
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
         plan, sizes, recording, tuple(tracker.ops), tracker.marks, target, named, sources, output,
@@ -261,6 +272,15 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
     if "place" not in roles and tensor.ndim > 1:
         return None
     return tokens(tuple(tensor.shape), tuple(roles), source)
+
+
+def _state(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+    """The marks of a state, one token for each batch element; None: it is none, or of a call with one query token."""
+    spec = plan.call.get(name)
+    if name == plan.mask or not isinstance(spec, list) or len(spec) != len(("B", "D")) or tensor.ndim != len(spec):
+        return None
+    is_batch = any(each.name == spec[0] and each.meaning == "batch" for each in plan.symbols)
+    return tokens(tuple(tensor.shape), ("sample", "feature"), source) if is_batch else None
 
 
 def _words(text: str) -> set[str]:
