@@ -16,6 +16,8 @@ from headwise.calls.error_search import learned
 from headwise.calls.image_sizes import image_sizes
 from headwise.calls.layer_layouts import are_swapped
 from headwise.calls.layouts import (
+    KEYS_SHARED,
+    KEYS_SHARED_HEADS,
     KEYS_TRANSPOSED,
     KEYS_TRANSPOSED_MERGED,
     ONE_QUERY,
@@ -41,6 +43,7 @@ __all__ = ["Search"]
 LAST = (ONE_STEP, VECTOR)
 TRIANGLES = frozenset({"tril", "tril_", "triu", "triu_"})
 SPARE = 6
+MOST_AXES = 8
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
 
 
@@ -166,6 +169,8 @@ class Search:
         if what.is_triple and (what.key in self.wish.ranks or what.key in bench.reading.transposed):
             # a product that lacks a transposition asks for such keys too: words have to say so
             found = [*found, KEYS_TRANSPOSED, KEYS_TRANSPOSED_MERGED]
+        if self.wish.ranks.get(what.query, 0) > self.wish.ranks.get(what.key, MOST_AXES):
+            found = [KEYS_SHARED, KEYS_SHARED_HEADS, *found]
         if "_layout" in self.wish.call:
             found = [each for each in found if each.layout == self.wish.call["_layout"]] or found
         for name, axes in ((what.query, "query"), (what.key, "key"), (what.value, "value")):

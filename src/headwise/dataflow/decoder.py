@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, Way
+from headwise.dataflow.argument_marks import declared
 from headwise.dataflow.float64 import Unset, readied
 from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
@@ -18,7 +19,6 @@ from headwise.dataflow.runner import (
     Run,
     StandIns,
     arguments,
-    declared,
     default_dtype,
     first_of,
     named_tensors,

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import FEATURES, Plan
+from headwise.calls import Plan
+from headwise.dataflow.argument_marks import declared, source_numbers, state_marks
 from headwise.dataflow.float64 import Unset, as_it_is, readied
 from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker, weighs_tokens
-from headwise.dataflow.provenance import Marks, tokens
+from headwise.dataflow.provenance import Marks
 from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
 
-__all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "declared", "default_dtype", "first_of", "run"]
+__all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "default_dtype", "first_of", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
 
@@ -139,7 +140,7 @@ def run(
         if change is not None:
             change(target, options)
         named = named_tensors(plan, args, options)
-        sources = {name: at for at, name in enumerate(named)}
+        sources = source_numbers(plan, named)
         argument_marks = {
             name: marks
             for name, tensor in named.items()
@@ -171,7 +172,7 @@ def run(
     if not weighs_tokens(tracker.ops):
         # queries may be learned, or a state for each batch element
         more = {name: marks for name, tensor in named.items()
-                if (marks := _state(plan, name, tensor, sources[name])) is not None} | argument_marks  # fmt: skip
+                if (marks := state_marks(plan, name, tensor, sources[name])) is not None} | argument_marks  # fmt: skip
         other = ProvenanceTracker(
             {id(named[name]): marks for name, marks in more.items()}, tracker.replaced, learns_tokens=True,
             noted=tracker.noted,
@@ -240,53 +241,6 @@ def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any])
         for place, tensor in enumerate(tensors(value)):
             out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
     return out
-
-
-def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
-    """The marks of an argument, by its declared shape; None: it has no tokens."""
-    if plan.mask and name == plan.mask:
-        return None
-    spec = plan.call.get(name)
-    if isinstance(spec, Mapping):
-        spec = spec.get("_ids")
-    if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
-        return None
-    meanings = {each.name: each.meaning for each in plan.symbols}
-    roles = []
-    axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
-    layout = str(plan.call.get("_layout", ""))
-    if len(layout) == len(spec) and "D" in layout:
-        # a number of channels may be a size of its own
-        axis_meanings[layout.index("D")].add("width")
-    has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)
-    for at, axis_meaning in enumerate(axis_meanings):
-        if "batch" in axis_meaning:
-            roles.append("sample")
-        elif axis_meaning & {"queries", "keys"}:
-            roles.append("place")
-        elif axis_meaning & FEATURES:
-            roles.append("feature")
-        else:
-            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features
-            roles.append("feature" if is_last else "place")
-    if "place" not in roles and tensor.ndim > 1:
-        return None
-    return tokens(tuple(tensor.shape), tuple(roles), source)
-
-
-def _state(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
-    """The marks of a state, one token for each batch element; None: it is none, or of a call with one query token."""
-    spec = plan.call.get(name)
-    if name == plan.mask or not isinstance(spec, list) or len(spec) != len(("B", "D")) or tensor.ndim != len(spec):
-        return None
-    is_batch = any(each.name == spec[0] and each.meaning == "batch" for each in plan.symbols)
-    return tokens(tuple(tensor.shape), ("sample", "feature"), source) if is_batch else None
-
-
-def _words(text: str) -> set[str]:
-    for sign in "*+-/()":
-        text = text.replace(sign, " ")
-    return set(text.split())
 
 
 def call_of(run: Run, entry: MarkedOp) -> Span:

@@ -1,0 +1,71 @@
+"""Argument marks: the provenance that the arguments of a call begin with, by their declared shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from headwise.calls import FEATURES, Plan, call_role
+from headwise.dataflow.provenance import LEARNED, Marks, tokens
+
+__all__ = ["declared", "source_numbers", "state_marks"]
+
+
+def source_numbers(plan: Plan, names: Iterable[str]) -> dict[str, int]:
+    """The number of each argument in marks; keys that all batch elements share are numbered as what is learned is."""
+    batches = {each.name for each in plan.symbols if each.meaning == "batch"}
+    own = {
+        name: batches & _words(" ".join(map(str, spec))) for name, spec in plan.call.items() if isinstance(spec, list)
+    }
+    is_shared = (
+        {name: not own[name] and call_role(name) in ("key", "value") for name in own} if any(own.values()) else {}
+    )
+    return {name: at + LEARNED * is_shared.get(name, False) for at, name in enumerate(names)}
+
+
+def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+    """The marks of an argument, by its declared shape; None: it has no tokens."""
+    if plan.mask and name == plan.mask:
+        return None
+    spec = plan.call.get(name)
+    if isinstance(spec, Mapping):
+        spec = spec.get("_ids")
+    if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
+        return None
+    meanings = {each.name: each.meaning for each in plan.symbols}
+    roles = []
+    axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
+    layout = str(plan.call.get("_layout", ""))
+    if len(layout) == len(spec) and "D" in layout:
+        # a number of channels may be a size of its own
+        axis_meanings[layout.index("D")].add("width")
+    has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)
+    for at, axis_meaning in enumerate(axis_meanings):
+        if "batch" in axis_meaning:
+            roles.append("sample")
+        elif axis_meaning & {"queries", "keys"}:
+            roles.append("place")
+        elif axis_meaning & FEATURES:
+            roles.append("feature")
+        else:
+            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features
+            roles.append("feature" if is_last else "place")
+    if "place" not in roles and tensor.ndim > 1:
+        return None
+    return tokens(tuple(tensor.shape), tuple(roles), source)
+
+
+def state_marks(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+    """The marks of a state, one token for each batch element; None: it is none, or of a call with one query token."""
+    spec = plan.call.get(name)
+    if name == plan.mask or not isinstance(spec, list) or len(spec) != len(("B", "D")) or tensor.ndim != len(spec):
+        return None
+    is_batch = any(each.name == spec[0] and each.meaning == "batch" for each in plan.symbols)
+    return tokens(tuple(tensor.shape), ("sample", "feature"), source) if is_batch else None
+
+
+def _words(text: str) -> set[str]:
+    for sign in "*+-/()":
+        text = text.replace(sign, " ")
+    return set(text.split())
