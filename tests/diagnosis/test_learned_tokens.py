@@ -1,0 +1,78 @@
+"""Queries that are learned, or a state for each sample, attend to tokens as other queries do."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
+
+SEEDS = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, dim, num_heads, num_seeds):
+        super().__init__()
+        self.seeds = nn.Parameter(torch.randn({shape}, dim))
+        self.num_heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(dim, dim) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, t.shape[-1] // self.num_heads).transpose(1, 2)
+
+    def forward(self, x, mask=None):
+        '''mask (batch, tokens): True for real tokens, False for padding.'''
+        n, long, width = x.shape
+        q = self.cut(self.ask({seeds}))
+        k, v = self.cut(self.match(x)), self.cut(self.hold(x))
+        s = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            s = s.masked_fill({mask}[:, None, None], float("-inf")){mark}
+        return self.join((s.softmax({axis}) @ v).transpose(1, 2).reshape(n, -1, width))
+"""
+)
+COPIED = {"shape": "1, num_seeds", "seeds": "self.seeds.expand(n, -1, -1)"}
+PROJECTED = {"shape": "1, num_seeds", "seeds": "self.seeds"}
+
+
+@pytest.mark.parametrize("given", [COPIED, PROJECTED])
+def test_learned_queries_are_examined(given):
+    found = found_in(SEEDS.format(**given, mask="~mask", axis=-1, mark=""))
+    assert (found.verdict, found.examined["mask"]) == ("sound", "mask: attend")
+
+
+@pytest.mark.parametrize("given", [COPIED, PROJECTED])
+def test_faults_with_learned_queries_are_found(given):
+    source = SEEDS.format(**given, mask="mask", axis=-1, mark="  # <-")
+    assert blamed_in(source) == marked(source, "mask-inverted")
+    source = SEEDS.format(**given, mask="~mask", axis=-2, mark="").replace(
+        "reshape(n, -1, width))", "reshape(n, -1, width))  # <-"
+    )
+    assert blamed_in(source) == marked(source, "softmax-axis")
+
+
+STATE = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, enc_dim, dec_dim, attn_dim):
+        super().__init__()
+        self.ask, self.match = nn.Linear(dec_dim, attn_dim), nn.Linear(enc_dim, attn_dim)
+        self.weigh = nn.Linear(attn_dim, 1, bias=False)
+
+    def forward(self, decoder_state, encoder_outputs, src_mask=None):
+        energy = self.weigh(torch.tanh(self.ask(decoder_state)[:, None] + self.match(encoder_outputs))).squeeze(-1)
+        if src_mask is not None:
+            energy = energy.masked_fill(src_mask == 0, {fill}){mark}
+        alpha = energy.softmax({axis}){late}
+        return torch.bmm(alpha[:, None], encoder_outputs)[:, 0], alpha
+"""
+)
+
+
+def test_a_state_for_each_sample_is_examined():
+    assert found_in(STATE.format(fill='float("-inf")', axis=-1, mark="", late="")).verdict == "sound"
+
+
+def test_faults_of_a_state_for_each_sample_are_found():
+    source = STATE.format(fill='float("-inf")', axis=0, mark="", late="  # <-")
+    assert blamed_in(source) == marked(source, "softmax-axis")
+    source = STATE.format(fill="1e-9", axis=-1, mark="  # <-", late="")
+    assert blamed_in(source) == marked(source, "mask-weak-fill")
