@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwise.dataflow.contractions import Einsum, contraction
 from headwise.dataflow.index_maps import is_movement
-from headwise.dataflow.learned_tokens import learned_tokens
+from headwise.dataflow.learned_tokens import LearnedTokens
 from headwise.dataflow.product_provenance import (
     as_complex,
     as_real,
@@ -93,12 +93,12 @@ class MarkedOp:
 @dataclass
 class ProvenanceTracker:
     """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site.
-    learns_tokens: parameters that are handed on as queries are, have marks too.
+    learned: parameters that are handed on as queries are; None: they have no marks.
     """
 
     argument_marks: dict[int, Marks]
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
-    learns_tokens: bool = False
+    learned: LearnedTokens | None = None
     ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
@@ -140,8 +140,8 @@ class ProvenanceTracker:
         for state, tensor in zip(operation.inputs, input_tensors, strict=True):
             if state.number not in self.marks and id(tensor) in self.argument_marks:
                 self.marks[state.number] = self.argument_marks[id(tensor)]
-        if self.learns_tokens and (learned := learned_tokens(operation, input_tensors)) is not None:
-            self.marks.setdefault(operation.inputs[0].number, learned)
+        if self.learned is not None and (own := self.learned.marks_of(operation, input_tensors)) is not None:
+            self.marks.setdefault(operation.inputs[0].number, own)
         input_marks = tuple(self.marks.get(each.number) for each in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
@@ -153,6 +153,8 @@ class ProvenanceTracker:
                 entry.made = self._output_marks(entry, input_tensors, change)
             except FAILURES:
                 entry.made = (LOST,) * len(operation.outputs)
+            if self.learned is not None and len(entry.made) == 1:
+                entry.made = (self.learned.as_copied(operation, entry.made[0]),)
         for output, marks in zip(operation.outputs, entry.made, strict=False):
             if marks is not None and (marks.kind == "lost" or marks.shape == output.shape):
                 self.marks[output.number] = marks

@@ -77,8 +77,15 @@ def beside(x: Tensor, y: Tensor) -> Tensor:
 
 
 def own_of(t: Tensor) -> Tensor:
-    """Batch element and position of each token in one number, without the argument; -1: no token."""
-    return torch.where(t < 0, -1, t % SOURCE)
+    """Batch element and position of each token in one number, without the argument; -1: no token. What is learned is of
+    every batch element.
+    """
+    return torch.where(t < 0, -1, torch.where(source_of(t) >= LEARNED, t % SAMPLE, t % SOURCE))
+
+
+def sample_held(t: Tensor) -> Tensor:
+    """The batch element of each token; -1: no token, or one of every batch element."""
+    return torch.where(source_of(t) >= LEARNED, -1, sample_of(t))
 
 
 def numbered(heads: Tensor, features: Tensor) -> Tensor:

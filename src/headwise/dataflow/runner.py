@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headwise.calls import Plan
 from headwise.dataflow.argument_marks import declared, source_numbers, state_marks
 from headwise.dataflow.float64 import Unset, as_it_is, readied
+from headwise.dataflow.learned_tokens import LearnedTokens
 from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker, weighs_tokens
 from headwise.dataflow.provenance import Marks
 from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
@@ -174,7 +175,7 @@ def run(
         more = {name: marks for name, tensor in named.items()
                 if (marks := state_marks(plan, name, tensor, sources[name])) is not None} | argument_marks  # fmt: skip
         other = ProvenanceTracker(
-            {id(named[name]): marks for name, marks in more.items()}, tracker.replaced, learns_tokens=True,
+            {id(named[name]): marks for name, marks in more.items()}, tracker.replaced, learned=LearnedTokens(),
             noted=tracker.noted,
         )  # fmt: skip
         other.follow(recording.operations)

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp, is_movement
 
-__all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor"]
+__all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor"]
 
 # some turn scores into float32 on the way
 EXACT = 1e-3
 NEAR = 1e-9
+DIFFERENCES = frozenset({"-", "-=", "sub", "sub_"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 
@@ -27,6 +28,19 @@ def product_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
             return None
         products.append(torch.einsum(f"{joint.left},{joint.right}->{joint.out}", a, b))
     return _ratio(products[1] - products[0], _made(other) - _made(mine))
+
+
+def sum_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
+    """By how much a sum of two tensors multiplies both; None: it does something else."""
+    sums = []
+    for each in (mine, other):
+        values = [seen.value for seen in each.operation.inputs]
+        if len(values) != 2 or values[0] is None or values[1] is None:
+            return None
+        sums.append(values[0] - values[1] if each.operation.name in DIFFERENCES else values[0] + values[1])
+    if sums[0].shape != _made(mine).shape or sums[1].shape != _made(other).shape:
+        return None
+    return _ratio(sums[1] - sums[0], _made(other) - _made(mine))
 
 
 def _operands(entry: MarkedOp) -> list[int]:

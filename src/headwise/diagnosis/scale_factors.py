@@ -16,6 +16,7 @@ from headwise.diagnosis.operation_factors import (
     is_whole,
     keeps_length,
     product_factor,
+    sum_factor,
 )
 from headwise.diagnosis.score_path import plain_scores, way_of
 
@@ -101,12 +102,20 @@ class _Way:
 
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     found = [way_of(each) for each in (a, b)]
-    mines, others = (list(each.path) if own is None else list(own.way) for own, each in zip(found, (a, b), strict=True))
+    mines, others = (
+        list(each.path) if own is None else sorted((*own.way, *own.sums), key=lambda op: op.at)
+        for own, each in zip(found, (a, b), strict=True)
+    )
+    sums = {each.at for own in found if own is not None for each in own.sums}
     out = _Way([])
     for mine, other in zip(mines, others, strict=False):
         if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
             break
-        value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
+        if mine.at in sums:
+            # what cannot be told of a sum is that of its terms
+            value = sum_factor(mine, other) or 1.0
+        else:
+            value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
         if value is None and is_shift(mine):
             continue
         if value is None and is_whole(mine):

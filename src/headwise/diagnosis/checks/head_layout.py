@@ -19,6 +19,7 @@ from headwise.dataflow import (
     operand_marks,
     own_of,
     place_of,
+    sample_held,
     sample_of,
     source_of,
     value_of,
@@ -121,7 +122,7 @@ def unequal(known: Mapping[str, Side]) -> list[Breach]:
     """That queries and keys are of other samples, or keys and values of other tokens."""
     out = []
     if "q" in known and "k" in known and known["q"].t.shape[0] == known["k"].t.shape[0]:
-        a, b = (_one(sample_of(known[name].t)) for name in "qk")
+        a, b = (_one(sample_held(known[name].t)) for name in "qk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
             out.append(Breach("k", "unequal samples"))
     if "v" in known and "k" in known and known["v"].t.shape[:2] == known["k"].t.shape[:2]:

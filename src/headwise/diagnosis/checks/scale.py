@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, made_from
+from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, find_pattern, made_from
 from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
@@ -191,16 +191,23 @@ def _after(factor: Factor, wanted: float) -> Suspect:
 
 
 def _is_bilinear(run: Run, scale: Scale) -> bool:
-    """Whether a memory is looked at as it is, its own keys and values, as Luong does, who scales nothing."""
+    """Whether a memory is attended to as it is, its own keys and values, as Luong does, who scales nothing; one matrix
+    may stand between queries and keys, on either side. What is learned itself, as a query, has any length.
+    """
     made = makings(run, scale.attention)
-    if not {"k", "v"} <= made.keys():
+    if "q" in made and made["q"].projection is None and made["q"].is_learned:
+        return True
+    if not {"q", "k", "v"} <= made.keys():
         return False
-    k, v = made["k"], made["v"]
+    q, k, v = (made[name] for name in "qkv")
     given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
-    if given is not None and given.numel() >= len("qkv") * out:
+    pattern = find_pattern(scale.attention)
+    rows, columns = (1, 1) if pattern is None else pattern.weights.shape[-2:]
+    if given is not None and given.numel() * rows >= len("qkv") * out * columns:
         # all three came beside one another, projected by who calls
         return False
-    return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
+    is_one = k.projection is None or (q.projection is None and q.source != k.source)
+    return is_one and v.projection is None and k.source is not None and k.source == v.source
 
 
 def _is_unscaled(run: Run, scale: Scale) -> bool:
