@@ -48,6 +48,33 @@ def test_faults_with_learned_queries_are_found(given):
     assert blamed_in(source) == marked(source, "softmax-axis")
 
 
+LATENTS = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, latents, num_heads):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(latents, width))
+        self.num_heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        latents = self.latents[None].expand(x.shape[0], -1, -1)
+        both = torch.cat((x, latents), 1)
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+                   for each in (self.ask(latents), self.match(both), self.hold(both)))
+        q = q * {scale}{mark}
+        return self.join(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+
+
+def test_latents_attend_to_tokens_and_to_themselves():
+    assert found_in(LATENTS.format(scale="q.shape[-1] ** -0.5", mark="")).verdict == "sound"
+    source = LATENTS.format(scale="x.shape[-1] ** -0.5", mark="  # <-")
+    assert blamed_in(source) == marked(source, "scale-wrong")
+
+
 STATE = (
     HEAD
     + """
@@ -76,3 +103,53 @@ def test_faults_of_a_state_for_each_sample_are_found():
     assert blamed_in(source) == marked(source, "softmax-axis")
     source = STATE.format(fill="1e-9", axis=-1, mark="  # <-", late="")
     assert blamed_in(source) == marked(source, "mask-weak-fill")
+
+
+LUONG = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, enc_dim, dec_dim):
+        super().__init__()
+        self.weigh = nn.Linear({weigh}, bias=False)
+
+    def forward(self, hidden, encoder_outputs):
+        scores = torch.bmm({keys}, {query}.unsqueeze(2)).squeeze(2)
+        return torch.bmm(scores.softmax(-1)[:, None], encoder_outputs)[:, 0]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"weigh": "dec_dim, enc_dim", "keys": "encoder_outputs", "query": "self.weigh(hidden)"},
+        {"weigh": "enc_dim, dec_dim", "keys": "self.weigh(encoder_outputs)", "query": "hidden"},
+    ],
+)
+def test_one_matrix_between_a_state_and_the_keys_has_no_scale(given):
+    assert found_in(LUONG.format(**given)).verdict == "sound"
+
+
+GRAPH = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, in_dim, out_dim):
+        super().__init__()
+        self.hold = nn.Linear(in_dim, out_dim, bias=False)
+        self.source, self.target = nn.Linear(out_dim, 1, bias=False), nn.Linear(out_dim, 1, bias=False)
+
+    def forward(self, h, adj):
+        v = self.hold(h)
+        e = F.leaky_relu(self.source(v) + self.target(v).mT, 0.2)
+        e = torch.where(adj > 0, e, torch.full_like(e, -9e15))
+        return e.softmax({axis}) @ v{mark}
+"""
+)
+
+
+def test_additive_scores_that_nothing_weighs_are_examined():
+    assert found_in(GRAPH.format(axis=-1, mark="")).verdict == "sound"
+    source = GRAPH.format(axis=1, mark="  # <-")
+    assert blamed_in(source) == marked(source, "softmax-axis")

@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first", "says_transposed"]
+__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first", "says_transposed", "widened"]
 
 # how documentation says a shape: its brackets, and the names of axes in them
 BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
@@ -77,6 +77,16 @@ def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
             of, at = _axis_of(value)
             if of and at >= 0 and last(name):
                 yield of, at, last(name)
+
+
+def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Tensors that are given more axes among their own, and how many these are: 2 of `mask[:, None, None, :]`."""
+    for node in ast.walk(tree):
+        parts = getattr(node.slice, "elts", ()) if isinstance(node, ast.Subscript) else ()
+        own = sum(isinstance(each, ast.Slice) for each in parts)
+        new = sum(isinstance(each, ast.Constant) and each.value is None for each in parts)
+        if isinstance(node, ast.Subscript) and last(node.value) and new and own > 1 and own + new == len(parts):
+            yield last(node.value), own
 
 
 def repeated(tree: ast.AST) -> Iterator[str]:

@@ -66,7 +66,8 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
     if role == "lengths":
         yield from ({"argument": name, "means": "lengths", "shape": list(each)} for each in LENGTHS)
         return
-    shapes = _ordered(SHAPES, name)
+    rank = reading.widened.get(name, 0)
+    shapes = sorted(_ordered(SHAPES, name), key=lambda each: rank > 0 and len(each) != rank)
     own = reading.means.get(name) or reading.means.get("")
     said = own.means if own is not None else ("additive" if role == "bias" else "attend")
     for means in dict.fromkeys([said, *(["attend", "additive", "blocked"] if own is None else [])]):

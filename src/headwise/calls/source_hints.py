@@ -52,6 +52,7 @@ class Reading:
     question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
     every width. repeated: how often something is made that is the same each time. along: what functions are told of
     the axis that they go along. transposed: arguments whose features come before their tokens.
+    widened: how many axes a tensor has that is given more.
     """
 
     bound: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ class Reading:
     repeated: frozenset[str] = frozenset()
     along: frozenset[str] = frozenset()
     transposed: frozenset[str] = frozenset()
+    widened: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_turned(self) -> bool:
@@ -157,6 +159,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(name for _, tree in trees for name in _along(tree)),
         frozenset(each.name for each in own_arguments
                   if argument_axes.says_transposed(target, each.name, orders.get(each.name, ()))),
+        dict(pair for function, tree in trees if _is_called(function, target) for pair in argument_axes.widened(tree)),
     )  # fmt: skip
 
 

@@ -72,6 +72,9 @@ def factor_of(mine: MarkedOp, other: MarkedOp) -> float | None:
         seen = seen & made.isfinite() & then.isfinite() & (made > -1e6) & (then > -1e6)
     if not bool(seen.all()):
         before, after, made, then = before[seen], after[seen], made[seen], then[seen]
+    if torch.equal(before, after):
+        # what is learned is the same in both runs
+        return _ratio(before, made)
     return _ratio(after - before, then - made)
 
 
