@@ -153,3 +153,31 @@ def test_additive_scores_that_nothing_weighs_are_examined():
     assert found_in(GRAPH.format(axis=-1, mark="")).verdict == "sound"
     source = GRAPH.format(axis=1, mark="  # <-")
     assert blamed_in(source) == marked(source, "softmax-axis")
+
+
+MODULATED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.shape = nn.Linear(width, 2 * width)
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x, c):
+        shift, scale = self.shape(c).chunk(2, dim=1)
+        x = x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
+        q, k, v = (each(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+                   for each in (self.ask, self.match, self.hold))
+        y = (q @ k.mT / {width} ** 0.5).softmax(-1) @ v{mark}
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+)
+
+
+def test_a_condition_for_each_sample_is_no_memory():
+    found = found_in(MODULATED.format(width="q.shape[-1]", mark=""))
+    assert (found.verdict, found.examined["cross"]) == ("sound", "no: it does not take more keys than queries")
+    source = MODULATED.format(width="x.shape[-1]", mark="  # <-")
+    assert blamed_in(source) == marked(source, "scale-wrong")

@@ -2,6 +2,7 @@
 
 import pytest
 
+import headwise as hw
 from tests.diagnosis.written import HEAD, attend, blamed_in, found_in, line_of
 
 TABLE = """
@@ -67,7 +68,8 @@ def test_terms_of_distances_have_the_scale_of_the_product(name, scale, kind):
     assert blamed_in(source) == [(kind, line_of(source, "q @ k.mT + far"))]
 
 
-def test_the_patch_of_a_scale_divides_the_sum():
-    source = HEAD + attend(TABLE, RIGHT["gathered"].replace(" * self.part ** -0.5", ""))
-    (fault,) = found_in(source).faults
-    assert fault.patch == "s = (q @ k.mT + far) / q.shape[-1] ** 0.5"
+def test_the_patch_of_a_scale_divides_the_sum(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(HEAD + attend(TABLE, RIGHT["gathered"].replace(" * self.part ** -0.5", "")), encoding="utf-8")
+    (fault,) = hw.doctor(f"{file}:Attend").faults
+    assert (fault.proved, fault.patch) == (True, "s = ((q @ k.mT + far) / q.shape[-1] ** 0.5)")

@@ -13,6 +13,7 @@ import torch
 
 from headwise.calls import Found, Plan, Reading, Tried, call_role, callee, find, mask_arguments, masks, parameters, read
 from headwise.dataflow import Run, run
+from headwise.diagnosis.plans.conditions import conditioned
 from headwise.diagnosis.plans.flags import causal_plans
 from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
 from headwise.diagnosis.plans.mask_shapes import as_said, said_lines, said_shapes
@@ -66,6 +67,8 @@ def settings(
     shapes = [each for each in (call or {}).values() if isinstance(each, list)]
     out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
     found = _found(target, namespace, init, call, own, out, work=INNER if is_inner else LONGEST)
+    if init is None and call is None:
+        found = conditioned(found, target, namespace, own)
     said = found.mask or (None if call is None else call.get("_mask"))
     out.plans, out.failures = list(found.plans), [each.plan for each in found.failures]
     out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
