@@ -69,7 +69,7 @@ def test_a_train_that_returns_nothing_is_no_failure():
 
 
 class Handed(nn.Module):
-    """Masks by several names; `gate`, `scale` and `ids` are none."""
+    """Masks by several names; `gate`, `scale` and `kinds` are none."""
 
     def __init__(self, width, vocabulary):
         super().__init__()
@@ -79,11 +79,11 @@ class Handed(nn.Module):
         scores = scores.masked_fill(closed.bool()[:, None], float("-inf"))
         return scores - (1 - real[:, None]) * 1e9
 
-    def forward(self, x, visited, real, open_to, gate, scale, ids):
+    def forward(self, x, visited, real, open_to, gate, scale, kinds):
         scores = self.weigh(x @ x.mT * scale, visited, real=real)
         scores = torch.where(open_to, scores, torch.full_like(scores, -1e9))
-        scores = scores.masked_fill((ids == 0)[:, None], float("-inf"))
-        return scores.softmax(-1) @ (x + self.table(ids)) @ gate
+        scores = scores.masked_fill((kinds == 0)[:, None], float("-inf"))
+        return scores.softmax(-1) @ (x + self.table(kinds)) @ gate
 
 
 def test_what_hides_scores_is_a_mask_whatever_it_is_called():

@@ -78,9 +78,6 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
                 return False
         elif isinstance(node, ast.Call) and name in (handed := _handed(node)).values():
             called = trees.get(last(node.func))
-            if called is None and _is_of_self(node.func):
-                # layers take tokens
-                return False
             if called is not None and depth:
                 own = [each.arg for each in (*called.args.posonlyargs, *called.args.args) if each.arg != "self"]
                 taken = [own[at] if isinstance(at, int) and at < len(own) else str(at)

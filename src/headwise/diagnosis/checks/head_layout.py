@@ -110,6 +110,9 @@ def breaches(attention: AttentionOps, handed: Sequence[Side] | None = None) -> l
     """What is wrong with what an attention is handed, in order. handed: None: its operands."""
     known = {each.name: each for each in (sides(attention) if handed is None else handed)}
     out = [Breach(each.name, what) for each in known.values() if (what := breach_of(each.t, each.f))]
+    # with what all samples share, rows may be of any of them
+    is_shared = any(name in known and bool((sample_held(known[name].t) < 0).all()) for name in "qk")
+    out = [each for each in out if not (is_shared and each.side in ("q", "k") and each.what.startswith("samples"))]
     if out:
         return out
     if attention.fused:
