@@ -142,18 +142,10 @@ def run(
             change(target, options)
         named = named_tensors(plan, args, options)
         sources = source_numbers(plan, named)
-        argument_marks = {
-            name: marks
-            for name, tensor in named.items()
-            if (marks := declared(plan, name, tensor, sources[name])) is not None
-        }
-        tracker = ProvenanceTracker(
-            {id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {})
-        )
-        if manner.gradients:
-            for tensor in named.values():
-                if tensor.is_floating_point():
-                    tensor.requires_grad_()
+        argument_marks = _marks(named, lambda name, tensor: declared(plan, name, tensor, sources[name]))
+        tracker = _tracker(named, argument_marks, stand_ins)
+        for tensor in named.values():
+            tensor.requires_grad_(tensor.requires_grad or (manner.gradients and tensor.is_floating_point()))
         inputs = {name: tensor.detach().clone() for name, tensor in named.items()}
         model = target if isinstance(target, nn.Module) else None
         replacing = Replacing(stand_ins or {}, own)
@@ -172,20 +164,26 @@ def run(
     tracker.follow(recording.operations)
     if not weighs_tokens(tracker.ops):
         # queries may be learned, or a state for each batch element
-        more = {name: marks for name, tensor in named.items()
-                if (marks := state_marks(plan, name, tensor, sources[name])) is not None} | argument_marks  # fmt: skip
-        other = ProvenanceTracker(
-            {id(named[name]): marks for name, marks in more.items()}, tracker.replaced, learned=LearnedTokens(),
-            noted=tracker.noted,
-        )  # fmt: skip
-        other.follow(recording.operations)
-        if weighs_tokens(other.ops):
-            tracker, argument_marks = other, more
+        states = _marks(named, lambda name, tensor: state_marks(plan, name, tensor, sources[name]))
+        wider = _tracker(named, {**states, **argument_marks}, stand_ins)
+        wider.learned, wider.noted = LearnedTokens(), tracker.noted
+        wider.follow(recording.operations)
+        if weighs_tokens(wider.ops):
+            tracker, argument_marks = wider, {**states, **argument_marks}
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
         plan, sizes, recording, tuple(tracker.ops), tracker.marks, target, named, sources, output,
         dict(stand_ins or {}), argument_marks, inputs,
     )  # fmt: skip
+
+
+def _marks(named: Mapping[str, Tensor], marks_of: Callable[[str, Tensor], Marks | None]) -> dict[str, Marks]:
+    """The marks of those arguments that have some."""
+    return {name: marks for name, tensor in named.items() if (marks := marks_of(name, tensor)) is not None}
+
+
+def _tracker(named: Mapping[str, Tensor], marks: Mapping[str, Marks], stand_ins: StandIns | None) -> ProvenanceTracker:
+    return ProvenanceTracker({id(named[name]): mark for name, mark in marks.items()}, dict(stand_ins or {}))
 
 
 def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Manner) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, find_pattern, made_from
+from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given
-from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
+from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_unscaled, keeps_scale
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
@@ -23,11 +22,9 @@ from headwise.recording import site_of
 from headwise.source import Span, own_number, written_in
 from headwise.wording import Sentence
 
-__all__ = ["is_bucketed", "scales_suspects"]
+__all__ = ["scales_suspects"]
 
 NEAR = 1e-3
-# tensors of a projection that has a bias
-LINEAR = 3
 # what a factor is made of, as the words of the doctor call it
 FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width", "mup": "head"}
 
@@ -82,14 +79,8 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     """What a patch may say: where the scores are made, and what the class calls the head width."""
     scores = scale.attention.scores
     out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
-    kept = _kept(run, scores or scale.attention.context).items()
+    kept = attributes_of(run, scores or scale.attention.context).items()
     return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
-
-
-def _kept(run: Run, entry: MarkedOp) -> Mapping[str, Any]:
-    """What the module of an operation keeps."""
-    modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
-    return dict(vars(modules[entry.operation.module])) if entry.operation.module in modules else {}
 
 
 def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
@@ -130,14 +121,6 @@ def _adds_queries(run: Run, scale: Scale) -> bool:
         and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
         for each in run.seen
     )
-
-
-def _is_convolved(run: Run, scale: Scale) -> bool:
-    """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
-    for side in sides(scale.attention):
-        if side.name == "q":
-            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
-    return False
 
 
 def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
@@ -190,31 +173,6 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     )  # fmt: skip
 
 
-def _is_bilinear(run: Run, scale: Scale) -> bool:
-    """Whether a memory is attended to as it is, its own keys and values, as Luong does, who scales nothing; one matrix
-    may stand between queries and keys, on either side. What is learned itself, as a query, has any length.
-    """
-    made = makings(run, scale.attention)
-    if "q" in made and made["q"].projection is None and made["q"].is_learned:
-        return True
-    if not {"q", "k", "v"} <= made.keys():
-        return False
-    q, k, v = (made[name] for name in "qkv")
-    given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
-    pattern = find_pattern(scale.attention)
-    rows, columns = (1, 1) if pattern is None else pattern.weights.shape[-2:]
-    if given is not None and given.numel() * rows >= len("qkv") * out * columns:
-        # all three came beside one another, projected by who calls
-        return False
-    is_one = k.projection is None or (q.projection is None and q.source != k.source)
-    return is_one and v.projection is None and k.source is not None and k.source == v.source
-
-
-def _is_unscaled(run: Run, scale: Scale) -> bool:
-    """Whether it is of a kind that has no scale."""
-    return _is_convolved(run, scale) or _is_bilinear(run, scale)
-
-
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.context if _is_fused_here(run, scale) else scale.attention.scores
@@ -223,7 +181,7 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     if (
         scores is None
         or is_bucketed(run, scale)
-        or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
+        or (is_unscaled(run, scale) and late is None and not keeps_scale(run, scale, wanted))
     ):
         return []
     # terms that are added to the product are scaled with it
@@ -248,28 +206,6 @@ def _is_fused_here(run: Run, scale: Scale) -> bool:
 def _learns(factor: Factor) -> bool:
     """Whether what something is multiplied by is learned: it is a gate, and no scale."""
     return any(isinstance(each, nn.Parameter) and each.requires_grad for each in factor.entry.tensors)
-
-
-def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
-    """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
-    scores = scale.attention.scores
-    kept = [] if scores is None else [each for each in _kept(run, scores).values() if isinstance(each, float)]
-    return any(isclose(each, number, rel_tol=NEAR) for each in kept for number in (wanted, 1 / wanted))
-
-
-def is_bucketed(run: Run, scale: Scale) -> bool:
-    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
-    # torch's own function is given the bias itself
-    added = [scale.attention.context] if scale.attention.fused else scale.attention.path
-    if any(each.last == "embedding" for each in made_from(run, added)):
-        return True
-    taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
-    if not taken or says_root(scale) or _kept_scale(run, scale, scale.width**-0.5):
-        return False
-    # the buckets are of who calls it; T5 projects without a bias
-    made = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
-    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in made)
-    return is_plain or any("pos" in name for name in taken)
 
 
 def _floored(entry: MarkedOp) -> Suspect:
