@@ -88,9 +88,9 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
 
 def _handed(node: ast.Call) -> dict[int | str, str]:
     """The names that a call is given as they are, by place or keyword."""
-    by_name = {each.arg or "": each.value for each in node.keywords}
-    given: dict[int | str, ast.expr] = {**dict(enumerate(node.args)), **by_name}
-    return {at: each.id for at, each in given.items() if isinstance(each, ast.Name)}
+    pairs: list[tuple[int | str, ast.expr]] = [*enumerate(node.args)]
+    pairs += [(each.arg or "", each.value) for each in node.keywords]
+    return {at: each.id for at, each in pairs if isinstance(each, ast.Name)}
 
 
 def _is_of_self(node: ast.expr) -> bool:

@@ -121,7 +121,7 @@ class Search:
         if is_free:
             # one query that has no axis of its own runs in code that needs as many keys as queries
             apart = [[each for each in layouts if (each in LAST) is is_last] for is_last in (False, True)]
-            rounds = [(own, (each,)) for own in apart for each in settings]
+            rounds = [(own, [each]) for own in apart for each in settings]
         missed: list[Plan] = []
         ways = (list(product(own, bench.drafts, among)) for own, among in rounds)
         for family, draft, is_cross in chain.from_iterable(ways):

@@ -50,7 +50,7 @@ class Marks:
 LOST = Marks("lost", {})
 
 
-def token(source: int, sample: Tensor, place: Tensor) -> Tensor:
+def token(source: int | Tensor, sample: Tensor, place: Tensor) -> Tensor:
     """The numbers of tokens."""
     return source * SOURCE + sample * SAMPLE + place
 

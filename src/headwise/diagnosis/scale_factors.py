@@ -111,11 +111,10 @@ def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     for mine, other in zip(mines, others, strict=False):
         if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
             break
+        value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
         if mine.at in sums:
             # what cannot be told of a sum is that of its terms
             value = sum_factor(mine, other) or 1.0
-        else:
-            value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
         if value is None and is_shift(mine):
             continue
         if value is None and is_whole(mine):

@@ -122,7 +122,7 @@ def _without_nan(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _within_range(name: str) -> Callable[..., Any]:
     """A function of tensors by its full name, with numbers that their dtype can hold."""
-    function = reduce(getattr, name.split(".")[1:], torch)
+    function: Any = reduce(getattr, name.split(".")[1:], torch)
 
     def right(*args: Any, **options: Any) -> Any:
         floats = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
