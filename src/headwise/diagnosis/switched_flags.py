@@ -20,7 +20,7 @@ Prove = Callable[[Examination, Sequence[Suspect]], None]
 
 
 def switched(
-    target: Any, plans: Sequence[Plan], own: tuple[str, ...], exams: Sequence[Examination], prove: Prove
+    target: Any, plans: Sequence[Plan], files: tuple[str, ...], exams: Sequence[Examination], prove: Prove
 ) -> list[Examination]:
     """Examinations with a flag turned, where all that is wrong is wrong whatever the flag is for.
 
@@ -31,18 +31,18 @@ def switched(
     if found or not any(exam.is_understood for exam in exams):
         return out
     budget = exams[-1].held.budget
-    for plan, kinds, chosen in switched_plans(plans, target, own):
+    for plan, kinds, chosen in switched_plans(plans, target, files):
         if budget.is_over:
             break
-        exam = examined(plan, own=own, held=Held(budget=budget))
+        exam = examined(plan, own=files, held=Held(budget=budget))
         laws = exam.held.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
-        for each in laws:
-            exam.found(each)
+        for finding in laws:
+            exam.found(finding)
         faults = [each for each in exam.suspects if each.severity == "fault"]
         if faults and all(each.general in kinds for each in faults):
             exam.held("proof", None, prove, exam, laws)
             exam.suspects = [
-                replace(each, severity="note") if each.general in chosen else each for each in exam.suspects
+                replace(suspect, severity="note") if suspect.general in chosen else suspect for suspect in exam.suspects
             ]
             out.append(exam)
     return out

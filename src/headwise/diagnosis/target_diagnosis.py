@@ -20,14 +20,11 @@ from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.coverage import Missed, told, unfollowed
-from headwise.diagnosis.duplicates import merged
-from headwise.diagnosis.evidence import weigh
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.findings import findings_of
+from headwise.diagnosis.findings import findings_of, merged
 from headwise.diagnosis.laws import law_suspects
-from headwise.diagnosis.module_copies import apart, holds_numbers
-from headwise.diagnosis.plans.equal_lengths import fails_apart
-from headwise.diagnosis.plans.input_layouts import TURNED, is_better, tells_no_layout, turned_calls
+from headwise.diagnosis.modules import apart, holds_numbers
+from headwise.diagnosis.plans.input_layouts import TURNED, fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.small_sizes import as_given, distinct
 from headwise.diagnosis.plans.user_arguments import no_mask, unbuilt
@@ -37,7 +34,7 @@ from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.submodules import Whole
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switched_flags import switched
-from headwise.diagnosis.verdict import verdict_of
+from headwise.diagnosis.verdict import verdict_of, weigh
 from headwise.recording import Budget
 from headwise.source import is_installed
 from headwise.targets import Loaded
@@ -148,7 +145,7 @@ def _as_called(
         return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
 
     whole = Whole(namespace, own, inside, held)
-    found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
+    found = held("call", Settings(), settings, target, namespace=namespace, files=own, is_inner=is_inner, **said)
     if found.refused is not None:
         raise found.refused
     exams = _examinations(found, own, None if is_inner else whole, held.budget)
@@ -174,7 +171,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(budget=budget)
         )
         named = [each for each in exam.suspects if each.kind != "raises"]
-        failure = exam.run().record.failure
+        failure = exam.run().failure
         error = None if failure is None else failure.error
         is_certain = isinstance(error, Exception) and (is_of_code(error, plan) or is_wrong_kind(error, plan))
         is_within = plan.setting == "cross" and failure is not None and takes_weights(exam.run(), failure.operation)
@@ -222,7 +219,7 @@ def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...
         if sizes is None or budget.is_over:
             one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
             continue
-        is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
+        is_failing = run(one.plan, sizes=sizes, own=own).failure is not None
         exam, new = _at_sizes(one, sizes, known, own, Held(budget=budget))
         if new and not is_failing:
             # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
@@ -264,7 +261,7 @@ def _documented(exams: list[Examination], own: tuple[str, ...], files: Mapping[s
         return []
     exam = max(known, key=lambda each: (each.plan.setting == "cross", not each.plan.mask))
     done = exam.run(plan=exam.free)
-    if done.record.failure is not None:
+    if done.failure is not None:
         return []
     return docstring_notes(done) + comment_notes(exam.free, own, files)
 
