@@ -12,7 +12,7 @@ _HOME = {
     "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder", "Einsum": "contractions",
     "Expressions": "expressions", "Follower": "provenance", "Manner": "runner", "MarkedOp": "marked_operations",
     "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "provenance",
-    "Owners": "axes", "ProvenanceTracker": "propagation", "Row": "axis_names", "Run": "runner", "Shape": "axes",
+    "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "axis_names", "Run": "runner", "Shape": "axes",
     "Sizes": "sizes", "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "runner",
     "attentions": "attention", "by_site": "axis_names", "call_of": "runner", "chain_of": "attention",
     "contraction": "contractions", "default_dtype": "runner", "find_pattern": "attention_pattern",
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from headwise.dataflow.attention_pattern import find_pattern as find_pattern
     from headwise.dataflow.attention_steps import kinds as kinds
     from headwise.dataflow.axes import NamedAxis as NamedAxis
-    from headwise.dataflow.axes import Owners as Owners
     from headwise.dataflow.axes import Shape as Shape
     from headwise.dataflow.axis_names import Names as Names
     from headwise.dataflow.axis_names import Row as Row
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.decoder import Decoded as Decoded
     from headwise.dataflow.decoder import Decoder as Decoder
     from headwise.dataflow.decoder import DecodingStep as DecodingStep
+    from headwise.dataflow.entry_heads import Owners as Owners
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions
     from headwise.dataflow.index_maps import is_movement as is_movement
