@@ -68,7 +68,7 @@ def insides(target: nn.Module, files: Sequence[str]) -> list[Owner]:
         weights = sum(parameter.ndim > 1 for parameter in module.parameters())
         if path and weights > 1 and _is_own(module, files) and kind is not type(target):
             out.setdefault(kind, Owner(kind, path))
-    return sorted(out.values(), key=lambda item: -item.path.count("."))
+    return sorted(out.values(), key=lambda owner: -owner.path.count("."))
 
 
 def _modules(run: Run, attention: AttentionOps) -> list[str]:

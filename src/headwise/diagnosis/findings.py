@@ -21,7 +21,7 @@ NAMES = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "wh
 def findings_of(suspects: Sequence[Suspect], files: Mapping[str, str], checks: Held, lang: str) -> tuple[Finding, ...]:
     """All that was found in words, faults first. files: what to call each of the person's own."""
     findings = [_finding(each, files, checks, lang) for each in suspects]
-    return tuple(sorted(findings, key=lambda item: SEVERITIES.index(item.severity)))
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def _finding(suspect: Suspect, files: Mapping[str, str], checks: Held, lang: str) -> Finding:

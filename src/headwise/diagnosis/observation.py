@@ -139,7 +139,7 @@ class _Changed:
 
 
 def _times(entries: Sequence[MarkedOp], share: float) -> Changes:
-    return [(each, lambda item: item * share) for each in entries]
+    return [(each, lambda scores: scores * share) for each in entries]
 
 
 def _plus(entries: Sequence[MarkedOp], sign: float) -> Changes:

@@ -40,8 +40,8 @@ def _terms(observation: Observation) -> list[tuple[MarkedOp, MarkedOp, int]]:
 
 def _is_of_table(entry: MarkedOp) -> bool:
     """Whether queries meet a table that no input is in, whose rows lie along the last axis of the product."""
-    joint, marks_made = entry.joint, entry.output_marks[0] if entry.output_marks else None
-    if joint is None or marks_made is None or marks_made.kind != "token" or not joint.summed:
+    joint, product_marks = entry.joint, entry.output_marks[0] if entry.output_marks else None
+    if joint is None or product_marks is None or product_marks.kind != "token" or not joint.summed:
         return False
     marks = dict(zip(map(id, entry.tensors), entry.given, strict=True))
     tables = [letters for tensor, letters in ((joint.a, joint.left), (joint.b, joint.right))

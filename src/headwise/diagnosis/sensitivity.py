@@ -147,5 +147,5 @@ def moves_evenly(observation: Observation, *steps: Tensor) -> bool:
 
 def sums_to_one(value: Tensor, axis: int) -> bool:
     sums = value.detach().double().sum(dim=axis)
-    is_known = sums[~sums.isnan()]
-    return is_known.numel() > 0 and bool(((is_known - 1).abs() < 1e-4).all())
+    known_sums = sums[~sums.isnan()]
+    return known_sums.numel() > 0 and bool(((known_sums - 1).abs() < 1e-4).all())

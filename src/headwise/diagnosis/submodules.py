@@ -44,7 +44,7 @@ class Whole:
         understood = [exam for exam in exams if exam.is_understood]
         if not understood:
             return False
-        exam = max(understood, key=lambda item: not item.plan.mask)
+        exam = max(understood, key=lambda exam: not exam.plan.mask)
         run = exam.run(plan=exam.free)
         holders = owners(run, self._own)
         inner = [each for each in holders if each.path]
@@ -91,9 +91,9 @@ class Whole:
         places = {(code.co_filename, code.co_qualname.rpartition(".")[0]) for code in codes if code is not None}
         return any(span.file == file and span.function.startswith(f"{name}.") for file, name in places)
 
-    def _take(self, target: nn.Module, owners_found: Sequence[Owner], options: Mapping[type, dict[str, Any]]) -> None:
+    def _take(self, target: nn.Module, holders: Sequence[Owner], options: Mapping[type, dict[str, Any]]) -> None:
         budget = Budget(LONGEST)
-        for owner in owners_found:
+        for owner in holders:
             name = _named(owner)
             if budget.is_over:
                 self.missed[name] = Missed("doctor.missed.no_budget")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwise.diagnosis.faults import FAULTS
 from headwise.diagnosis.faults.fault import Fault
-from headwise.recording import Operation, Recalled, Site
+from headwise.recording import Recalled, Site
 from headwise.source import Span
 
 __all__ = ["Change", "Hiding", "Scaled", "Suspect", "Undropping", "both", "together"]
@@ -108,11 +108,6 @@ class Suspect:
     def is_mendable(self) -> bool:
         """Whether a run can be repeated with it put right."""
         return bool(self.stand_ins) or self.change is not None
-
-    @staticmethod
-    def at(operation: Operation) -> Span:
-        """The span of an operation: in a helper that many call, the innermost."""
-        return operation.span
 
 
 def together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> dict[Site, Callable[..., Any]]:

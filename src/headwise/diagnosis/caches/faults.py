@@ -47,8 +47,8 @@ def remember(exams: Sequence[Examination]) -> None:
     """Examine the cache of a target that was examined without one, and note what is wrong with it."""
     exam = next((each for each in exams if each.plan.setting == "self" and each.is_understood), None)
     if exam is None:
-        is_known, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
-        why = "no_self" if is_known else "faults_first" if is_wrong else "not_followed"
+        is_understood, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
+        why = "no_self" if is_understood else "faults_first" if is_wrong else "not_followed"
         exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
         return
     exam.examined["cache"] = Missed("doctor.missed.no_cache")
@@ -124,14 +124,14 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     return [each for each in suspects if each.proved and each.severity == "fault"]
 
 
-def cache_suspects(decoder: Decoder, kept_found: Kept, *, is_published: bool) -> list[Suspect]:
+def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list[Suspect]:
     """What is wrong with a cache, of the ways in which its law does not hold."""
     out: list[Suspect] = []
-    for breach in sorted(kept_found.breaches, key=lambda breach: breach.is_chunk):
+    for breach in sorted(cache.breaches, key=lambda breach: breach.is_chunk):
         if out:
             break
         suspects = _explained(decoder, breach)
-        if kept_found.way is not None:
+        if cache.way is not None:
             # handed on so, it runs and counts: that another cut fails is no guess
             suspects = [replace(each, guess="") if each.kind == "cache-raises" else each for each in suspects]
         if is_published:

@@ -99,7 +99,7 @@ def kept(decoder: Decoder) -> Kept:
     if working:
         way, breaches = min(working, key=lambda item: (len(item[1]), not item[0].is_own))
         return Kept(way, tuple(breaches), names)
-    raising.sort(key=lambda item: item.error is not None)
+    raising.sort(key=lambda breach: breach.error is not None)
     return Kept(None, tuple(raising[:1]), names)
 
 

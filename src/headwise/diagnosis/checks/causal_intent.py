@@ -147,7 +147,7 @@ def filled_by(run: Run, entry: MarkedOp) -> MarkedOp | None:
         op for op in made_from(run, [entry])
         if op.at < entry.at and op.last in FILLS and not op.is_marked and _is_far(op)
     ]  # fmt: skip
-    return max(entries, key=lambda item: item.at, default=None)
+    return max(entries, key=lambda entry: entry.at, default=None)
 
 
 def _is_far(entry: MarkedOp) -> bool:

@@ -27,7 +27,7 @@ def forward_suspects(target: Any) -> list[Suspect]:
     """The method of a class of modules without forward whose name is a misspelt forward; none where no one is."""
     if not lacks_forward(target):
         return []
-    likest = max(methods_of(target), key=lambda item: _likeness(item.__name__), default=None)
+    likest = max(methods_of(target), key=lambda method: _likeness(method.__name__), default=None)
     if likest is None or _likeness(likest.__name__) < ALIKE:
         return []
     code, lines = likest.__code__, inspect.getsourcelines(likest)[0]

@@ -91,7 +91,7 @@ def sides(attention: AttentionOps) -> list[Side]:
                     for array in (marks.arrays["t"], marks.arrays["f"], value_of(context, operand))
                 )
                 out.append(Side("v", context, operand, t, f, x))
-    return sorted(out, key=lambda item: "qkv".index(item.name))
+    return sorted(out, key=lambda side: "qkv".index(side.name))
 
 
 def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:

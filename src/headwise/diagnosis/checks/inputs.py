@@ -144,8 +144,8 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
         names.setdefault(id(parameter), []).append(name)
     for attention in attentions(run)[:1]:
         origins = makings(run, attention)
-        packed = {name: (value.projection, value.value) for name, value in origins.items()
-                  if value.projection is not None and value.value is not None}  # fmt: skip
+        packed = {name: (making.projection, making.value) for name, making in origins.items()
+                  if making.projection is not None and making.value is not None}  # fmt: skip
         if out := shared_part(run, packed):
             return out
         for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
@@ -198,7 +198,7 @@ def shared_arguments(run: Run) -> list[Suspect]:
             named = next((name for name, each in run.named.items() if each is first.value), "")
             if not spare or not named or second.projection is None:
                 continue
-            later = max((first.projection, second.projection), key=lambda item: item.at)
+            later = max((first.projection, second.projection), key=lambda entry: entry.at)
             return [_given_another(later, named, spare[0], f"{first.name}, {second.name}")]
     return []
 

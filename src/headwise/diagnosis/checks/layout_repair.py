@@ -41,11 +41,11 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     for number, attention in enumerate(attentions(run)):
         if unmet := unmet_weights(attention):
             return [unmet]
-        breaches_met = taken_breaches(attention)
-        if breaches_met:
+        known_breaches = taken_breaches(attention)
+        if known_breaches:
             spread = _spread(run, attention)
-            suspect = spread or _inward(run, rerun, attention, number, breaches_met)
-            return [suspect or _from_queries(run, attention) or _unknown(attention, breaches_met[0])]
+            suspect = spread or _inward(run, rerun, attention, number, known_breaches)
+            return [suspect or _from_queries(run, attention) or _unknown(attention, known_breaches[0])]
     # with as many keys as queries they meet all the same
     mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
     if (suspect := next(filter(None, mixed), None)) is not None:
@@ -186,7 +186,7 @@ def _passed(entry: MarkedOp, change: Rearrangement) -> set[tuple[str, str]]:
     out: set[tuple[str, str]] = set()
     for at, a in enumerate(change.order):
         for b in change.order[at + 1 :]:
-            pair = sorted((roles[a], roles[b]), key=lambda item: order_of_roles.index(item) if item else -1)
+            pair = sorted((roles[a], roles[b]), key=lambda role: order_of_roles.index(role) if role else -1)
             if b < a and pair[0] and pair[0] != pair[1]:
                 out.add((pair[0], pair[1]))
     return out

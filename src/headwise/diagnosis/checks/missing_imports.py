@@ -24,7 +24,7 @@ def supplied_suspects(loaded: Loaded, exams: Sequence[Any]) -> list[Suspect]:
         return []
     if loaded.form == "fragment":
         places = [place for name in loaded.supplied if (place := _first_read(loaded, name)) is not None]
-        place = min(places, key=lambda item: item.line, default=None)
+        place = min(places, key=lambda span: span.line, default=None)
         values = {"name": ", ".join(loaded.supplied)}
         return [Suspect("imports-omitted", place, said=values)]
     out = []

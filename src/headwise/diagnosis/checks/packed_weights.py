@@ -35,7 +35,7 @@ def shared_part(run: Run, projected: Mapping[str, tuple[MarkedOp, Tensor]]) -> l
         spare = None if owner is None else _spare(run, owner, one)
         if spare is None:
             continue
-        later = max((first, second), key=lambda item: item.at)
+        later = max((first, second), key=lambda entry: entry.at)
         stand_ins, change = _with_part(later, name, one, spare)
         values = {"name": f"{a}, {b}", "near": name}
         return [Suspect("projection-shared", later.span, stand_ins, said=values, change=change)]
@@ -55,8 +55,8 @@ def shared_features(
             continue
         mine, features = (set(torch.unique(sides_by_name[each].f).tolist()) for each in (a, b))
         every = set(range(entry.outputs[0].shape[-1]))
-        used = {f for name, value in sides_by_name.items() if projections.get(name) is entry
-                for f in torch.unique(value.f).tolist()}  # fmt: skip
+        used = {f for name, side in sides_by_name.items() if projections.get(name) is entry
+                for f in torch.unique(side.f).tolist()}  # fmt: skip
         spare = every - used
         if mine != features or -1 in mine or len(spare) != len(mine) or not used <= every:
             continue

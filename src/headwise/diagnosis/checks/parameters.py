@@ -203,7 +203,7 @@ def cut_paths(run: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) 
     """Where the gradient of weights or of an operand is cut off, though some of the packed parameters get theirs."""
     if not _is_cut(run):
         return []
-    return gradient_cut(run, rerun, lambda item: not _is_cut(item), is_data=True, kind="gradient-path-cut")
+    return gradient_cut(run, rerun, lambda repeated: not _is_cut(repeated), is_data=True, kind="gradient-path-cut")
 
 
 def _is_cut(run: Run) -> bool:

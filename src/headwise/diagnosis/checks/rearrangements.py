@@ -97,7 +97,7 @@ def turns(entry: MarkedOp) -> Iterator[tuple[int, ...]]:
         return
     identity = tuple(range(rank))
     for order in sorted(
-        permutations(identity), key=lambda item: sum(a != b for a, b in zip(item, identity, strict=True))
+        permutations(identity), key=lambda order: sum(a != b for a, b in zip(order, identity, strict=True))
     ):
         if order != identity:
             yield order
@@ -106,7 +106,7 @@ def turns(entry: MarkedOp) -> Iterator[tuple[int, ...]]:
 def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], ...]]:
     """How each axis of a tensor may be divided, the likeliest first."""
     choices: list[list[tuple[int, ...]]] = []
-    is_known = [each for each in shape if each > 1] + [size for size in run.sizes.values() if size > 1]
+    known_sizes = [each for each in shape if each > 1] + [size for size in run.sizes.values() if size > 1]
     for axis, size in enumerate(marks.shape):
         line = {name: _line(each, axis) for name, each in marks.arrays.items()}
         changes_place = bool((place_of(line["t"]) != place_of(line["t"][:1])).any())
@@ -115,10 +115,10 @@ def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[i
         cuts_of_size: list[tuple[int, ...]] = [(size,)]
         if changes_feature and not changes_place and len(samples) == 1:
             heads = [run.sizes[name] for name in ("H", "Hkv") if name in run.sizes]
-            pairs = [(a, size // a) for a in dict.fromkeys([*heads, *is_known]) if 1 < a < size and size % a == 0]
+            pairs = [(a, size // a) for a in dict.fromkeys([*heads, *known_sizes]) if 1 < a < size and size % a == 0]
             # several projections in one, each in heads: how many there are, then heads, then the features of a head
             widths = [run.sizes[name] for name in ("d", "dv") if name in run.sizes]
-            many = [(size // (a * b), a, b) for a in heads for b in dict.fromkeys([*widths, *is_known])
+            many = [(size // (a * b), a, b) for a in heads for b in dict.fromkeys([*widths, *known_sizes])
                     if a > 1 and b > 1 and size % (a * b) == 0 and size > a * b]  # fmt: skip
             many = [each for each in dict.fromkeys(many) if set(each) <= set(shape)][:1]
             cuts_of_size = [*many, *[each for each in pairs if set(each) & set(shape)], (size,)]
@@ -232,8 +232,8 @@ def _is_weighted(attention: AttentionOps, equation: str, *, left: bool) -> bool:
     weights = None if breaches(changed) else changed.weights
     if weights is None:
         return False
-    is_known = weights[~weights.isnan().any(dim=-1)]
-    return attention.softmax is None or bool(((is_known.sum(dim=-1) - 1).abs() < TOLERANCE).all())
+    rows = weights[~weights.isnan().any(dim=-1)]
+    return attention.softmax is None or bool(((rows.sum(dim=-1) - 1).abs() < TOLERANCE).all())
 
 
 def _shape(joint: Einsum) -> tuple[int, ...]:

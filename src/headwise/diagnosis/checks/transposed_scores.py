@@ -24,13 +24,13 @@ def takes_weights(run: Run, operation: Operation | None) -> bool:
 
 def tell_once(exams: Sequence[Any]) -> None:
     """Leave out that cross-attention fails, at a line where something else is wrong of self-attention too."""
-    is_known = {each.span.line for exam in exams for each in exam.suspects if each.kind != "raises" and each.span}
+    lines = {each.span.line for exam in exams for each in exam.suspects if each.kind != "raises" and each.span}
     for exam in exams:
         if exam.plan.setting == "cross":
             exam.suspects = [
                 suspect
                 for suspect in exam.suspects
-                if suspect.kind != "raises" or not suspect.span or suspect.span.line not in is_known
+                if suspect.kind != "raises" or not suspect.span or suspect.span.line not in lines
             ]
 
 

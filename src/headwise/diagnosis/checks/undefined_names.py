@@ -132,7 +132,7 @@ def _around(tree: ast.Module, line: int) -> ast.AST:
         node for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]  # fmt: skip
-    return max(nodes, key=lambda item: item.lineno, default=tree)
+    return max(nodes, key=lambda node: node.lineno, default=tree)
 
 
 def _renamed(span: Span, name: str, meant: str) -> Change:

@@ -52,13 +52,15 @@ def _resized(place: int) -> Callable[..., Any]:
     def right(*args: Any, **options: Any) -> Any:
         sizes = list(args[1:]) if not (len(args) == 2 and isinstance(args[1], tuple | list)) else list(args[1])
         sizes = sizes or list(options.get("shape", options.get("size", ())))
-        is_known = prod(each for at, each in enumerate(sizes) if at != place and each != -1)
+        known_size = prod(each for at, each in enumerate(sizes) if at != place and each != -1)
         if -1 not in sizes:
             sizes[place] = -1
         else:
             # the other open size is that of the heads: the length stays where it was
             size = args[0].shape[place] if place < args[0].ndim else 0
-            sizes[place] = size if size and args[0].numel() % (is_known * size) == 0 else args[0].numel() // is_known
+            sizes[place] = (
+                size if size and args[0].numel() % (known_size * size) == 0 else args[0].numel() // known_size
+            )
         return args[0].reshape(sizes)
 
     return right

@@ -91,7 +91,7 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
         Suspect(
             "softmax-axis", softmax.span, {softmax.site: right},
             said={"axis": place, "was": str(_goes_over(softmax))},
-            home=written_in(run.target, softmax.span, lambda item: isinstance(item, nn.Module)),
+            home=written_in(run.target, softmax.span, lambda value: isinstance(value, nn.Module)),
         )
     ]  # fmt: skip
 

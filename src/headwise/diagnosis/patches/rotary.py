@@ -84,7 +84,7 @@ def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
         if not whole:
             continue
         used = [each for each in ast.walk(whole[-1]) if isinstance(each, ast.Name) and each.id in parameters]
-        used.sort(key=lambda item: (item.lineno, item.col_offset))
+        used.sort(key=lambda node: (node.lineno, node.col_offset))
         if used:
             yield (home.edit(lacking, _renamed(turning, whole[-1], used[0].id, lacking.id)),)
             return
@@ -138,7 +138,7 @@ def _renamed(code: Code, node: ast.AST, old: str, new: str) -> str:
     start = code.edit(node, "")
     lines = code.of(node).split("\n")
     places = [code.edit(each, "") for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == old]
-    for place in sorted(places, key=lambda item: (item.line, item.column), reverse=True):
+    for place in sorted(places, key=lambda edit: (edit.line, edit.column), reverse=True):
         at, shift = place.line - start.line, start.column if place.line == start.line else 0
         line = lines[at]
         lines[at] = line[: place.column - shift] + new + line[place.end_column - shift :]

@@ -248,7 +248,7 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, fil
             return []
         spans = {None if result.failure is None else result.failure.span for _, result in met}
         if len(spans) == 1 and None not in spans:
-            return [max(met, key=lambda item: len(item[1].seen))[0]]
+            return [max(met, key=lambda trial: len(trial[1].seen))[0]]
         return _of_no_kind(plan, name, reading, met, files)
     return []
 
@@ -260,7 +260,7 @@ def _of_no_kind(
     if not met:
         return []
     keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
-    best = max(met, key=lambda item: len(item[1].seen))[0].call["_mask"]["shape"]
+    best = max(met, key=lambda trial: len(trial[1].seen))[0].call["_mask"]["shape"]
     shapes = said_shapes(plan.target, name, keys=keys) or [best]
     tried: list[tuple[Plan, Run]] = []
     for mask in masks(name, reading, keys=keys):
@@ -272,7 +272,7 @@ def _of_no_kind(
                 return []
     if any(result.failure is None for _, result in tried):
         return []
-    furthest, done = max(tried, key=lambda item: len(item[1].seen), default=(plan, None))
+    furthest, done = max(tried, key=lambda trial: len(trial[1].seen), default=(plan, None))
     failure = None if done is None else done.failure
     is_kind = failure is not None and re.search(r"bool|dtype|Boolean", str(failure.error)) is not None
     return [furthest] if is_kind else []
