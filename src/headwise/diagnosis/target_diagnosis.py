@@ -147,7 +147,8 @@ def _as_called(
         return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
 
     whole = Whole(namespace, own, inside, held)
-    found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
+    options = {"namespace": namespace, "own": own, "is_inner": is_inner, "memory": held.memory, **said}
+    found = held("call", Settings(), settings, target, **options)
     if found.refused is not None:
         raise found.refused
     exams = _examinations(found, own, None if is_inner else whole, held)
