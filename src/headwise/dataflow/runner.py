@@ -212,9 +212,9 @@ def run(
     )  # fmt: skip
 
 
-def _unbuilt(plan: Plan, sizes: Mapping[str, int], own: tuple[str, ...], stand_ins: StandIns) -> Run:
+def _unbuilt(plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], stand_ins: StandIns) -> Run:
     """The run of a plan whose target cannot be built; its operations have no marks."""
-    failed = record(lambda: plan.build(sizes), user_files=own)
+    failed = record(lambda: plan.build(sizes), user_files=user_files)
     return Run(plan, sizes, failed, ProvenanceTracker({}, is_followed=True), None, {}, {}, None, stand_ins)
 
 
