@@ -34,7 +34,9 @@ def compare(exam: Examination) -> None:
     plans = [exam.free, exam.plan] if exam.plan.mask else [exam.plan]
     names: list[str] = []
     for plan in plans:
-        found = _followed(exam, plan)
+        # where one attention has a mask and the other has not, what is compared without it is the same
+        found, differing = exam.run(plan=plan).fact(_followed, exam, plan)
+        exam.suspects += differing
         if isinstance(found, Missed):
             exam.examined[COMPARISON] = found
             return
@@ -49,8 +51,8 @@ def uncompared(exams: list[Examination]) -> Missed | None:
     return missed or (None if told else Missed("doctor.missed.no_ideal"))
 
 
-def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
-    """What the weights of each attention of a plan follow."""
+def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[Suspect]]:
+    """What the weights of each attention of a plan follow, and the step that follows nothing known."""
 
     def rerun(stand_ins: Any = None, **options: Any) -> Run:
         return exam.run(stand_ins, plan=plan, **options)
@@ -58,7 +60,7 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
     done = exam.run(plan=plan)
     found = attentions(done)
     if done.record.failure is not None or not found:
-        return Missed("doctor.missed.not_followed")
+        return Missed("doctor.missed.not_followed"), []
     names = []
     known: set[tuple[object, ...]] = set()
     for at, attention in enumerate(found):
@@ -69,21 +71,21 @@ def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
         known.add(spans)
         line = {"line": attention.context.operation.span.line}
         if not attention.fused and attention.context.joint is not None and not attention.context.joint.summed:
-            return Missed("doctor.missed.no_weighted_sum", line)
+            return Missed("doctor.missed.no_weighted_sum", line), []
         seen = None if attention.fused else observed(done, rerun, at)
         design = None if seen is None else design_of(seen)
         name = _step(attention) if attention.fused else "" if design is None else str(design)
         if not name:
-            is_compared = seen is not None or attention.fused
-            if is_compared:
-                step = attention.softmax or next(reversed(attention.path), attention.context)
-                exam.suspects.append(Suspect("differs-from-every-formula", step.operation.span, proved=False))
-            return Missed("doctor.missed.no_design" if is_compared else "doctor.missed.no_scores", line)
+            if seen is None and not attention.fused:
+                return Missed("doctor.missed.no_scores", line), []
+            step = attention.softmax or next(reversed(attention.path), attention.context)
+            differing = Suspect("differs-from-every-formula", step.operation.span, proved=False)
+            return Missed("doctor.missed.no_design", line), [differing]
         # hidden keys may leave nothing but NaN
         if plan is exam.free and not _is_read(done, attention.context, rerun):
-            return Missed("doctor.missed.context_unread", line)
+            return Missed("doctor.missed.context_unread", line), []
         names.append(name)
-    return names
+    return names, []
 
 
 def _is_read(done: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:

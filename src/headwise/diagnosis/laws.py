@@ -60,18 +60,20 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
         return []
     exam.examined["causal"] = wants_causal(done) or looks_back(done) or Missed("doctor.missed.not_causal")
-    out = held.all("inputs", ignored_inputs, done, free)
-    out += held.all("dropout", dropping_suspects, exam.free, rerun)
+    # what is put right where there is a mask leaves the runs without one as they are
+    fact = done.fact
+    out = [*held.all("inputs", fact, ignored_inputs, done, free)]
+    out += held.all("dropout", fact, dropping_suspects, exam.free, rerun)
     out += held.all("parameters", unregistered, done)
-    out += held.all("rotation", rotating_suspects, free)
-    out += held.all("gradients", _training, exam.free, exam, rerun)
+    out += held.all("rotation", fact, rotating_suspects, free)
+    out += held.all("gradients", fact, _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
         out += held.all("gradients", _training, exam.plan, exam, rerun)
         out += held.all("dropout", dropping_suspects, exam.plan, rerun)
     exam.examined["samples"] = Missed("doctor.missed.faults_first")
     if not out:
-        exam.examined["samples"] = tells_samples(done, free) or Missed("doctor.missed.samples_unknown")
-        out += held.all("samples", sample_leaks, done, free)
+        exam.examined["samples"] = fact(tells_samples, done, free) or Missed("doctor.missed.samples_unknown")
+        out += held.all("samples", fact, sample_leaks, done, free)
     if exam.plan.mask and not exam.is_published:
         out += held.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
         out += held.all("mask", default_suspects, exam.plan, rerun)
@@ -80,7 +82,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True}
-    if has_dropout(exam.free, rerun):
+    if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, done, free, rerun, out)
 
@@ -89,20 +91,20 @@ def _of_calls(
     exam: Examination, done: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds, held = {each.general for each in before}, exam.held
+    kinds, held, fact = {each.general for each in before}, exam.held, done.fact
     failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else done
     out = held.all("arguments kept", lambda: changed_arguments(done) or changed_arguments(masked))
     tried: dict[str, Tried] = {"arguments kept": True}
-    found, tried["second call"] = held("second call", failed, left_over, done, free)
+    found, tried["second call"] = held("second call", failed, fact, left_over, done, free)
     if all(each.fault.family != "dropout" for each in before) and not out:
         out += found
-    found, tried["state_dict"] = held("state_dict", failed, saving_suspects, exam.free, done, rerun)
+    found, tried["state_dict"] = held("state_dict", failed, fact, saving_suspects, exam.free, done, rerun)
     # what was registered to put it right is no part of another instance
     is_registered = any(each.general == "parameters-unregistered" for each in (*before, *exam.suspects))
     if not is_registered and not any(each.kind == "stateful-forward" for each in out):
         out += found
-    found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
+    found, tried["order of keys"] = held("order of keys", failed, fact, permuting_suspects, done, free)
     if isinstance(tried["order of keys"], str) and (kinds or exam.suspects):
         # the output may differ by what is wrong, and not by positions
         tried["order of keys"] = Missed("doctor.missed.faults_first")
@@ -111,13 +113,13 @@ def _of_calls(
     is_stopped = any(each.fault.stops_training for each in (*before, *out))
     tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
     if not is_stopped and isinstance(done.target, nn.Module):
-        found, tried["step of training"] = held("step of training", failed, step_suspects, exam.free, exam, rerun)
+        found, tried["step of training"] = held("step of training", failed, fact, step_suspects, exam.free, exam, rerun)
         out += found
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
     if not exam.is_published:
-        found, tried["half"] = held("half", failed, half_suspects, exam.free, done, rerun)
+        found, tried["half"] = held("half", failed, fact, half_suspects, exam.free, done, rerun)
         out += found
-        found, tried["divisibility"] = held("divisibility", failed, dividing_suspects, exam)
+        found, tried["divisibility"] = held("divisibility", failed, fact, dividing_suspects, exam)
         out += found
         if not kinds & {"projection-unused"}:
             out += held.all("parameters", missing_projection, done)

@@ -6,6 +6,7 @@ import ast
 import linecache
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from headwise.source.mask_polarity import made_masks
 
@@ -98,7 +99,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
     for file in files:
         lines = linecache.getlines(file)
         try:
-            tree = ast.parse("".join(lines))
+            tree = _parsed("".join(lines))
         except (SyntaxError, ValueError):
             continue
         others, docstring_lines = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
@@ -119,6 +120,11 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
     if named:
         return next(iter(named)) if len(named) == 1 else ""
     return next(iter(general)) if len(general) == 1 else ""
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.AST:
+    return ast.parse(text)
 
 
 def _others(tree: ast.AST, kind: str) -> set[int]:

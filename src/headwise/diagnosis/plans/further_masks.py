@@ -10,12 +10,13 @@ from itertools import islice
 from typing import Any
 
 from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
-from headwise.dataflow import attentions, is_laid_over, run
+from headwise.dataflow import Manner, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
 from headwise.diagnosis.checks.unpassed_mask import is_unread, withheld
 from headwise.diagnosis.plans.mask_shapes import said_shapes
 from headwise.diagnosis.plans.mask_variants import FinitePlan
 from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.run_memory import RunMemory
 
 __all__ = ["further_masks", "laid_flat", "taken_otherwise"]
 
@@ -51,16 +52,23 @@ def further_masks(
                 yield found
 
 
-def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], own: Sequence[str]) -> list[Plan]:
+def laid_flat(
+    plans: Sequence[Plan],
+    target: Any,
+    namespace: Mapping[str, Any],
+    own: Sequence[str],
+    memory: RunMemory | None = None,
+) -> list[Plan]:
     """The plans, those with a mask that gives the scores more axes than they have without it with another that does
     not, or where there is none, without it: laid over them so, it was meant in another shape.
     """
+    memory = memory or RunMemory()
     free = {each.setting: each for each in plans if not each.mask}
     out: list[Plan] = []
     for each in plans:
         plain = free.get(each.setting)
-        wanted = 0 if plain is None or not each.mask else _rank(plain, own)
-        if (_rank(each, own) <= wanted) if wanted else not (each.mask and _is_spread(each, own)):
+        wanted = 0 if plain is None or not each.mask else _rank(plain, own, memory)
+        if (_rank(each, own, memory) <= wanted) if wanted else not (each.mask and _is_spread(each, own, memory)):
             out.append(each)
             continue
         try:
@@ -69,19 +77,23 @@ def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], 
             continue
         others = (replace(each, call={**each.call, "_mask": dict(said)}) for said in ways)
         among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, own))
-        out += [plan for plan in among if (_rank(plan, own) == wanted if wanted else not _is_spread(plan, own))][:1]
+        out += [
+            plan
+            for plan in among
+            if (_rank(plan, own, memory) == wanted if wanted else not _is_spread(plan, own, memory))
+        ][:1]
     return out
 
 
-def _is_spread(plan: Plan, own: Sequence[str]) -> bool:
+def _is_spread(plan: Plan, own: Sequence[str], memory: RunMemory) -> bool:
     """Whether scores are given more axes on their way, as by a mask that has more."""
-    done = run(plan, sizes=small(plan), own=tuple(own))
+    done = memory(plan, Manner(), sizes=small(plan), own=tuple(own))
     return any(is_laid_over(entry) for each in attentions(done) for entry in each.path)
 
 
-def _rank(plan: Plan, own: Sequence[str]) -> int:
+def _rank(plan: Plan, own: Sequence[str], memory: RunMemory) -> int:
     """Of how many axes the largest weighted sum of a plan is; 0: it has none."""
-    done = run(plan, sizes=small(plan), own=tuple(own))
+    done = memory(plan, Manner(), sizes=small(plan), own=tuple(own))
     return max((len(each.context.operation.outputs[0].shape) for each in attentions(done)), default=0)
 
 

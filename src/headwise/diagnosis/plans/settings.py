@@ -18,6 +18,7 @@ from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
 from headwise.diagnosis.plans.mask_shapes import as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.mask_variants import StandingPlan
 from headwise.diagnosis.plans.small_sizes import small, squared
+from headwise.diagnosis.run_memory import RunMemory
 from headwise.errors import InputError
 from headwise.source import is_installed, meaning_of, ones_of
 from headwise.wording import Refusal
@@ -60,6 +61,7 @@ def settings(
     call: Mapping[str, Any] | None,
     own: Sequence[str],
     is_inner: bool = False,
+    memory: RunMemory | None = None,
 ) -> Settings:
     """How a target is called. is_inner: as its owner builds it, who asks for what is to be asked for."""
     out = Settings()
@@ -80,7 +82,7 @@ def settings(
             others = further_masks(out.plans, target, namespace, own)
             out.plans += [_intended(each, target, own, out) for each in others if each.mask != out.sure]
     elif out.plans and any(plan.mask for plan in out.plans):
-        out.plans = laid_flat(out.plans, target, namespace, own)
+        out.plans = laid_flat(out.plans, target, namespace, own, memory)
         if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, own) for plan in out.plans):
             # masks that run and hide nothing tell nothing: one of true and false that leaves no number may
             count = len(out.plans)
