@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks import decode, imports, kernels, layer, lengths, maps, memory, peers, plot, statistics
+from benchmarks import decode, effects, imports, kernels, layer, lengths, maps, memory, peers, plot, statistics
 from benchmarks.harness import (
     BRIEF,
     QUICK,
+    STEADY,
     THOROUGH,
     Absent,
     Case,
@@ -44,6 +45,7 @@ GROUPS: dict[str, Group] = {
     "imports": Group(imports.imports),
     "kernels": Group(kernels.kernels),
     "maps": Group(maps.maps),
+    "effects": Group(effects.effects, STEADY),
     "statistics": Group(statistics.statistics, BRIEF),
     "memory": Group(memory.memory),
     "peers": Group(peers.peers, BRIEF),

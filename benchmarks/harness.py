@@ -116,6 +116,8 @@ class Effort:
 THOROUGH = Effort(seconds=4.0, rounds=9)
 # for groups of many cases, and for long ones
 BRIEF = Effort(seconds=1.0, rounds=3)
+# for a group of short cases and a very long one
+STEADY = Effort(seconds=4.0, rounds=3)
 QUICK = Effort(seconds=0.3, rounds=3)
 
 

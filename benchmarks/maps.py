@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +12,9 @@ from torch import Tensor, nn
 
 from benchmarks.harness import OUR_MILLISECONDS, TIMES, Absent, Case, Cases, Tensors, WrongNumbersError, compare
 from benchmarks.kernels import Shape, inputs
+from benchmarks.minilm import of_minilm
 from headwise.maps import attention_map
-from headwise.pages.models import embedded_folder, is_installed, quiet
 from headwise.watching import watch
-from headwise.wording import Refusal, say
 
 
 def maps() -> Cases:
@@ -75,20 +75,14 @@ def watched(*, tokens: int, target: float | None = None, make: Callable[..., Cas
 
     make: what makes the case of the model, None: `watched_case`.
     """
-    name, beside, shape = "watched forward", "unwatched", f"MiniLM, B=1 L={tokens}"
-    if not is_installed("transformers"):
-        return Absent(name, beside, shape, f"not installed: {say('install.extra', extra='models')}")
-    try:
-        folder = embedded_folder()
-    except Refusal as error:
-        return Absent(name, beside, shape, str(error))
-    from transformers import AutoModel
 
-    with quiet():
-        model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
-    ids = torch.randint(1000, model.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(0))
-    made = watched_case if make is None else make
-    return made(model, ids, model.config.num_hidden_layers, shape=shape, target=target)
+    def made(model: nn.Module, ids: Tensor, shape: str) -> Case:
+        config: Any = model.config
+        return (watched_case if make is None else make)(
+            model, ids, config.num_hidden_layers, shape=shape, target=target
+        )
+
+    return of_minilm(made, "watched forward", "unwatched", tokens=tokens)
 
 
 def watched_case(model: nn.Module, ids: Tensor, layers: int, *, shape: str, target: float | None = None) -> Case:

@@ -109,7 +109,7 @@ def test_a_group_is_timed_by_its_own_effort_and_a_quick_look_by_another(monkeypa
 def test_every_group_is_in_the_table():
     assert {*GROUPS} == {
         "forward", "training", "written", "overhead", "decode", "imports",
-        "kernels", "maps", "statistics", "memory", "peers", "lengths",
+        "kernels", "maps", "effects", "statistics", "memory", "peers", "lengths",
     }  # fmt: skip
     assert [name for name, group in GROUPS.items() if group.cases.__name__ != name] == []
 

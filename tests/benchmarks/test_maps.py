@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import headwise as hw
-from benchmarks import maps
+from benchmarks import maps, minilm
 from benchmarks.harness import Absent, WrongNumbersError
 from benchmarks.kernels import Shape
 from benchmarks.maps import one_row, reductions, watched, watched_case
@@ -120,7 +120,7 @@ def test_the_embedded_model_passes():
 
 
 def test_without_transformers_the_case_is_one_line(monkeypatch):
-    monkeypatch.setattr(maps, "is_installed", lambda name: False)
+    monkeypatch.setattr(minilm, "is_installed", lambda name: False)
     line = "not installed: pip install '.[models]' in the folder of headwise"
     assert watched(tokens=8) == Absent("watched forward", "unwatched", "MiniLM, B=1 L=8", line)
 
@@ -130,7 +130,7 @@ def test_without_the_model_the_case_is_one_line_of_what_to_install(monkeypatch):
     def refuse():
         raise refusal("refuse.extra", package="a model", extra="models")
 
-    monkeypatch.setattr(maps, "embedded_folder", refuse)
+    monkeypatch.setattr(minilm, "embedded_folder", refuse)
     found = watched(tokens=8)
     assert (type(found), found.reason) == (Absent, str(refusal("refuse.extra", package="a model", extra="models")))
 

@@ -97,6 +97,10 @@ class AttentionOps:
 
 def attentions(run: Run) -> list[AttentionOps]:
     """The attentions of a run, in order."""
+    return list(run.fact(_attentions, run))
+
+
+def _attentions(run: Run) -> list[AttentionOps]:
     out = []
     for entry in run.seen:
         if entry.last in ATTENTIONS or entry.last in LAYERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -126,7 +127,7 @@ class MarkedOp:
         pairs = zip(self.inputs[:taken], self.given[:taken], strict=True)
         return [(tensor, marks) for tensor, marks in pairs if marks is not None]
 
-    @property
+    @cached_property
     def tensors(self) -> list[Tensor]:
         """Its tensors, in order."""
         return list(tensors((self.args, self.options)))

@@ -29,6 +29,7 @@ ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProduct
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
 # every entry of their result is new: its token follows from its position alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
+Noted = tuple[Operation, Replaced, tuple[Any, ...], dict[str, Any]]
 # what a replacement may raise for a call of unknown form
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 
@@ -42,9 +43,8 @@ class ProvenanceTracker:
     ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
-    noted: dict[int, tuple[Operation, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(
-        default_factory=dict
-    )
+    noted: dict[int, Noted] = field(default_factory=dict)
+    is_followed: bool = False
 
     def observe(
         self,
@@ -58,8 +58,9 @@ class ProvenanceTracker:
         self.noted[at] = (operation, function, args, dict(options))
 
     def follow(self, operations: Sequence[Operation]) -> None:
-        """Propagate the marks through all operations of the noted run."""
-        for at, operation in enumerate(operations):
+        """Propagate the marks through all operations of the noted run, once."""
+        is_followed, self.is_followed = self.is_followed, True
+        for at, operation in enumerate(() if is_followed else operations):
             noted = self.noted.get(at)
             if noted is not None:
                 self._follow(at, *noted)
@@ -109,10 +110,8 @@ class ProvenanceTracker:
         self.ops.append(entry)
 
     def _output_marks(self, entry: MarkedOp, inputs: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:
-        operation, input_marks = entry.operation, entry.given
-        count = len(operation.outputs)
-        last = entry.last
-        function = change or entry.function
+        operation, input_marks, last = entry.operation, entry.given, entry.last
+        count, function = len(operation.outputs), change or entry.function
         if last in NEW:
             return (None,) * count
         if last in ATTENTIONS:

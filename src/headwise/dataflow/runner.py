@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import FEATURES, Plan
+from headwise.calls import Plan
+from headwise.dataflow.argument_marks import declared, named_tensors
 from headwise.dataflow.float64 import Unset, as_it_is, readied
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.propagation import ProvenanceTracker
-from headwise.dataflow.provenance import Marks, tokens
+from headwise.dataflow.provenance import Marks
 from headwise.recording import Failure, Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
 
-__all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "declared", "default_dtype", "first_of", "run"]
+__all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "default_dtype", "first_of", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. seen: its operations with marks. named: the tensors among the arguments; sources: their numbers
-    in marks; known: their marks; given: their values before the call.
+    """A finished run. named: the tensors among the arguments; sources: their numbers in marks; known: their marks;
+    given: their values before the call. tracker: what it noted, from which marks are made when they are asked for.
+    facts: what was found out from it.
     """
 
     plan: Plan
     sizes: Mapping[str, int]
     record: Record
-    seen: tuple[MarkedOp, ...]
-    marks: Mapping[int, Marks]
+    tracker: ProvenanceTracker
     target: Any
     named: Mapping[str, Tensor]
     sources: Mapping[str, int]
@@ -43,6 +46,26 @@ class Run:
     stand_ins: StandIns = field(default_factory=dict)
     known: Mapping[str, Marks] = field(default_factory=dict)
     given: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def seen(self) -> tuple[MarkedOp, ...]:
+        """Its operations with marks."""
+        self.tracker.follow(self.record.operations)
+        return tuple(self.tracker.ops)
+
+    @property
+    def marks(self) -> Mapping[int, Marks]:
+        """The marks of its tensors, by their numbers."""
+        self.tracker.follow(self.record.operations)
+        return self.tracker.marks
+
+    def fact(self, find: Callable[Given, Found], *args: Given.args, **options: Given.kwargs) -> Found:
+        """What a function gives whose arguments follow from what this run follows from: it is called once."""
+        if find not in self.facts:
+            self.facts[find] = find(*args, **options)
+        value: Found = self.facts[find]
+        return value
 
     @property
     def failure(self) -> Failure | None:
@@ -71,13 +94,15 @@ class Run:
                 by_number.setdefault(number, []).append(entry)
         return by_number
 
-    @cached_property
+    @property
     def size(self) -> int:
-        """The bytes of its tensors."""
-        met = [t.value for each in self.record.operations for t in (*each.inputs, *each.outputs)]
-        met += [t for marks in self.marks.values() for t in marks.arrays.values()]
-        stores = [t.untyped_storage() for t in met if t is not None]
-        return sum({each.data_ptr(): each.nbytes() for each in stores}.values())
+        """The bytes of its tensors and their marks, which are at most two numbers an entry."""
+        return 3 * self.fact(_bytes_of, self.record)
+
+    @property
+    def spans(self) -> frozenset[Span]:
+        """The places of its operations, also of the one that failed."""
+        return self.fact(_spans_of, self.record)
 
     @property
     def output_marks(self) -> Marks | None:
@@ -89,6 +114,20 @@ class Run:
                 if torch.equal(output.value.nan_to_num(), self.output.detach().nan_to_num()):
                     return marks
         return None
+
+
+def _bytes_of(recording: Record) -> int:
+    """The bytes of the tensors of a recording."""
+    values = [t.value for op in recording.operations for t in (*op.inputs, *op.outputs)]
+    storages = [value.untyped_storage() for value in values if value is not None]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def _spans_of(recording: Record) -> frozenset[Span]:
+    """The places of the operations of a recording, also of the one that failed."""
+    failure = recording.failure
+    failed = [] if failure is None or failure.operation is None else [failure.operation]
+    return frozenset(op.span for op in (*recording.operations, *failed))
 
 
 @dataclass(frozen=True)
@@ -136,8 +175,7 @@ def run(
             with Unset():
                 target = plan.build(sizes, seed=manner.instance)
         except Exception:  # noqa: BLE001  user code may raise anything; it is diagnosed
-            failed = record(lambda: plan.build(sizes), user_files=own)
-            return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
+            return _unbuilt(plan, sizes, own, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
             target = copy.deepcopy(target) if target is plan.target else target
             target = readied(target, manner.dtype, training=manner.training)
@@ -173,12 +211,17 @@ def run(
                 lambda: target(*args, **options),
                 model=model, user_files=own, values=True, encoders=True, observe=tracker.observe,
             )  # fmt: skip
-    tracker.follow(recording.operations)
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
-        plan, sizes, recording, tuple(tracker.ops), tracker.marks, target, named, sources, output,
+        plan, sizes, recording, tracker, target, named, sources, output,
         dict(stand_ins or {}), argument_marks, inputs,
     )  # fmt: skip
+
+
+def _unbuilt(plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], stand_ins: StandIns) -> Run:
+    """The run of a plan whose target cannot be built; its operations have no marks."""
+    failed = record(lambda: plan.build(sizes), user_files=user_files)
+    return Run(plan, sizes, failed, ProvenanceTracker({}, is_followed=True), None, {}, {}, None, stand_ins)
 
 
 def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Manner) -> None:
@@ -225,54 +268,6 @@ def _in(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, tuple):
         return tuple(_in(each, dtype) for each in value)
     return value
-
-
-def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors among the arguments, by name."""
-    out: dict[str, Tensor] = {}
-    names = [name for name in plan.call if not name.startswith("_")]
-    for name, value in [*zip(names, args, strict=False), *options.items()]:
-        for place, tensor in enumerate(tensors(value)):
-            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
-    return out
-
-
-def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
-    """The marks of an argument, by its declared shape; None: it has no tokens."""
-    if plan.mask and name == plan.mask:
-        return None
-    spec = plan.call.get(name)
-    if isinstance(spec, Mapping):
-        spec = spec.get("_ids")
-    if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
-        return None
-    meanings = {each.name: each.meaning for each in plan.symbols}
-    roles = []
-    axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
-    layout = str(plan.call.get("_layout", ""))
-    if len(layout) == len(spec) and "D" in layout:
-        # a number of channels may be a size of its own
-        axis_meanings[layout.index("D")].add("width")
-    has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)
-    for at, axis_meaning in enumerate(axis_meanings):
-        if "batch" in axis_meaning:
-            roles.append("sample")
-        elif axis_meaning & {"queries", "keys"}:
-            roles.append("place")
-        elif axis_meaning & FEATURES:
-            roles.append("feature")
-        else:
-            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features
-            roles.append("feature" if is_last else "place")
-    if "place" not in roles and tensor.ndim > 1:
-        return None
-    return tokens(tuple(tensor.shape), tuple(roles), source)
-
-
-def _words(text: str) -> set[str]:
-    for sign in "*+-/()":
-        text = text.replace(sign, " ")
-    return set(text.split())
 
 
 def call_of(run: Run, entry: MarkedOp) -> Span:

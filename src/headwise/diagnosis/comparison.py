@@ -35,11 +35,13 @@ def compare(exam: Examination) -> None:
     plans = [exam.free, exam.plan] if exam.plan.mask else [exam.plan]
     names: list[str] = []
     for plan in plans:
-        followed = _followed(exam, plan)
-        if isinstance(followed, Missed):
-            exam.examined[COMPARISON] = followed
+        # where one attention has a mask and the other has not, what is compared without it is the same
+        missed, differing = exam.run(plan=plan).fact(_followed, exam, plan)
+        exam.suspects += differing
+        if isinstance(missed, Missed):
+            exam.examined[COMPARISON] = missed
             return
-        names += followed
+        names += missed
     exam.examined[COMPARISON] = "; ".join(dict.fromkeys(names))
 
 
@@ -50,41 +52,41 @@ def uncompared(exams: list[Examination]) -> Missed | None:
     return missed or (None if results else Missed("doctor.missed.no_ideal"))
 
 
-def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
-    """What the weights of each attention of a plan follow."""
+def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[Suspect]]:
+    """What the weights of each attention of a plan follow, and the step that follows nothing known."""
 
     def rerun(stand_ins: Any = None, **options: Any) -> Run:
         return exam.run(stand_ins, plan=plan, **options)
 
     run = exam.run(plan=plan)
     all_attentions = attentions(run)
-    if run.failure is not None or not all_attentions:
-        return Missed("doctor.missed.not_followed")
+    if run.record.failure is not None or not all_attentions:
+        return Missed("doctor.missed.not_followed"), []
     names = []
     places: set[tuple[object, ...]] = set()
     for at, attention in enumerate(all_attentions):
         # what is written once and runs often, as in layers, is compared once
-        spans = (attention.context.span, *(each.span for each in attention.path))
+        spans = (attention.context.operation.span, *(each.operation.span for each in attention.path))
         if spans in places:
             continue
         places.add(spans)
-        line = {"line": attention.context.span.line}
+        line = {"line": attention.context.operation.span.line}
         if not attention.fused and attention.context.joint is not None and not attention.context.joint.summed:
-            return Missed("doctor.missed.no_weighted_sum", line)
+            return Missed("doctor.missed.no_weighted_sum", line), []
         observation = None if attention.fused else observed(run, rerun, at)
         design = None if observation is None else design_of(observation)
         name = _step(attention) if attention.fused else "" if design is None else str(design)
         if not name:
-            is_compared = observation is not None or attention.fused
-            if is_compared:
-                step = attention.softmax or next(reversed(attention.path), attention.context)
-                exam.suspects.append(Suspect("differs-from-every-formula", step.span, proved=False))
-            return Missed("doctor.missed.no_design" if is_compared else "doctor.missed.no_scores", line)
+            if observation is None and not attention.fused:
+                return Missed("doctor.missed.no_scores", line), []
+            step = attention.softmax or next(reversed(attention.path), attention.context)
+            differing = Suspect("differs-from-every-formula", step.operation.span, proved=False)
+            return Missed("doctor.missed.no_design", line), [differing]
         # hidden keys may leave nothing but NaN
         if plan is exam.free and not _is_read(run, attention.context, rerun):
-            return Missed("doctor.missed.context_unread", line)
+            return Missed("doctor.missed.context_unread", line), []
         names.append(name)
-    return names
+    return names, []
 
 
 def _is_read(run: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:
@@ -98,7 +100,7 @@ def _is_read(run: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:
 
     repeated = rerun(changed(run, [(context, moved)]))
     pairs = zip(tensors(run.record.result), tensors(repeated.record.result), strict=False)
-    return repeated.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
+    return repeated.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
 
 
 def _step(attention: AttentionOps) -> str:
@@ -108,8 +110,8 @@ def _step(attention: AttentionOps) -> str:
         return TORCH_LAYER if _is_layer_right(entry) else ""
     if entry.last not in STEPS:
         return OWN
-    q, k, v = (each.value for each in entry.inputs[:3])
-    output = entry.outputs[0].value
+    q, k, v = (each.value for each in entry.operation.inputs[:3])
+    output = entry.operation.outputs[0].value
     if q is None or k is None or v is None or output is None:
         return ""
     args, options = entry.rules
@@ -160,8 +162,8 @@ def _is_near(output: Tensor, wanted: Tensor) -> bool:
 def _is_layer_right(entry: MarkedOp) -> bool:
     """Whether torch's layer, called without a mask, gives what its weights make of its inputs by the definition."""
     module = entry.args[0] if entry.args else None
-    values = [each.value for each in entry.inputs[:3] if each.value is not None]
-    output = entry.outputs[0].value
+    values = [each.value for each in entry.operation.inputs[:3] if each.value is not None]
+    output = entry.operation.outputs[0].value
     if not isinstance(module, nn.MultiheadAttention) or len(entry.tensors) > 3 or module.bias_k is not None:
         # with a mask, or as a function of weights that a library holds, torch's word is taken
         return True

@@ -55,23 +55,25 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         return rerun(*args, **options)
 
     run, checks = free(), exam.held
-    if run.failure is not None or not attentions(run):
+    if run.record.failure is not None or not attentions(run):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
         return []
     exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
-    out = checks.all("inputs", ignored_inputs, run, free)
-    out += checks.all("dropout", dropping_suspects, exam.free, rerun)
+    # what is put right where there is a mask leaves the runs without one as they are
+    fact = run.fact
+    out = [*checks.all("inputs", fact, ignored_inputs, run, free)]
+    out += checks.all("dropout", fact, dropping_suspects, exam.free, rerun)
     out += checks.all("parameters", unregistered, run)
-    out += checks.all("rotation", rotating_suspects, free)
-    out += checks.all("gradients", _training, exam.free, exam, rerun)
+    out += checks.all("rotation", fact, rotating_suspects, free)
+    out += checks.all("gradients", fact, _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
         out += checks.all("gradients", _training, exam.plan, exam, rerun)
         out += checks.all("dropout", dropping_suspects, exam.plan, rerun)
     exam.examined["samples"] = Missed("doctor.missed.faults_first")
     if not out:
-        exam.examined["samples"] = tells_samples(run, free) or Missed("doctor.missed.samples_unknown")
-        out += checks.all("samples", sample_leaks, run, free)
+        exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
+        out += checks.all("samples", fact, sample_leaks, run, free)
     if exam.plan.mask and not exam.is_published:
         out += checks.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
         out += checks.all("mask", default_suspects, exam.plan, rerun)
@@ -80,7 +82,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True}
-    if has_dropout(exam.free, rerun):
+    if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, run, free, rerun, out)
 
@@ -89,20 +91,20 @@ def _of_calls(
     exam: Examination, run: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds, checks = {each.general for each in before}, exam.held
+    kinds, checks, fact = {each.general for each in before}, exam.held, run.fact
     failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else run
     out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     tried: dict[str, Tried] = {"arguments kept": True}
-    suspects, tried["second call"] = checks("second call", failed, left_over, run, free)
+    suspects, tried["second call"] = checks("second call", failed, fact, left_over, run, free)
     if all(each.fault.family != "dropout" for each in before) and not out:
         out += suspects
-    suspects, tried["state_dict"] = checks("state_dict", failed, saving_suspects, exam.free, run, rerun)
+    suspects, tried["state_dict"] = checks("state_dict", failed, fact, saving_suspects, exam.free, run, rerun)
     # what was registered to put it right is no part of another instance
     is_registered = any(each.general == "parameters-unregistered" for each in (*before, *exam.suspects))
     if not is_registered and not any(each.kind == "stateful-forward" for each in out):
         out += suspects
-    suspects, tried["order of keys"] = checks("order of keys", failed, permuting_suspects, run, free)
+    suspects, tried["order of keys"] = checks("order of keys", failed, fact, permuting_suspects, run, free)
     if isinstance(tried["order of keys"], str) and (kinds or exam.suspects):
         # the output may differ by what is wrong, and not by positions
         tried["order of keys"] = Missed("doctor.missed.faults_first")
@@ -111,13 +113,15 @@ def _of_calls(
     is_stopped = any(each.fault.stops_training for each in (*before, *out))
     tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
     if not is_stopped and isinstance(run.target, nn.Module):
-        suspects, tried["step of training"] = checks("step of training", failed, step_suspects, exam.free, exam, rerun)
+        suspects, tried["step of training"] = checks(
+            "step of training", failed, fact, step_suspects, exam.free, exam, rerun
+        )
         out += suspects
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
     if not exam.is_published:
-        suspects, tried["half"] = checks("half", failed, half_suspects, exam.free, run, rerun)
+        suspects, tried["half"] = checks("half", failed, fact, half_suspects, exam.free, run, rerun)
         out += suspects
-        suspects, tried["divisibility"] = checks("divisibility", failed, dividing_suspects, exam)
+        suspects, tried["divisibility"] = checks("divisibility", failed, fact, dividing_suspects, exam)
         out += suspects
         if not kinds & {"projection-unused"}:
             out += checks.all("parameters", missing_projection, run)
@@ -129,7 +133,7 @@ def _of_calls(
 def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[Suspect]:
     """What a backward through one plan shows."""
     run = rerun(plan=plan, gradients=True)
-    if run.failure is not None:
+    if run.record.failure is not None:
         return []
 
     def again(stand_ins: dict[Site, Callable[..., Any]]) -> Run:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.calls import Plan
-from headwise.diagnosis.check_runner import Held
 from headwise.diagnosis.checks.dropout import dropping_suspects
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import switched_plans
@@ -20,7 +19,7 @@ Prove = Callable[[Examination, Sequence[Suspect]], None]
 
 
 def switched(
-    target: Any, plans: Sequence[Plan], files: tuple[str, ...], exams: Sequence[Examination], prove: Prove
+    target: Any, plans: Sequence[Plan], own: tuple[str, ...], exams: Sequence[Examination], prove: Prove
 ) -> list[Examination]:
     """Examinations with a flag turned, where all that is wrong is wrong whatever the flag is for.
 
@@ -31,18 +30,18 @@ def switched(
     if found or not any(exam.is_understood for exam in exams):
         return out
     budget = exams[-1].held.budget
-    for plan, kinds, chosen in switched_plans(plans, target, files):
+    for plan, kinds, chosen in switched_plans(plans, target, own):
         if budget.is_over:
             break
-        exam = examined(plan, own=files, held=Held(budget=budget))
+        exam = examined(plan, own=own, held=exams[-1].held.again())
         laws = exam.held.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
-        for finding in laws:
-            exam.found(finding)
+        for each in laws:
+            exam.found(each)
         faults = [each for each in exam.suspects if each.severity == "fault"]
         if faults and all(each.general in kinds for each in faults):
             exam.held("proof", None, prove, exam, laws)
             exam.suspects = [
-                replace(suspect, severity="note") if suspect.general in chosen else suspect for suspect in exam.suspects
+                replace(each, severity="note") if each.general in chosen else each for each in exam.suspects
             ]
             out.append(exam)
     return out

@@ -104,8 +104,11 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
 
 def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | Backend | None:
     """What was remembered of a call with this mask and key; None: there was none."""
-    calls = _calls_of(mask)
-    return None if calls is None else calls.get(key)
+    if mask is None:
+        return _without_mask.get(key)
+    # a call that has a key is made where results may be kept
+    kept = plain_table(mask) if isinstance(mask, Mask) else None
+    return None if kept is None else kept.results.get(key)
 
 
 def remember(call: Call, key: Hashable, chosen: Backend) -> None:
@@ -145,11 +148,3 @@ def _repeated(call: Call) -> RepeatedCall | None:
     has_tail = call.k.shape[2] % sdpa.VECTOR > 0
     second = SecondDerivative(rules)
     return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_masked, has_tail, second)
-
-
-def _calls_of(mask: Mask | Tensor | None) -> dict[Hashable, RepeatedCall | Backend] | None:
-    if mask is None:
-        return _without_mask
-    # a call that has a key is made where results may be kept
-    kept = plain_table(mask) if isinstance(mask, Mask) else None
-    return None if kept is None else kept.results

@@ -107,12 +107,13 @@ def is_unharmed(out: Tensor, k: Tensor) -> bool:
 
 
 def _sum(x: Tensor) -> float:
-    # a sum with a graph costs half as much again
-    x, dtype = x.detach(), torch.float32 if x.dtype is torch.float16 else None
+    if x.requires_grad:
+        # a sum with a graph costs half as much again
+        x = x.detach()
     if GRAIN <= x.numel() < 2 * GRAIN:
         # of so many torch adds up the last ones in one thread, which would wait for what the others have written
-        return x.sum((2, 3), dtype=dtype).sum().item()
-    return x.sum(dtype=dtype).item()
+        return x.sum((2, 3), dtype=torch.float32 if x.dtype is torch.float16 else None).sum().item()
+    return (x.sum(dtype=torch.float32) if x.dtype is torch.float16 else x.sum()).item()
 
 
 def _kernel(call: Call) -> Kernel:

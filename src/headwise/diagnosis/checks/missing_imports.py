@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headwise.dataflow import Manner, run
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, characters, file_tree
@@ -52,7 +53,10 @@ def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
             if exam.held.budget.is_over:
                 exam.held.failures.setdefault("names", Missed("doctor.missed.no_budget"))
                 return None
-            failure = exam.run(sizes=exam.sizes).failure
+            # made anew: a run that was kept was made with the name
+            manner = Manner(dtype=exam.dtype)
+            again = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
+            failure = again.failure
             if failure is not None and isinstance(failure.error, NameError) and failure.error.name == name:
                 return failure.span and _narrowed(failure.span, name)
     finally:

@@ -10,11 +10,12 @@ from itertools import islice
 from typing import Any
 
 from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
-from headwise.dataflow import attentions, is_laid_over, run
+from headwise.dataflow import Manner, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
 from headwise.diagnosis.checks.mask_arguments import is_unread, withheld
 from headwise.diagnosis.plans.mask_variants import FinitePlan, said_shapes
 from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.run_memory import RunMemory
 
 __all__ = ["further_masks", "laid_flat", "taken_otherwise"]
 
@@ -50,16 +51,23 @@ def further_masks(
                 yield found
 
 
-def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], files: Sequence[str]) -> list[Plan]:
+def laid_flat(
+    plans: Sequence[Plan],
+    target: Any,
+    namespace: Mapping[str, Any],
+    files: Sequence[str],
+    memory: RunMemory | None = None,
+) -> list[Plan]:
     """The plans, those with a mask that gives the scores more axes than they have without it with another that does
     not, or where there is none, without it: laid over them so, it was meant in another shape.
     """
+    memory = memory or RunMemory()
     free = {each.setting: each for each in plans if not each.mask}
     out: list[Plan] = []
     for each in plans:
         plain = free.get(each.setting)
-        wanted = 0 if plain is None or not each.mask else _rank(plain, files)
-        if (_rank(each, files) <= wanted) if wanted else not (each.mask and _is_spread(each, files)):
+        wanted = 0 if plain is None or not each.mask else _rank(plain, files, memory)
+        if (_rank(each, files, memory) <= wanted) if wanted else not (each.mask and _is_spread(each, files, memory)):
             out.append(each)
             continue
         try:
@@ -68,20 +76,24 @@ def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], 
             continue
         others = (replace(each, call={**each.call, "_mask": dict(way)}) for way in ways)
         among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, files))
-        out += [plan for plan in among if (_rank(plan, files) == wanted if wanted else not _is_spread(plan, files))][:1]
+        out += [
+            plan
+            for plan in among
+            if (_rank(plan, files, memory) == wanted if wanted else not _is_spread(plan, files, memory))
+        ][:1]
     return out
 
 
-def _is_spread(plan: Plan, files: Sequence[str]) -> bool:
+def _is_spread(plan: Plan, files: Sequence[str], memory: RunMemory) -> bool:
     """Whether scores are given more axes on their way, as by a mask that has more."""
-    result = run(plan, sizes=small(plan), own=tuple(files))
-    return any(is_laid_over(entry) for each in attentions(result) for entry in each.path)
+    done = memory(plan, Manner(), sizes=small(plan), own=tuple(files))
+    return any(is_laid_over(entry) for each in attentions(done) for entry in each.path)
 
 
-def _rank(plan: Plan, files: Sequence[str]) -> int:
+def _rank(plan: Plan, files: Sequence[str], memory: RunMemory) -> int:
     """Of how many axes the largest weighted sum of a plan is; 0: it has none."""
-    result = run(plan, sizes=small(plan), own=tuple(files))
-    return max((len(each.context.outputs[0].shape) for each in attentions(result)), default=0)
+    done = memory(plan, Manner(), sizes=small(plan), own=tuple(files))
+    return max((len(each.context.operation.outputs[0].shape) for each in attentions(done)), default=0)
 
 
 def _of_ranks(masked: Plan, reading: Reading, files: Sequence[str]) -> Iterator[Plan]:
@@ -145,7 +157,7 @@ def _withheld(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -
     call = {**masked.call, "_mask": {"argument": name, "means": means, "shape": ["B", _keys(masked)]}}
     plan = replace(masked, call=call, mask=name)
     result = run(plan, sizes=small(plan), own=tuple(files))
-    is_free = result.failure is None and any(withheld(result, each) is not None for each in attentions(result))
+    is_free = result.record.failure is None and any(withheld(result, each) is not None for each in attentions(result))
     return plan if is_free else None
 
 
@@ -155,7 +167,7 @@ def _hides(plan: Plan, files: Sequence[str]) -> bool:
         result = run(plan, sizes=small(plan), own=tuple(files))
     except (ValueError, KeyError, TypeError, RuntimeError):
         return False
-    if result.failure is not None or result.output is None or bool(result.output.isnan().any()):
+    if result.record.failure is not None or result.output is None or bool(result.output.isnan().any()):
         return False
     return is_reached(result)
 

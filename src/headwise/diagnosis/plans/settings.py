@@ -17,6 +17,7 @@ from headwise.diagnosis.plans.flags import causal_plans
 from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
 from headwise.diagnosis.plans.mask_variants import StandingPlan, as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.small_sizes import small, squared
+from headwise.diagnosis.run_memory import RunMemory
 from headwise.errors import InputError
 from headwise.source import is_installed, meaning_of, ones_of
 from headwise.wording import Refusal
@@ -59,6 +60,7 @@ def settings(
     call: Mapping[str, Any] | None,
     files: Sequence[str],
     is_inner: bool = False,
+    memory: RunMemory | None = None,
 ) -> Settings:
     """How a target is called. is_inner: as its owner builds it, who asks for what is to be asked for."""
     out = Settings()
@@ -79,7 +81,7 @@ def settings(
             others = further_masks(out.plans, target, namespace, files)
             out.plans += [_intended(each, target, files, out) for each in others if each.mask != out.sure]
     elif out.plans and any(plan.mask for plan in out.plans):
-        out.plans = laid_flat(out.plans, target, namespace, files)
+        out.plans = laid_flat(out.plans, target, namespace, files, memory)
         if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, files) for plan in out.plans):
             # masks that run and hide nothing tell nothing: one of true and false that leaves no number may
             count = len(out.plans)

@@ -1,0 +1,62 @@
+"""Argument marks: the tensors among the arguments of a plan, and the marks that their declared shapes give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from headwise.calls import FEATURES, Plan
+from headwise.dataflow.provenance import Marks, tokens
+from headwise.recording import tensors
+
+__all__ = ["declared", "named_tensors"]
+
+
+def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors among the arguments, by name."""
+    out: dict[str, Tensor] = {}
+    names = [name for name in plan.call if not name.startswith("_")]
+    for name, value in [*zip(names, args, strict=False), *options.items()]:
+        for place, tensor in enumerate(tensors(value)):
+            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
+    return out
+
+
+def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+    """The marks of an argument, by its declared shape; None: it has no tokens."""
+    if plan.mask and name == plan.mask:
+        return None
+    spec = plan.call.get(name)
+    if isinstance(spec, Mapping):
+        spec = spec.get("_ids")
+    if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
+        return None
+    meanings = {each.name: each.meaning for each in plan.symbols}
+    roles = []
+    axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
+    layout = str(plan.call.get("_layout", ""))
+    if len(layout) == len(spec) and "D" in layout:
+        # a number of channels may be a size of its own
+        axis_meanings[layout.index("D")].add("width")
+    has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)
+    for at, axis_meaning in enumerate(axis_meanings):
+        if "batch" in axis_meaning:
+            roles.append("sample")
+        elif axis_meaning & {"queries", "keys"}:
+            roles.append("place")
+        elif axis_meaning & FEATURES:
+            roles.append("feature")
+        else:
+            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features
+            roles.append("feature" if is_last else "place")
+    if "place" not in roles and tensor.ndim > 1:
+        return None
+    return tokens(tuple(tensor.shape), tuple(roles), source)
+
+
+def _words(text: str) -> set[str]:
+    for sign in "*+-/()":
+        text = text.replace(sign, " ")
+    return set(text.split())
