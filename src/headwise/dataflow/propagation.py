@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwise.dataflow.contractions import Einsum, contraction, is_constant
+from headwise.dataflow.contractions import contraction, is_constant
 from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
 from headwise.dataflow.product_provenance import contracted, embedded, entrywise, fresh_features, from_places
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
-from headwise.recording import Operation, Recalled, TensorSeen, tensors
+from headwise.recording import Operation, tensors
 
-__all__ = ["TRIANGLES", "MarkedOp", "ProvenanceTracker"]
+__all__ = ["TRIANGLES", "ProvenanceTracker"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
@@ -27,59 +27,11 @@ TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
-# these take only the shape or dtype of another tensor
-NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like",
-                 "rand_like", "randn_like"})  # fmt: skip
-# the second tensor gives only the dtype, or only the shape
-LIKENED = frozenset({"to", "type_as"})
-SHAPED = frozenset({"expand_as", "view_as", "reshape_as"})
 # every entry of their result is new: its token follows from its position alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
-Replaced = Callable[..., Any]
 Noted = tuple[Operation, Replaced, tuple[Any, ...], dict[str, Any]]
 # what a replacement may raise for a call of unknown form
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
-
-
-@dataclass
-class MarkedOp:
-    """One operation. given, made: the marks of its inputs and outputs; joint: its contraction; change: its replacement;
-    None: it has none.
-    """
-
-    at: int
-    operation: Operation
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    options: Mapping[str, Any]
-    given: tuple[Marks | None, ...]
-    made: tuple[Marks | None, ...]
-    joint: Einsum | None = None
-    change: Replaced | None = None
-
-    @property
-    def rules(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments and options of torch's attention, after a replacement."""
-        if isinstance(self.change, Recalled):
-            return self.args[:3], self.change.options(self.options)
-        return self.args, self.options
-
-    @property
-    def last(self) -> str:
-        """The last part of its name in torch."""
-        return self.operation.function.rpartition(".")[2]
-
-    @property
-    def handed_on(self) -> list[tuple[TensorSeen, Marks]]:
-        """The inputs with marks whose values enter the result, without those that give only dtype or shape."""
-        taken = 0 if self.last in NEW else 1 if self.last in LIKENED | SHAPED else len(self.given)
-        pairs = zip(self.operation.inputs[:taken], self.given[:taken], strict=True)
-        return [(each, marks) for each, marks in pairs if marks is not None]
-
-    @cached_property
-    def tensors(self) -> list[Tensor]:
-        """Its tensors, in order."""
-        return list(tensors((self.args, self.options)))
 
 
 @dataclass
@@ -137,10 +89,10 @@ class ProvenanceTracker:
         )
         if any(each is not None for each in input_marks):
             try:
-                entry.made = self._output_marks(entry, input_tensors, change)
+                entry.output_marks = self._output_marks(entry, input_tensors, change)
             except FAILURES:
-                entry.made = (LOST,) * len(operation.outputs)
-        for output, marks in zip(operation.outputs, entry.made, strict=False):
+                entry.output_marks = (LOST,) * len(operation.outputs)
+        for output, marks in zip(operation.outputs, entry.output_marks, strict=False):
             if marks is not None and (marks.kind == "lost" or marks.shape == output.shape):
                 self.marks[output.number] = marks
             elif marks is not None:
@@ -221,7 +173,7 @@ def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> 
     """The marks after a movement: their arrays moved the same way."""
     kinds = {each.kind for each in entry.given if each is not None}
     if len(kinds) != 1 or kinds == {"lost"}:
-        return (LOST,) * len(entry.operation.outputs)
+        return (LOST,) * len(entry.outputs)
     (kind,) = kinds
     out: list[dict[str, Tensor]] = []
     for name in next(each for each in entry.given if each is not None).arrays:
@@ -275,7 +227,7 @@ def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[
 
 def summed(entry: MarkedOp) -> Marks | None:
     """The marks of a sum over axes: those that are constant along them."""
-    marks, before, after = entry.given[0], entry.tensors[0].shape, entry.operation.outputs[0].shape
+    marks, before, after = entry.given[0], entry.tensors[0].shape, entry.outputs[0].shape
     if marks is None or marks.kind == "lost":
         return LOST
     keep = len(before) == len(after)

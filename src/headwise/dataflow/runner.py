@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from headwise.calls import Plan
 from headwise.dataflow.argument_marks import declared, named_tensors
 from headwise.dataflow.float64 import Unset, as_it_is, readied
-from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker
+from headwise.dataflow.marked_operations import MarkedOp
+from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
-from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
+from headwise.recording import Failure, Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
 
 __all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "default_dtype", "first_of", "run"]
@@ -66,6 +67,11 @@ class Run:
         value: Found = self.facts[find]
         return value
 
+    @property
+    def failure(self) -> Failure | None:
+        """What ended the run; None: it did not fail."""
+        return self.record.failure
+
     def marks_of(self, name: str) -> Marks | None:
         """The marks of an argument; None: it has none."""
         return self.known.get(name)
@@ -84,7 +90,7 @@ class Run:
         """The operations that returned or changed each tensor, by its number, in order."""
         by_number: dict[int, list[MarkedOp]] = {}
         for entry in self.seen:
-            for number in {*(output.number for output in entry.operation.outputs), *entry.operation.writes}:
+            for number in {*(output.number for output in entry.outputs), *entry.operation.writes}:
                 by_number.setdefault(number, []).append(entry)
         return by_number
 
@@ -102,7 +108,7 @@ class Run:
     def output_marks(self) -> Marks | None:
         """The marks of the output; None: it has none."""
         for entry in reversed(self.seen):
-            for output, marks in zip(entry.operation.outputs, entry.made, strict=False):
+            for output, marks in zip(entry.outputs, entry.output_marks, strict=False):
                 if self.output is None or output.value is None or output.shape != tuple(self.output.shape):
                     continue
                 if torch.equal(output.value.nan_to_num(), self.output.detach().nan_to_num()):
@@ -267,7 +273,7 @@ def _in(value: Any, dtype: torch.dtype) -> Any:
 def call_of(run: Run, entry: MarkedOp) -> Span:
     """The place of an operation; inside a helper with several callers, the place of the call."""
     operation = entry.operation
-    others = [each.operation.chain for each in run.seen if each.operation.span == operation.span]
+    others = [each.operation.chain for each in run.seen if each.span == operation.span]
     for place in reversed(range(len(operation.chain))):
         if any(len(chain) > place and chain[place] != operation.chain[place] for chain in others):
             return operation.chain[place]

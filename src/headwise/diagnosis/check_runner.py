@@ -72,15 +72,15 @@ class Held:
 
 def failures_of(every: Sequence[Held], lang: str) -> dict[str, str]:
     """What checks that failed, or were too late, did not examine to the end, and why."""
-    return {name: told(each, lang=lang) for held in every for name, each in held.failures.items()}
+    return {name: told(each, lang=lang) for checks in every for name, each in checks.failures.items()}
 
 
 def _failed(error: Exception) -> Missed:
     frames = traceback.extract_tb(error.__traceback__)
     # the innermost line of headwise's that was running: a mistake of ours is found there
     where = next(
-        (f"{Path(each.filename).relative_to(HOME.parent).as_posix()}:{each.lineno}" for each in reversed(frames)
-         if HOME in Path(each.filename).parents), "?",
+        (f"{Path(frame.filename).relative_to(HOME.parent).as_posix()}:{frame.lineno}" for frame in reversed(frames)
+         if HOME in Path(frame.filename).parents), "?",
     )  # fmt: skip
     return Missed("doctor.missed.failed", {"error": _told(error), "where": where})
 

@@ -20,8 +20,8 @@ def plain_scores(attention: AttentionOps) -> AttentionOps:
     others = [each for each in attention.path if is_scores(each)]
     for scores in others if len(others) > 1 else ():
         named = replace(attention, scores=scores)
-        known = {each.name: _sources(each.t) for each in sides(named)}
-        if set(known) == set("qkv") and known["k"] == known["v"]:
+        by_name = {each.name: _sources(each.t) for each in sides(named)}
+        if set(by_name) == set("qkv") and by_name["k"] == by_name["v"]:
             return named
     return attention
 
@@ -34,31 +34,31 @@ def way_of(attention: AttentionOps) -> list[MarkedOp] | None:
     if scores is None or softmax is None or not is_scores(scores):
         return None
     way, is_related = [scores], False
-    held = {each.number for each in scores.operation.outputs}
+    numbers = scores.results
     for entry in attention.path:
         pairs = [
-            each.number for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+            tensor.number for tensor, marks in zip(entry.inputs, entry.given, strict=True)
             if marks is not None and marks.kind == "pair"
         ]  # fmt: skip
-        if entry.at <= scores.at or not held & set(pairs):
+        if entry.at <= scores.at or not numbers & set(pairs):
             continue
         if entry is softmax:
             return way if is_related else None
-        if set(pairs) - held and entry.operation.name not in SUMS:
+        if set(pairs) - numbers and entry.name not in SUMS:
             return None
         if entry.joint is not None and len(pairs) > 1:
             return None
-        if entry.joint is not None or set(pairs) - held:
+        if entry.joint is not None or set(pairs) - numbers:
             is_related = True
         else:
             way.append(entry)
-        held |= {each.number for each in entry.operation.outputs} | set(entry.operation.writes)
+        numbers |= entry.results | set(entry.operation.writes)
     return None
 
 
 def terms_of(attention: AttentionOps) -> set[int]:
     """How many terms may be added to make one score, as of content and of places: none, or so many products; or two."""
-    is_added = any(each.operation.name in SUMS and len(each.operation.inputs) > 1 for each in attention.path)
+    is_added = any(each.name in SUMS and len(each.inputs) > 1 for each in attention.path)
     return {sum(map(is_scores, attention.path)), 2} - {0, 1} if is_added else set()
 
 

@@ -20,14 +20,11 @@ from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.coverage import Missed, told, unfollowed
-from headwise.diagnosis.duplicates import merged
-from headwise.diagnosis.evidence import weigh
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.findings import findings_of
+from headwise.diagnosis.findings import findings_of, merged
 from headwise.diagnosis.laws import law_suspects
-from headwise.diagnosis.module_copies import apart, holds_numbers
-from headwise.diagnosis.plans.equal_lengths import fails_apart
-from headwise.diagnosis.plans.input_layouts import TURNED, is_better, tells_no_layout, turned_calls
+from headwise.diagnosis.modules import apart, holds_numbers
+from headwise.diagnosis.plans.input_layouts import TURNED, fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.small_sizes import as_given, distinct
 from headwise.diagnosis.plans.user_arguments import no_mask, unbuilt
@@ -37,7 +34,7 @@ from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.submodules import Whole
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switched_flags import switched
-from headwise.diagnosis.verdict import verdict_of
+from headwise.diagnosis.verdict import verdict_of, weigh
 from headwise.source import is_installed
 from headwise.targets import Loaded
 from headwise.wording import Refusal, say
@@ -147,7 +144,7 @@ def _as_called(
         return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
 
     whole = Whole(namespace, own, inside, held)
-    options = {"namespace": namespace, "own": own, "is_inner": is_inner, "memory": held.memory, **said}
+    options = {"namespace": namespace, "files": own, "is_inner": is_inner, "memory": held.memory, **said}
     found = held("call", Settings(), settings, target, **options)
     if found.refused is not None:
         raise found.refused

@@ -6,9 +6,9 @@ import ast
 import linecache
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from headwise.source.mask_polarity import made_masks
+from headwise.source.syntax import file_tree
 
 __all__ = ["meaning_of", "ones_of"]
 
@@ -97,10 +97,8 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
     named: set[str] = set()
     general: set[str] = set()
     for file in files:
-        lines = linecache.getlines(file)
-        try:
-            tree = _parsed("".join(lines))
-        except (SyntaxError, ValueError):
+        lines, tree = linecache.getlines(file), file_tree(file)
+        if tree is None:
             continue
         others, docstring_lines = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
         is_named = False
@@ -120,11 +118,6 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
     if named:
         return next(iter(named)) if len(named) == 1 else ""
     return next(iter(general)) if len(general) == 1 else ""
-
-
-@lru_cache(maxsize=16)
-def _parsed(text: str) -> ast.AST:
-    return ast.parse(text)
 
 
 def _others(tree: ast.AST, kind: str) -> set[int]:

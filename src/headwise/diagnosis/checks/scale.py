@@ -19,7 +19,6 @@ from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_roo
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.score_path import terms_of
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
-from headwise.recording import site_of
 from headwise.source import Span, own_number, written_in
 from headwise.wording import Sentence
 
@@ -80,7 +79,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
 def _about(run: Run, scale: Scale) -> dict[str, object]:
     """What a patch may say: where the scores are made, and what the class calls the head width."""
     scores = scale.attention.scores
-    out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
+    out: dict[str, object] = {} if scores is None else {"_scores": scores.span}
     kept = _kept(run, scores or scale.attention.context).items()
     return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
 
@@ -107,7 +106,7 @@ def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
             return False
         return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
 
-    return written_in(run.target, entry.operation.span, is_it, is_number=True) or own_number(entry.operation.span)
+    return written_in(run.target, entry.span, is_it, is_number=True) or own_number(entry.span)
 
 
 def _twice(scale: Scale, wanted: float) -> Factor | None:
@@ -120,15 +119,11 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
     """Whether queries are added to what they found, as in the Set Transformer, which divides by √D."""
-    scores, context = scale.attention.scores, scale.attention.context.operation.outputs[0].number
+    scores, context = scale.attention.scores, scale.attention.context.outputs[0].number
     if scores is None:
         return False
-    queries = {each.number for each in scores.operation.inputs}
-    return any(
-        each.operation.name in ("+", "+=")
-        and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
-        for each in run.seen
-    )
+    queries = scores.taken
+    return any(each.name in ("+", "+=") and {context} < each.taken <= {context, *queries} for each in run.seen)
 
 
 def _is_convolved(run: Run, scale: Scale) -> bool:
@@ -174,7 +169,7 @@ def _wrong(
             return function(*args, **given)
 
     return Suspect(
-        kind, factor.entry.operation.span, {site_of(factor.entry.operation): right},
+        kind, factor.entry.span, {factor.entry.site: right},
         said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
     )  # fmt: skip
 
@@ -183,7 +178,7 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     """Weights that are scaled although the scores were."""
     stand_in = Scaled(factor.entry.function, 1 / factor.value)
     return Suspect(
-        "weights-scaled", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
+        "weights-scaled", factor.entry.span, {factor.entry.site: stand_in},
         said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
     )  # fmt: skip
 
@@ -194,7 +189,7 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
     if not {"k", "v"} <= made.keys():
         return False
     k, v = made["k"], made["v"]
-    given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
+    given, out = run.named.get(k.source or ""), prod(scale.attention.context.outputs[0].shape)
     if given is not None and given.numel() >= len("qkv") * out:
         # all three came beside one another, projected by who calls
         return False
@@ -217,12 +212,12 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
         or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
     ):
         return []
-    stand_ins = {site_of(scores.operation): Scaled(scores.function, wanted)}
+    stand_ins = {scores.site: Scaled(scores.function, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     if late is not None:
-        stand_ins[site_of(late.entry.operation)] = Scaled(late.entry.function, 1 / late.value)
-        return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
-    return [Suspect("scale-missing", scores.operation.span, stand_ins, said=said)]
+        stand_ins[late.entry.site] = Scaled(late.entry.function, 1 / late.value)
+        return [Suspect("scale-after-softmax", late.entry.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", scores.span, stand_ins, said=said)]
 
 
 def _learns(factor: Factor) -> bool:
@@ -253,11 +248,11 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
 def _floored(entry: MarkedOp) -> Suspect:
     def right(*args: Any, **options: Any) -> Any:
         values = [*args, *options.values()]
-        if len(values) > 1 and entry.operation.name in ("//", "//=", "div", "floor_divide"):
+        if len(values) > 1 and entry.name in ("//", "//=", "div", "floor_divide"):
             return values[0] / values[1]
         return values[0]
 
-    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right})
+    return Suspect("scale-floor-division", entry.span, {entry.site: right})
 
 
 def scales_suspects(exam: Any) -> list[Suspect]:
