@@ -16,6 +16,7 @@ from headwise.recording.budget import (
     RECORDED,
     RECORDED_OPERATIONS,
     RECORDING,
+    TAKEN,
     Budget,
     Endless,
     spend,
@@ -66,7 +67,7 @@ def test_work_is_counted_by_operations_and_numbers_and_by_this_thread_alone():
     assert spent() - begun == (1 + 7) + 1
     begun = spent()
     record(lambda: small + 1 - 2)
-    assert spent() - begun == RECORDING + 2 * RECORDED
+    assert spent() - begun == RECORDING + 2 * (RECORDED + TAKEN)
     budget = Budget(5)
     other = threading.Thread(target=spend, args=(1000,))
     other.start()

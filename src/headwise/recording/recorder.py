@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headwise.recording.budget import RECORDED, RECORDING, spend
+from headwise.recording.budget import RECORDED, RECORDING, TAKEN, spend
 from headwise.recording.composite_layers import ATTENTION, LAYERS, composites
 from headwise.recording.function_names import is_question, name_of
 from headwise.recording.identity import PLAIN, Identities, tensors, versions_of
@@ -154,8 +154,8 @@ class Recorder(TorchFunctionMode):
         if supplied is not None:
             return self._within(supplied, function, args, options, chain)
         names = names or name_of(function, sign_at(frames[0]))
-        spend(RECORDED)
         input_tensors = tuple(tensors((args, options)))
+        spend(RECORDED + TAKEN * len(input_tensors))
         inputs, versions = self._identities.snapshots(input_tensors), versions_of(input_tensors)
         kernel_log = _Kernels() if self._wants_kernels else None
         operation = Operation(*names, chain[-1], chain[:-1], self._module(frame), inputs, (), _plain(args, options))
