@@ -142,12 +142,12 @@ def _row(
 
 
 def mask_of(text: str) -> hw.Mask | None:
-    """The mask that an expression gives, in the names of headwise's masks and torch; "none": no mask."""
+    """The mask that an expression gives, in the names of headwise's masks, hw and torch; "none": no mask."""
     if text == "none":
         return None
     names: dict[str, Any] = {name: getattr(hw, name) for name in MASKS}
     # what a person types into their own terminal
-    found = eval(text, {"torch": torch, **names})
+    found = eval(text, {"hw": hw, "torch": torch, **names})
     if not isinstance(found, hw.Mask):
         raise TypeError(f"it gives a {type(found).__name__}")
     return found

@@ -94,6 +94,7 @@ def test_a_mask_that_is_none_is_refused_in_one_sentence(mask, said, capsys):
 def test_no_mask_is_said_by_its_word():
     assert command.mask_of("none") is None
     assert command.mask_of("documents(torch.arange(8) // 3)") == hw.documents(torch.arange(8) // 3)
+    assert command.mask_of("hw.causal() & hw.window(before=3)") == hw.causal() & hw.window(before=3)
 
 
 def test_amounts_have_three_digits():

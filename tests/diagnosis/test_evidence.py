@@ -9,9 +9,9 @@ from torch import nn
 
 import headwise as hw
 from headwise.calls import find
-from headwise.diagnosis.evidence import rests_on_guess
 from headwise.diagnosis.plans.further_masks import laid_flat, taken_otherwise
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.verdict import rests_on_guess
 
 PLACES = 12
 

@@ -6,11 +6,10 @@ import string
 import pytest
 
 from headwise.diagnosis.child import answer
-from headwise.diagnosis.duplicates import merged
 from headwise.diagnosis.faults import FAMILIES, FAULTS, KINDS, fault_of
 from headwise.diagnosis.faults.fault import ENGINES, SEVERITIES
 from headwise.diagnosis.faults.templates import SELF
-from headwise.diagnosis.findings import NAMES
+from headwise.diagnosis.findings import NAMES, merged
 from headwise.diagnosis.patches.candidates import WRITTEN
 from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.suspects import Suspect

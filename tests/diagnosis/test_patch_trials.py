@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from headwise.diagnosis.child import answer
-from headwise.diagnosis.patches.failing_calls import uncovered
 from headwise.diagnosis.patches.fixed_source import difference, fixed
-from headwise.diagnosis.patches.trials import LONG, SHORT, Effort, mended
+from headwise.diagnosis.patches.trials import LONG, SHORT, Effort, mended, uncovered
 from headwise.diagnosis.result import Diagnosis, Finding
 from headwise.source import Edit, applied
 from tests.diagnosis.mutants import HERE

@@ -10,7 +10,7 @@ from torch import nn
 import headwise as hw
 from headwise.diagnosis.child import answer
 from headwise.diagnosis.patches.fixed_source import fixed
-from headwise.diagnosis.patches.removed_operations import removes
+from headwise.diagnosis.patches.no_ops import removes
 from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Edit, Span, code_at

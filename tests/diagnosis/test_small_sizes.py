@@ -8,9 +8,11 @@ from torch import nn
 
 from headwise.calls import find
 from headwise.calls.symbols import LEGEND, MORE
+from headwise.dataflow import Run
 from headwise.diagnosis.entry_point import doctor
-from headwise.diagnosis.examination import HELD, Examination
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.run_memory import HELD
 from headwise.recording import record
 
 
@@ -38,17 +40,17 @@ def test_room_for_tokens_is_larger_than_any_count_of_them_and_no_more_than_neede
     assert max(rooms) < 40
 
 
-def test_runs_are_let_go_before_they_fill_the_memory():
+def test_runs_are_let_go_before_they_fill_the_memory(monkeypatch):
     (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
     exam = Examination(plan, (__file__,))
     one = exam.run()
     assert one.size > 27 * 29 * 8
     # as if each run held a third of what may be held
+    monkeypatch.setattr(Run, "size", HELD // 3)
     for seed in range(1, 6):
-        exam.run(seed=seed).__dict__["size"] = HELD // 3
-    one.__dict__["size"] = HELD // 3
+        exam.run(seed=seed)
     assert exam.run(seed=5) is exam.run(seed=5)
-    assert len(exam.kept) == 3
+    assert len(exam.held.memory.kept) == 3
     assert exam.run() is not one
 
 

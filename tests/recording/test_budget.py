@@ -10,7 +10,18 @@ from torch import nn
 import headwise as hw
 from headwise.calls import find
 from headwise.diagnosis import child
-from headwise.recording.budget import NUMBERS, OPERATIONS, RECORDED, RECORDING, Budget, Endless, spend, spent
+from headwise.recording.budget import (
+    NUMBERS,
+    OPERATIONS,
+    RECORDED,
+    RECORDED_OPERATIONS,
+    RECORDING,
+    TAKEN,
+    Budget,
+    Endless,
+    spend,
+    spent,
+)
 from headwise.recording.recorder import record
 from headwise.recording.torch_limits import Guarded
 
@@ -56,7 +67,7 @@ def test_work_is_counted_by_operations_and_numbers_and_by_this_thread_alone():
     assert spent() - begun == (1 + 7) + 1
     begun = spent()
     record(lambda: small + 1 - 2)
-    assert spent() - begun == RECORDING + 2 * RECORDED
+    assert spent() - begun == RECORDING + 2 * (RECORDED + TAKEN)
     budget = Budget(5)
     other = threading.Thread(target=spend, args=(1000,))
     other.start()
@@ -78,7 +89,7 @@ def test_a_loop_that_never_ends_is_ended_by_its_operations_and_told():
     assert str(failed.error) == f"the call ran {OPERATIONS} operations of torch and had not ended"
     found = hw.doctor(Looping)
     assert found.verdict != "sound"
-    assert f"the call ran {OPERATIONS} operations" in f"{found.reason}{[each.what for each in found.findings]}"
+    assert f"the call ran {RECORDED_OPERATIONS} operations" in f"{found.reason}{[each.what for each in found.findings]}"
 
 
 def test_a_diagnosis_with_its_patches_is_the_same_where_all_clocks_run_a_thousand_times_as_fast(tmp_path, monkeypatch):

@@ -27,8 +27,9 @@ def patients() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("*.json") if not file.stem.startswith("adversarial"))
 
 
+@cache
 def loaded(name: str, path: Path | None = None) -> ModuleType:
-    """A file of patients, run; path: of a copy of it."""
+    """A file of patients, run once for all tests; path: of a copy of it."""
     spec = importlib.util.spec_from_file_location(f"patient_{name}", path or FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,22 +1,22 @@
-"""Argument errors: calls in code that fail whatever the inputs are, by how many arguments or which kind they get."""
+"""Argument errors: whether an error comes of an argument of the wrong kind, or of an option that nothing takes."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import re
-from collections.abc import Mapping
-from types import FrameType
+from collections.abc import Iterator, Mapping
+from types import FrameType, ModuleType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from headwise.calls.argument_axes import last
 from headwise.calls.error_repairs import own_frames
 from headwise.calls.plan import Plan
-from headwise.calls.unknown_options import calls_at, is_written_out, value_in
+from headwise.source import file_tree
 
-__all__ = ["is_wrong_call", "is_wrong_kind"]
+__all__ = ["is_unknown_option", "is_wrong_call", "is_wrong_kind"]
 
 COUNT = re.compile(r"\w+\(\) (?:takes|missing|got an unexpected|got multiple)\b")
 KINDS = re.compile(
@@ -30,6 +30,10 @@ MADE = frozenset({
     "generator", "ModuleList", "ModuleDict", "Parameter", "Linear", "Dropout", "LayerNorm", "Softmax",
     "MultiheadAttention",
 })  # fmt: skip
+UNEXPECTED = re.compile(r"(?:\w+\.)?\w+\(\) got an unexpected keyword argument '(\w+)'")
+# only what torch wrote in another language says so
+MISSING = re.compile(r'(\w+)\(\) missing \d+ required positional arguments?: "')
+INVALID = re.compile(r"\w+\(\) received an invalid combination of arguments - got \((.*?)\), but expected(.*)", re.S)
 
 
 def is_wrong_call(error: Exception, plan: Plan) -> bool:
@@ -40,7 +44,7 @@ def is_wrong_call(error: Exception, plan: Plan) -> bool:
     if not isinstance(error, TypeError) or COUNT.search(str(error)) is None or not frames or _is_furnished(plan):
         return False
     frame, line = frames[-1]
-    return any(_misses(call, frame, str(error)) for call in calls_at(frame, line) if is_written_out(call))
+    return any(_misses(call, frame, str(error)) for call in _calls_at(frame, line) if _is_written_out(call))
 
 
 def is_wrong_kind(error: Exception, plan: Plan) -> bool:
@@ -94,7 +98,7 @@ def _called(node: ast.expr, frame: FrameType) -> Any:
         root = root.value
     if not isinstance(root, ast.Name) or (root.id != "self" and root.id in frame.f_locals):
         return None
-    value = value_in(node, frame)
+    value = _value_in(node, frame)
     if isinstance(value, nn.Module):
         if root.id == "self" and (not isinstance(node, ast.Attribute) or not _is_set_once(node.attr, frame)):
             return None
@@ -110,9 +114,8 @@ def _is_at_home(value: Any, frame: FrameType) -> bool:
 
 def _is_set_once(name: str, frame: FrameType) -> bool:
     """Whether a file sets an attribute of this name in one place, to the result of one call."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError):
+    tree = file_tree(frame.f_code.co_filename)
+    if tree is None:
         return False
     made = [
         (node, node.value)
@@ -123,3 +126,67 @@ def _is_set_once(name: str, frame: FrameType) -> bool:
     ]
     choices = [node for node in ast.walk(tree) if isinstance(node, ast.If) and made and made[0][0] in ast.walk(node)]
     return len(made) == 1 and isinstance(made[0][1], ast.Call) and not choices
+
+
+def is_unknown_option(error: TypeError) -> bool:
+    """Whether the code itself names an option that a function or a layer of torch's does not have, or leaves out what a
+    function must be given.
+    """
+    frames, text = own_frames(error), str(error)
+    if not frames:
+        return False
+    frame, line = frames[-1]
+    if (found := UNEXPECTED.search(text)) is not None:
+        return any(_is_of_torch(call.func, frame) for call in _calls_at(frame, line) if _names(call, found[1]))
+    if (found := MISSING.search(text)) is not None:
+        # what is handed on as it came may hold anything
+        called = [call for call in _calls_at(frame, line) if last(call.func) == found[1]]
+        return bool(called) and all(_is_written_out(call) for call in called)
+    if (found := INVALID.search(text)) is not None:
+        given, wanted = re.findall(r"(\w+)=", found[1]), found[2]
+        unknown = [name for name in given if not re.search(rf"\b{name}\b", wanted)]
+        return any(_names(call, name) for call in _calls_at(frame, line) for name in unknown)
+    return False
+
+
+def _calls_at(frame: FrameType, line: int) -> Iterator[ast.Call]:
+    """The calls that reach over a line of a frame's file."""
+    tree = file_tree(frame.f_code.co_filename)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
+def _names(call: ast.Call, name: str) -> bool:
+    """Whether an option of this name is written in a call."""
+    return any(each.arg == name for each in call.keywords)
+
+
+def _is_written_out(call: ast.Call) -> bool:
+    """Whether all that is given stands in a call."""
+    return all(each.arg is not None for each in call.keywords) and not any(
+        isinstance(each, ast.Starred) for each in call.args
+    )
+
+
+def _is_of_torch(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a name or an attribute, as a frame has it, is a function, a class or a layer of torch's."""
+    value = _value_in(node, frame)
+    if isinstance(node, ast.Attribute) and not last(node).startswith("_"):
+        owner = _value_in(node.value, frame)
+        if isinstance(owner, ModuleType):
+            return owner.__name__.partition(".")[0] == "torch" and value is not None
+        if isinstance(owner, Tensor):
+            return True
+    kind = value if isinstance(value, type) else type(value)
+    return issubclass(kind, nn.Module) and kind.__module__.partition(".")[0] == "torch"
+
+
+def _value_in(node: ast.expr, frame: FrameType) -> Any:
+    """What a name or an attribute holds in a frame; None: that is not known."""
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Attribute):
+        owner = _value_in(node.value, frame)
+        return None if owner is None else getattr(owner, node.attr, None)
+    return None

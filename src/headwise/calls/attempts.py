@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -14,25 +14,26 @@ from headwise.calls.candidates import calls, extras, is_narrow, wanted
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
-from headwise.calls.embedding_tables import vocabularies
 from headwise.calls.equations import fixed_at
-from headwise.calls.first_drafts import opening
 from headwise.calls.layouts import Family
+from headwise.calls.module_arguments import opening
 from headwise.calls.plan import Named, Plan
 from headwise.calls.request import Wish
+from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import LEGEND, named, spoken
-from headwise.calls.trial import Attempts, mended
-from headwise.calls.width_errors import told_widths
+from headwise.calls.trial import Attempts, mended, told_widths
 from headwise.recording import Budget
 
-__all__ = ["LEARNING", "Bench"]
+__all__ = ["Bench", "LEARNING"]
 
 # NARROW: drafts tried again with widths that many numbers divide; LEARNING: work of
 # following errors
 DEEPEST, NARROW, LEARNING = 4, 4, 37_500
+# a table has room for padding, and for what is masked
+SPARE = 3
 
 
 class Bench:
@@ -135,7 +136,7 @@ class Bench:
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
         sizes = self.plan(draft, {}, is_cross=False).sizes(-1)
-        found = vocabularies(draft.known, self._modules(), sizes)
+        found = _vocabularies(draft.known, self._modules(), sizes)
         out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
         out["packed"] = "3*H*d" if "H" in draft.known and "D" not in draft.known else "3*D"
         has_weights = bool(self.weights)
@@ -239,3 +240,16 @@ def _with_widths(call: Mapping[str, Any], draft: Draft, names: tuple[str, ...]) 
         value for value in draft.init.values() if isinstance(value, str) and value.isidentifier()
     ):
         yield {**call, **{name: [*shape[:-1], width] for name, shape in inputs.items()}}
+
+
+def _vocabularies(known: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:
+    """The symbols that bound token numbers, the first first. sizes: of the symbols, as the modules were built."""
+    named = [name for name in known if init_role(name) == "vocabulary" and "type" not in name]
+    rows = [each.num_embeddings for each in modules if isinstance(each, nn.Embedding)]
+    free = [
+        name
+        for name, each in known.items()
+        if each.meaning == "parameter" and not each.equals and init_role(each.said or name) in ("", "classes")
+    ]
+    fitting = [name for row in rows for name in free if 0 <= row - sizes.get(name, row + 1) < SPARE]
+    return named or list(dict.fromkeys(fitting))[:1]

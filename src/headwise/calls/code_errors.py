@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headwise.calls.argument_errors import is_wrong_call
+from headwise.calls.argument_errors import is_unknown_option, is_wrong_call
 from headwise.calls.error_repairs import SHAPE, own_frames
 from headwise.calls.plan import Plan, evaluated
-from headwise.calls.unknown_options import is_unknown_option
 from headwise.recording import Guarded, tensors
 
 __all__ = ["Silent", "is_of_code", "is_of_library"]

@@ -22,8 +22,7 @@ from headwise.calls.layouts import Family
 from headwise.calls.mask_forms import masks
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
-from headwise.calls.rotation_widths import batched, narrowed
-from headwise.calls.size_relations import bound_to, free_of, grouped, multiples, reshaped, tied
+from headwise.calls.size_relations import batched, bound_to, free_of, grouped, multiples, narrowed, reshaped, tied
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls.code_errors import is_of_code
-from headwise.calls.fallbacks import is_small, spelled, used, usual
+from headwise.calls.file_usage import is_small, spelled, used, usual
 from headwise.calls.plan import Named, Plan
 from headwise.calls.request import Found, Wish
 from headwise.calls.roles import init_role

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import linecache
 import textwrap
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -80,8 +82,14 @@ def tree_of(function: Callable[..., Any]) -> Written | None:
     if code is None:
         return None
     lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))[code.co_firstlineno - 1 :]
+    return _parsed("".join(lines))
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> Written | None:
+    """The tree of the function that a text begins with."""
     try:
-        parsed = ast.parse(textwrap.dedent("".join(inspect.getblock(lines))))
+        parsed = ast.parse(textwrap.dedent("".join(inspect.getblock(io.StringIO(text).readlines()))))
     except (SyntaxError, ValueError, IndexError, tokenize.TokenError):
         return None
     return next((node for node in parsed.body if isinstance(node, ast.FunctionDef)), None)

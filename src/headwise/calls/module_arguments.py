@@ -1,4 +1,4 @@
-"""Module arguments: gives the drafts of a constructor the modules that it asks for."""
+"""Module arguments: the first drafts of a call, and modules for constructor parameters that take one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import Any
 
 from torch import nn
 
-from headwise.calls.configs import written_as
+from headwise.calls import plan_variants
+from headwise.calls.configs import config_drafts, config_parameter, written_as
 from headwise.calls.constructor_arguments import Draft, drafts
 from headwise.calls.plan import Named
+from headwise.calls.request import Wish
+from headwise.calls.roles import init_role
 from headwise.calls.signature import parameters
 from headwise.calls.source_hints import Reading, read
 from headwise.calls.submodules import MODULE, offered
+from headwise.calls.symbols import LETTERS
 
-__all__ = ["furnished"]
+__all__ = ["opening"]
 
 # so many ways of filling one draft, and so many drafts that are filled
 WAYS, MOST = 6, 6
 
 
-def furnished(found: Sequence[Draft], target: Any, reading: Reading, namespace: Mapping[str, Any]) -> list[Draft]:
+def _furnished(found: Sequence[Draft], target: Any, reading: Reading, namespace: Mapping[str, Any]) -> list[Draft]:
     """The drafts with modules where the class calls what it is given; they themselves where it calls none."""
     if not any(value == MODULE for draft in found[:1] for value in draft.init.values()):
         return list(found)
@@ -78,3 +82,22 @@ def _made(name: str, kind: Any, namespace: Mapping[str, Any]) -> tuple[str, Mapp
     draft = next(iter(drafts(parameters(kind), read(kind, namespace))), Draft({}))
     words = [f"{each}={written_as(value, draft.known)}" for each, value in draft.init.items()]
     return f"{name}({', '.join(words)})", draft.known
+
+
+def opening(target: Any, reading: Reading, namespace: Mapping[str, Any], wish: Wish, *, has_heads: bool) -> list[Draft]:
+    """What a target may be built of, the likeliest first. has_heads: whether its call takes a number of heads."""
+    given = wish.known
+    if not isinstance(target, type):
+        return plan_variants.unbuilt_drafts(given, wish.lengths, has_heads=has_heads)
+    own = parameters(target)
+    config, found = config_parameter(own, reading), drafts(own, reading, wish.init)
+    if config is not None and config.name not in wish.init:
+        others = [each for each in own if each is not config]
+        found = config_drafts(config, others, target, reading, namespace, wish.init)
+    found = _furnished(found, target, reading, namespace)
+    if wish.numbers.init:
+        found = [Draft(wish.numbers.built(each.init), each.known) for each in found]
+    found = [Draft(each.init, {**each.known, **plan_variants.evened(given, each.known)}) for each in found]
+    # what the file itself gives a parameter of this name may stand elsewhere in it as well
+    sizes = {name: size for name, size in reading.numbers.items() if init_role(name) in LETTERS}
+    return [*found, *(plan_variants.pinned_to(each, sizes) for each in found[:1] if sizes.keys() & each.init.keys())]

@@ -13,7 +13,6 @@ from headwise.calls.candidates import families
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.equations import loosened
 from headwise.calls.error_search import learned
-from headwise.calls.image_sizes import image_sizes
 from headwise.calls.layer_layouts import are_swapped
 from headwise.calls.layouts import (
     KEYS_SHARED,
@@ -31,6 +30,8 @@ from headwise.calls.layouts import (
 from headwise.calls.mask_forms import mask_arguments, masks
 from headwise.calls.plan import Plan, masked_by
 from headwise.calls.request import Found, Wish
+from headwise.calls.roles import init_role
+from headwise.calls.signature import parameters
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import alike
 from headwise.calls.trial import Attempt, Tried, furthest, tried
@@ -45,6 +46,7 @@ TRIANGLES = frozenset({"tril", "tril_", "triu", "triu_"})
 SPARE = 6
 MOST_AXES = 8
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
+CHANNELS = ("channels", "in_channels", "in_chans", "num_channels")
 
 
 class Search:
@@ -165,7 +167,7 @@ class Search:
         """How the arguments may be laid out, likely ways first."""
         bench, what = self.bench, self.what
         init = bench.drafts[0].init if bench.drafts else {}
-        found = families(what, bench.reading, bench.built, image_sizes(bench.target, init))
+        found = families(what, bench.reading, bench.built, _image_sizes(bench.target, init))
         if what.is_triple and (what.key in self.wish.ranks or what.key in bench.reading.transposed):
             # a product that lacks a transposition asks for such keys too: words have to say so
             found = [*found, KEYS_TRANSPOSED, KEYS_TRANSPOSED_MERGED]
@@ -264,3 +266,19 @@ class Search:
 def _order(shape: Sequence[Any]) -> list[str]:
     """Which axes of a shape are the batch and the tokens."""
     return ["L" if axis in ("L", "S") else str(axis) if axis == "B" else "" for axis in shape]
+
+
+def _image_sizes(target: Any, init: Mapping[str, Any]) -> dict[str, str]:
+    """The height and the width ("image"), as two expressions, and the number of "channels", where they are known."""
+    out: dict[str, str] = {}
+    for name, value in init.items():
+        if init_role(name) == "image" and isinstance(value, str):
+            out["image"] = f"{name} {name}"
+        elif init_role(name) == "image" and isinstance(value, Mapping) and "_tuple" in value:
+            out["image"] = " ".join(map(str, value["_tuple"]))
+        elif init_role(name) == "patch" and isinstance(value, str):
+            out.setdefault("image", f"n*{value} n*{value}")
+    for each in parameters(target) if isinstance(target, type) else []:
+        if each.name in CHANNELS:
+            out["channels"] = str(init.get(each.name, each.default))
+    return out

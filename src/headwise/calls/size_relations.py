@@ -1,4 +1,4 @@
-"""Size relations: the sizes of a plan that an error tells are made of one another."""
+"""Size relations: which sizes an error says to be equal, multiples or halves of each other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from math import prod
 from typing import Any
 
 from headwise.calls.plan import Named, Plan, evaluated
+from headwise.calls.roles import call_role
 from headwise.calls.symbols import LEGEND, spoken
 
-__all__ = ["bound_to", "free_of", "grouped", "multiples", "reshaped", "tied"]
+__all__ = ["batched", "bound_to", "free_of", "grouped", "multiples", "narrowed", "reshaped", "tied"]
+
+ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
+# the share of a head that is turned
+SHARES = (2, 4, 8)
 
 
 def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
@@ -141,3 +146,55 @@ def free_of(plan: Plan) -> dict[str, Named]:
 def bound_to(plan: Plan, bound: Mapping[str, str]) -> Plan:
     """A plan whose symbols are what they must be."""
     return replace(plan, symbols=tuple(replace(s, equals=bound.get(s.name, s.equals)) for s in plan.symbols))
+
+
+def narrowed(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """The plans whose angles are as wide as what they met."""
+    for name, value in plan.call.items():
+        if call_role(name) in ANGLED and isinstance(value, Mapping) and "polar" in str(value.get("_expr")):
+            for need in dict.fromkeys(each for each in numbers if each > 1):
+                for said in _made_of(need, sizes):
+                    turned = {"_expr": f"torch.polar(torch.ones(L, {said}), torch.randn(L, {said}))"}
+                    yield replace(plan, call={**plan.call, name: turned})
+    angles = {name: value for name, value in plan.call.items() if call_role(name) in ANGLED}
+    wide = {_width(value, sizes) for value in angles.values()} & set(numbers)
+    for have in wide - {0}:
+        for need in (each for each in dict.fromkeys(numbers) if each != have and each > 1):
+            for said in _made_of(need, sizes):
+                call = {name: _ending(value, said, have, sizes) for name, value in angles.items()}
+                yield replace(plan, call={**plan.call, **call})
+
+
+def batched(plan: Plan) -> Iterator[Plan]:
+    """The plan whose angles, as numbers of the plane, are each sample's own."""
+    for name, value in plan.call.items():
+        text = str(value.get("_expr")) if isinstance(value, Mapping) else ""
+        if call_role(name) in ANGLED and "polar" in text and "(L," in text:
+            yield replace(plan, call={**plan.call, name: {"_expr": text.replace("(L,", "(B, L,")}})
+
+
+def _made_of(size: int, sizes: Mapping[str, int]) -> Iterator[str]:
+    """What a width may be: one that the class is built with, a share of one, a number."""
+    names = [name for name in sizes if name not in ("B", "L", "S", "H")]
+    yield from (name for name in names if sizes[name] == size)
+    yield from (f"{name}//{share}" for name in names for share in SHARES if sizes[name] // share == size)
+    yield from (f"2*{name}" for name in names if 2 * sizes[name] == size)
+
+
+def _ends(value: Any) -> list[list[str]]:
+    """The shapes of angles."""
+    if isinstance(value, Mapping):
+        return [each for each in value.get("_tuple", []) if isinstance(each, list)]
+    return [value] if isinstance(value, list) else []
+
+
+def _width(value: Any, sizes: Mapping[str, int]) -> int:
+    return next((evaluated(each[-1], sizes) for each in _ends(value)), 0)
+
+
+def _ending(value: Any, said: str, have: int, sizes: Mapping[str, int]) -> Any:
+    """Angles of another width."""
+    if not _ends(value) or _width(value, sizes) != have:
+        return value
+    found = [[*each[:-1], said] for each in _ends(value)]
+    return {"_tuple": found} if isinstance(value, Mapping) else found[0]

@@ -16,16 +16,20 @@ from torch import Tensor, nn
 from headwise.calls.code_errors import Silent
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.symbols import spoken
-from headwise.calls.width_errors import CONVOLUTION, told_widths
 from headwise.recording import TRIAL, Budget, Guarded, Record, record, spend
 from headwise.source import Span
 
-__all__ = ["Attempt", "Tried", "furthest", "mended", "quiet", "tried"]
+__all__ = ["Attempt", "Tried", "furthest", "mended", "quiet", "told_widths", "tried"]
 
 # how many of the plans that failed are looked at again, and with how much work
 LOOKED_AT, LOOKED_LONG = 8, 25_000
 PROBES = 4
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
+LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
+PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
+NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
+CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels|running_mean should contain")
+STATISTICS = re.compile(r"running_mean should contain (\d+) elements not (\d+)")
 
 
 @dataclass(frozen=True)
@@ -248,3 +252,18 @@ def _size(value: Any, sizes: Mapping[str, int]) -> int:
         return evaluated(value, sizes) if isinstance(value, str) else int(value)
     except (KeyError, SyntaxError, ValueError, TypeError):
         return -1
+
+
+def told_widths(text: str) -> tuple[int, int] | None:
+    """The size of an axis that came, and the one that was needed."""
+    if found := LINEAR.search(text):
+        return int(found[2]), int(found[3])
+    if found := STATISTICS.search(text):
+        return int(found[1]), int(found[2])
+    if found := CONVOLUTION.search(text):
+        return int(found[2]), int(found[1])
+    if found := NORM.search(text):
+        return int(found[2]), int(found[1])
+    if found := PRODUCT.search(text):
+        return int(found[2]), int(found[1])
+    return None

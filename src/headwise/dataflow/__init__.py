@@ -10,14 +10,14 @@ _HOME = {
     "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
     "UNKNOWN": "expressions", "AttentionOps": "attention", "AttentionPattern": "attention_pattern",
     "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder", "Einsum": "contractions",
-    "Expressions": "expressions", "Follower": "tensor_origins", "Manner": "runner", "MarkedOp": "propagation",
-    "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "tensor_origins",
-    "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "alignment", "Run": "runner", "Shape": "axes",
-    "Sizes": "sizes", "aligned": "alignment", "allowed_by": "attention_pattern", "arguments": "runner",
-    "attentions": "attention", "by_site": "alignment", "call_of": "runner", "chain_of": "attention",
+    "Expressions": "expressions", "Follower": "provenance", "Manner": "runner", "MarkedOp": "marked_operations",
+    "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "provenance",
+    "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "axis_names", "Run": "runner", "Shape": "axes",
+    "Sizes": "sizes", "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "runner",
+    "attentions": "attention", "by_site": "axis_names", "call_of": "runner", "chain_of": "attention",
     "contraction": "contractions", "default_dtype": "runner", "find_pattern": "attention_pattern",
-    "followed": "tensor_origins", "hidden_in_layer": "attention_layer", "is_constant": "contractions",
-    "is_laid_over": "attention", "is_layer": "attention_layer", "is_movement": "index_maps", "is_scores": "attention",
+    "followed": "provenance", "hidden_in_layer": "attention", "is_constant": "contractions",
+    "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention",
     "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
     "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
     "product": "sizes", "run": "runner", "sample_held": "provenance", "sample_of": "provenance",
@@ -27,20 +27,17 @@ _HOME = {
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
-    from headwise.dataflow.alignment import Row as Row
-    from headwise.dataflow.alignment import aligned as aligned
-    from headwise.dataflow.alignment import by_site as by_site
     from headwise.dataflow.attention import AttentionOps as AttentionOps
     from headwise.dataflow.attention import attentions as attentions
     from headwise.dataflow.attention import chain_of as chain_of
+    from headwise.dataflow.attention import hidden_in_layer as hidden_in_layer
     from headwise.dataflow.attention import is_laid_over as is_laid_over
+    from headwise.dataflow.attention import is_layer as is_layer
     from headwise.dataflow.attention import is_scores as is_scores
     from headwise.dataflow.attention import made_from as made_from
     from headwise.dataflow.attention import makers as makers
     from headwise.dataflow.attention import operand_marks as operand_marks
     from headwise.dataflow.attention import value_of as value_of
-    from headwise.dataflow.attention_layer import hidden_in_layer as hidden_in_layer
-    from headwise.dataflow.attention_layer import is_layer as is_layer
     from headwise.dataflow.attention_pattern import NOTHING as NOTHING
     from headwise.dataflow.attention_pattern import AttentionPattern as AttentionPattern
     from headwise.dataflow.attention_pattern import allowed_by as allowed_by
@@ -49,6 +46,9 @@ if TYPE_CHECKING:
     from headwise.dataflow.axes import NamedAxis as NamedAxis
     from headwise.dataflow.axes import Shape as Shape
     from headwise.dataflow.axis_names import Names as Names
+    from headwise.dataflow.axis_names import Row as Row
+    from headwise.dataflow.axis_names import aligned as aligned
+    from headwise.dataflow.axis_names import by_site as by_site
     from headwise.dataflow.contractions import Einsum as Einsum
     from headwise.dataflow.contractions import contraction as contraction
     from headwise.dataflow.contractions import is_constant as is_constant
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions
     from headwise.dataflow.index_maps import is_movement as is_movement
+    from headwise.dataflow.marked_operations import MarkedOp as MarkedOp
     from headwise.dataflow.product_provenance import looking as looking
     from headwise.dataflow.propagation import ATTENTIONS as ATTENTIONS
     from headwise.dataflow.propagation import FAILURES as FAILURES
@@ -67,9 +68,11 @@ if TYPE_CHECKING:
     from headwise.dataflow.propagation import LAYERS as LAYERS
     from headwise.dataflow.propagation import SUMS as SUMS
     from headwise.dataflow.propagation import TRIANGLES as TRIANGLES
-    from headwise.dataflow.propagation import MarkedOp as MarkedOp
     from headwise.dataflow.propagation import ProvenanceTracker as ProvenanceTracker
+    from headwise.dataflow.provenance import Follower as Follower
     from headwise.dataflow.provenance import Marks as Marks
+    from headwise.dataflow.provenance import Origin as Origin
+    from headwise.dataflow.provenance import followed as followed
     from headwise.dataflow.provenance import own_of as own_of
     from headwise.dataflow.provenance import place_of as place_of
     from headwise.dataflow.provenance import sample_held as sample_held
@@ -83,9 +86,6 @@ if TYPE_CHECKING:
     from headwise.dataflow.runner import run as run
     from headwise.dataflow.sizes import Sizes as Sizes
     from headwise.dataflow.sizes import product as product
-    from headwise.dataflow.tensor_origins import Follower as Follower
-    from headwise.dataflow.tensor_origins import Origin as Origin
-    from headwise.dataflow.tensor_origins import followed as followed
     from headwise.dataflow.token_mixing import mixing_of as mixing_of
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

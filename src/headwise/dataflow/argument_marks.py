@@ -1,15 +1,27 @@
-"""Argument marks: the provenance that the arguments of a call begin with, by their declared shapes."""
+"""Argument marks: the tensors among the arguments of a plan, and the marks that their declared shapes give."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor
 
 from headwise.calls import FEATURES, Plan, call_role
 from headwise.dataflow.provenance import LEARNED, Marks, tokens
+from headwise.recording import tensors
 
-__all__ = ["declared", "source_numbers", "state_marks"]
+__all__ = ["declared", "named_tensors", "source_numbers", "state_marks"]
+
+
+def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors among the arguments, by name."""
+    out: dict[str, Tensor] = {}
+    names = [name for name in plan.call if not name.startswith("_")]
+    for name, value in [*zip(names, args, strict=False), *options.items()]:
+        for place, tensor in enumerate(tensors(value)):
+            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
+    return out
 
 
 def source_numbers(plan: Plan, names: Iterable[str]) -> dict[str, int]:

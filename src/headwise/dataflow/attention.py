@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.contractions import is_constant
+from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.product_provenance import looking
-from headwise.dataflow.propagation import ATTENTIONS, LAYERS, MarkedOp
+from headwise.dataflow.propagation import ATTENTIONS, LAYERS
 from headwise.dataflow.provenance import Marks, source_of
 from headwise.dataflow.runner import Run
+from headwise.recording import Rebound, Site
 
 __all__ = [
-    "SOFTMAXES", "AttentionOps", "attentions", "chain_of", "is_laid_over", "is_scores", "made_from", "makers",
-    "operand_marks", "value_of",
-]  # fmt: skip
+    "AttentionOps",
+    "SOFTMAXES",
+    "attentions",
+    "chain_of",
+    "hidden_in_layer",
+    "is_laid_over",
+    "is_layer",
+    "is_scores",
+    "made_from",
+    "makers",
+    "operand_marks",
+    "value_of",
+]
 
 # the operations that normalise scores, by torch's names
 SOFTMAXES = ("softmax", "log_softmax", "softmin", "_softmax")
+MASKS = ("attn_mask", "key_padding_mask")
 
 
 @dataclass(frozen=True)
@@ -47,9 +62,45 @@ class AttentionOps:
         """The operation of the path that normalises the scores."""
         return next((each for each in self.path if each.last in SOFTMAXES), None)
 
+    @property
+    def has_weights_left(self) -> bool:
+        """Whether the weights are the left operand of the weighted sum."""
+        first = operand_marks(self.context)[0]
+        return first is not None and first.kind == "pair"
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weights that met the values (problems, queries, keys); None: torch kept them."""
+        joint, left = self.context.joint, self.has_weights_left
+        if joint is None:
+            return None
+        return joint.flat(value_of(self.context, joint.a if left else joint.b), left=left)
+
+    @property
+    def weight_tokens(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The query, the key and the head of each weight, laid out as the weights are; None: they are not known."""
+        joint, left = self.context.joint, self.has_weights_left
+        marks = operand_marks(self.context)[0 if left else 1]
+        if joint is None or marks is None or marks.kind != "pair":
+            return None
+        queries, keys, heads = (joint.flat(marks.arrays[name], left=left) for name in (self.looks, self.keys, "h"))
+        return queries, keys, heads
+
+    def key_axis(self, entry: MarkedOp) -> int | None:
+        """The axis along which the keys of scores or weights lie; None: it gives none, or they lie along none alone."""
+        if entry.pair is None:
+            return None
+        queries, keys = entry.pair.arrays[self.looks], entry.pair.arrays[self.keys]
+        axes = [axis for axis in range(queries.ndim) if is_constant(queries, axis) and not is_constant(keys, axis)]
+        return axes[0] if len(axes) == 1 else None
+
 
 def attentions(run: Run) -> list[AttentionOps]:
     """The attentions of a run, in order."""
+    return list(run.fact(_attentions, run))
+
+
+def _attentions(run: Run) -> list[AttentionOps]:
     out = []
     for entry in run.seen:
         if entry.last in ATTENTIONS or entry.last in LAYERS:
@@ -101,7 +152,7 @@ def _scores(path: Sequence[MarkedOp], values: Marks | None) -> MarkedOp | None:
 
 def _number(entry: MarkedOp, tensor: Tensor) -> int:
     place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
-    return entry.operation.inputs[place].number
+    return entry.inputs[place].number
 
 
 def is_scores(entry: MarkedOp) -> bool:
@@ -113,14 +164,11 @@ def is_scores(entry: MarkedOp) -> bool:
 
 def is_laid_over(entry: MarkedOp) -> bool:
     """Whether an operation broadcasts tokens or scores to more axes, by an operand without marks."""
-    if entry.joint is not None or is_movement(entry.operation.function) or len(entry.operation.outputs) != 1:
+    if entry.joint is not None or entry.is_movement or len(entry.outputs) != 1:
         return False
-    ranks = [
-        (marks is not None, len(tensor.shape))
-        for tensor, marks in zip(entry.operation.inputs, entry.given, strict=True)
-    ]
+    ranks = [(marks is not None, len(tensor.shape)) for tensor, marks in zip(entry.inputs, entry.given, strict=True)]
     marked, others = ([rank for has_marks, rank in ranks if has_marks is is_held] for is_held in (True, False))
-    return bool(marked and others) and max(marked) < max(others) == len(entry.operation.outputs[0].shape)
+    return bool(marked and others) and max(marked) < max(others) == len(entry.outputs[0].shape)
 
 
 def makers(run: Run, before: int, number: int) -> list[MarkedOp]:
@@ -130,12 +178,7 @@ def makers(run: Run, before: int, number: int) -> list[MarkedOp]:
 
 def made_from(run: Run, entries: Sequence[MarkedOp]) -> Iterator[MarkedOp]:
     """The operations that computed the operands without tokens, back to the beginning of the run, each once."""
-    ahead = [
-        (entry.at, tensor.number)
-        for entry in entries
-        for tensor, marks in zip(entry.operation.inputs, entry.given, strict=True)
-        if marks is None
-    ]
+    ahead = [(entry.at, tensor.number) for entry in entries for tensor in entry.unmarked_inputs]
     met: set[int] = set()
     while ahead:
         before, number = ahead.pop()
@@ -143,7 +186,7 @@ def made_from(run: Run, entries: Sequence[MarkedOp]) -> Iterator[MarkedOp]:
             if maker.at not in met:
                 met.add(maker.at)
                 yield maker
-                ahead += [(maker.at, tensor.number) for tensor in maker.operation.inputs]
+                ahead += [(maker.at, tensor.number) for tensor in maker.inputs]
 
 
 def _pair_path(run: Run, entry: MarkedOp, number: int) -> list[MarkedOp]:
@@ -155,11 +198,11 @@ def _pair_path(run: Run, entry: MarkedOp, number: int) -> list[MarkedOp]:
         for maker in makers(run, before, current):
             if maker.at in by_index:
                 continue
-            kinds = [each.kind for each in (*maker.made, *maker.given) if each is not None]
+            kinds = [each.kind for each in (*maker.output_marks, *maker.given) if each is not None]
             if "pair" not in kinds:
                 continue
             by_index[maker.at] = maker
-            for tensor, marks in zip(maker.operation.inputs, maker.given, strict=True):
+            for tensor, marks in zip(maker.inputs, maker.given, strict=True):
                 if marks is not None and marks.kind == "pair":
                     ahead.append((maker.at, tensor.number))
     return [by_index[at] for at in sorted(by_index)]
@@ -183,5 +226,31 @@ def chain_of(run: Run, entry: MarkedOp | int, tensor: Tensor | int) -> list[Mark
 def value_of(entry: MarkedOp, tensor: Tensor) -> Tensor:
     """The value of an operand at the time of the operation."""
     place = next(at for at, each in enumerate(entry.tensors) if each is tensor)
-    value = entry.operation.inputs[place].value
+    value = entry.inputs[place].value
     return tensor if value is None else value
+
+
+def is_layer(entry: MarkedOp) -> bool:
+    """Whether an operation is a call of nn.MultiheadAttention."""
+    return bool(entry.args) and isinstance(entry.args[0], nn.MultiheadAttention)
+
+
+def hidden_in_layer(entry: MarkedOp, shown: Tensor, dropped: Sequence[Tensor]) -> dict[Site, Callable[..., Any]]:
+    """The replacement that masks keys of a layer. shown: (batch * heads, queries, keys), True: allowed.
+
+    dropped: masks of the original call to leave out; others are combined with `shown`.
+    """
+    bound = inspect.signature(entry.function).bind(*entry.args, **entry.options).arguments
+    gone = {id(each) for each in dropped}
+    overrides: dict[str, Any] = {name: None for name in MASKS if id(bound.get(name)) in gone}
+    mask = None if "attn_mask" in overrides else bound.get("attn_mask")
+    overrides |= {"attn_mask": _joined(~shown, mask), "is_causal": False}
+    return {entry.site: Rebound(entry.function, overrides)}
+
+
+def _joined(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return hidden
+    if mask.dtype == torch.bool:
+        return hidden | mask
+    return mask.expand(hidden.shape).masked_fill(hidden, float("-inf"))

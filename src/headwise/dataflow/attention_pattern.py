@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow.attention import AttentionOps, operand_marks, value_of
-from headwise.dataflow.attention_layer import is_layer
-from headwise.dataflow.propagation import MarkedOp
+from headwise.dataflow.attention import AttentionOps, is_layer
+from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.provenance import place_of, sample_of, source_of
 from headwise.dataflow.runner import Run
 from headwise.recording import Rebound
@@ -53,14 +52,8 @@ def find_pattern(attention: AttentionOps) -> AttentionPattern | None:
     """The pattern of an attention; None: unknown."""
     if attention.fused:
         return _fused(attention)
-    joint = attention.context.joint
-    marks = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
-    if joint is None or marks is None:
-        return None
-    left = operand_marks(attention.context)[0] is marks
-    weights = joint.flat(value_of(attention.context, joint.a if left else joint.b), left=left)
-    tokens = (joint.flat(marks.arrays[each], left=left) for each in (attention.looks, attention.keys, "h"))
-    return _placed(weights, *tokens)
+    weights, tokens = attention.weights, attention.weight_tokens
+    return None if weights is None or tokens is None else _placed(weights, *tokens)
 
 
 def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> AttentionPattern | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow.index_maps import is_movement
-from headwise.dataflow.tensor_origins import Origin
+from headwise.dataflow.provenance import Origin
 from headwise.recording import Operation
 
 __all__ = ["Axes", "kinds"]
@@ -84,7 +84,7 @@ def _before(softmaxes: set[int], operations: Sequence[Operation]) -> tuple[set[i
         wanted = {operations[at].inputs[0].number}
         for place in range(at - 1, -1, -1):
             operation = operations[place]
-            if place in softmaxes or not wanted & ({each.number for each in operation.outputs} | set(operation.writes)):
+            if place in softmaxes or not wanted & (operation.results | set(operation.writes)):
                 continue
             if _last(operation) in PRODUCTS:
                 scores.add(place)
@@ -107,7 +107,7 @@ def _kind(
     is_between: bool,
 ) -> str:
     name, last = operation.name, _last(operation)
-    input_numbers = {each.number for each in operation.inputs}
+    input_numbers = operation.taken
     has_weight = any(sources.get(each.number, Origin("made")).kind == "parameter" for each in operation.inputs)
     if last == "scaled_dot_product_attention":
         return "attention"
@@ -139,7 +139,7 @@ def _moving(operation: Operation, axes: Axes, flow: _Flow) -> str:
     name, input_axes = operation.name, axes[0][0] if axes[0] else ()
     output_axes = axes[1][0] if axes[1] else ()
     if name in JOINS:
-        return "merge" if {each.number for each in operation.inputs} & flow.context else "join"
+        return "merge" if operation.taken & flow.context else "join"
     if not is_movement(operation.function) and name != "rearrange":
         return ""
     if any(_is_mixed(each) for each in output_axes) and not any(_is_mixed(each) for each in input_axes):
@@ -158,8 +158,8 @@ def _moving(operation: Operation, axes: Axes, flow: _Flow) -> str:
 
 def _follow(operation: Operation, kind: str, flow: _Flow) -> None:
     """Update the roles of tensors by an operation."""
-    input_numbers = {each.number for each in operation.inputs}
-    output_numbers = {each.number for each in operation.outputs}
+    input_numbers = operation.taken
+    output_numbers = operation.results
     if kind in ("scores", "product", "scale", "mask", "bias"):
         flow.scores |= output_numbers
     if kind == "softmax":
@@ -205,4 +205,4 @@ def _is_mixed(axis: str) -> bool:
 
 
 def _last(operation: Operation) -> str:
-    return operation.function.rpartition(".")[2]
+    return operation.last

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headwise.dataflow.alignment import Row
 from headwise.dataflow.axes import NamedAxis, Shape
 from headwise.dataflow.axis_parts import Atom, Axes, Digit, Laid, Part, Piece, Pieces, unmixed, whole
 from headwise.dataflow.axis_rules import OperationAxes, outputs
 from headwise.dataflow.expressions import UNKNOWN, Expressions
 from headwise.dataflow.index_maps import Moved
+from headwise.dataflow.provenance import Follower, Origin
 from headwise.dataflow.sizes import Sizes, product
-from headwise.dataflow.tensor_origins import Follower, Origin
 from headwise.recording import Operation, Record, TensorSeen
+from headwise.source import Span
 
-__all__ = ["RowAxes", "Names"]
+__all__ = ["Names", "Row", "aligned", "by_site"]
 
 # the weights of these are not shown: the source is `self.q_proj(x)`
 WITH_WEIGHTS = frozenset({
@@ -23,6 +23,7 @@ WITH_WEIGHTS = frozenset({
 })  # fmt: skip
 # nor those of these, which follow the input and the state: the number of shown tensors
 RECURRENT = {"gru": 2, "lstm": 3, "rnn_tanh": 2, "rnn_relu": 2}
+Site = tuple[tuple[Span, ...], Span, str]
 
 
 @dataclass(frozen=True)
@@ -197,3 +198,48 @@ def _beside(many: Sequence[Sequence[TensorSeen]]) -> Iterator[tuple[TensorSeen, 
         ranks = {len(each.shape) for each in together}
         sizes = tuple(zip(*[each.shape for each in together], strict=True)) if len(ranks) == 1 else ()
         yield together[0], sizes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation in all runs. places: its index in each record; turns: the runs of its site in each record.
+
+    turn: the index among these, from 0.
+    """
+
+    operations: tuple[Operation, ...]
+    places: tuple[int, ...]
+    site: Site
+    turns: Sizes
+    turn: int = 0
+
+    @property
+    def first(self) -> Operation:
+        """The operation in the first run."""
+        return self.operations[0]
+
+
+def aligned(records: Sequence[Record]) -> list[Row]:
+    """The operations that all runs have in common; of a loop, the turns that all of them ran."""
+    sites = [by_site(record) for record in records]
+    rows: list[tuple[int, Row]] = []
+    for site, places in sites[0].items():
+        everywhere = [run_sites.get(site, []) for run_sites in sites]
+        turns = tuple(len(each) for each in everywhere)
+        for turn in range(min(turns)):
+            at = tuple(each[turn] for each in everywhere)
+            operations = tuple(record.operations[place] for record, place in zip(records, at, strict=True))
+            rows.append((places[turn], Row(operations, at, site, turns, turn)))
+    return [row for _, row in sorted(rows, key=lambda each: each[0])]
+
+
+def by_site(record: Record) -> dict[Site, list[int]]:
+    """The indices of the operations of each site in a record, turn by turn."""
+    indices: dict[Site, list[int]] = {}
+    for place, operation in enumerate(record.operations):
+        indices.setdefault(_site(operation), []).append(place)
+    return indices
+
+
+def _site(operation: Operation) -> Site:
+    return operation.chain, operation.span, operation.name

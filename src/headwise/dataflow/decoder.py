@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, Way
-from headwise.dataflow.argument_marks import declared
+from headwise.dataflow.argument_marks import declared, named_tensors
 from headwise.dataflow.float64 import Unset, readied
 from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
@@ -21,7 +21,6 @@ from headwise.dataflow.runner import (
     arguments,
     default_dtype,
     first_of,
-    named_tensors,
 )
 from headwise.recording import Record, Replacing, Site, record, tensors
 
@@ -129,7 +128,6 @@ class Decoder:
                     tracker.observe(at, *rest)
 
                 recording = record(loop.run, model=model, user_files=self.user_files, values=True, observe=observe)
-        tracker.follow(recording.operations)
         return self._kept(loop, recording, tracker, way)
 
     def _loop(self, loop: _Loop) -> Decoded:
@@ -145,8 +143,7 @@ class Decoder:
             way.plan,
             self.sizes,
             recording,
-            tuple(tracker.ops),
-            tracker.marks,
+            tracker,
             loop.target,
             {},
             {},

@@ -65,10 +65,14 @@ def _awake(target: nn.Module) -> nn.Module:
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(1)
         for name, param in target.named_parameters():
-            if isinstance(param, nn.UninitializedParameter):
+            if isinstance(param, nn.UninitializedParameter) or not param.is_floating_point() or not param.numel():
+                continue
+            smallest, largest = (float(each) for each in param.abs().aminmax())
+            if smallest > SMALLEST and FAINT <= largest <= LARGEST:
+                # as most are
                 continue
             is_faint = not bool((param.abs() >= FAINT).any()) and (param.ndim > 1 or "bias" not in name)
-            if param.is_floating_point() and param.numel() and (is_faint or _is_unset(param)):
+            if is_faint or _is_unset(param):
                 param.normal_(std=0.3)
     return target
 

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow.contractions import Einsum, contraction
+from headwise.dataflow.contractions import contraction
 from headwise.dataflow.index_maps import is_movement
 from headwise.dataflow.learned_tokens import LearnedTokens
+from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
 from headwise.dataflow.product_provenance import (
     as_complex,
     as_real,
@@ -25,9 +26,9 @@ from headwise.dataflow.product_provenance import (
 )
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
-from headwise.recording import Operation, Recalled, TensorSeen, tensors
+from headwise.recording import Operation, tensors
 
-__all__ = ["TRIANGLES", "MarkedOp", "ProvenanceTracker", "weighs_tokens"]
+__all__ = ["TRIANGLES", "ProvenanceTracker"]
 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
@@ -36,75 +37,29 @@ TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
-# these take only the shape or dtype of another tensor
-NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like",
-                 "rand_like", "randn_like"})  # fmt: skip
-# the second tensor gives only the dtype, or only the shape
-LIKENED = frozenset({"to", "type_as"})
-SHAPED = frozenset({"expand_as", "view_as", "reshape_as"})
 # every entry of their result is new: its token follows from its position alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
-Replaced = Callable[..., Any]
+Noted = tuple[Operation, Replaced, tuple[Any, ...], dict[str, Any]]
 # what a replacement may raise for a call of unknown form
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 
 
 @dataclass
-class MarkedOp:
-    """One operation. given, made: the marks of its inputs and outputs; joint: its contraction; change: its replacement;
-    None: it has none.
-    """
-
-    at: int
-    operation: Operation
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    options: Mapping[str, Any]
-    given: tuple[Marks | None, ...]
-    made: tuple[Marks | None, ...]
-    joint: Einsum | None = None
-    change: Replaced | None = None
-
-    @property
-    def rules(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments and options of torch's attention, after a replacement."""
-        if isinstance(self.change, Recalled):
-            return self.args[:3], self.change.options(self.options)
-        return self.args, self.options
-
-    @property
-    def last(self) -> str:
-        """The last part of its name in torch."""
-        return self.operation.function.rpartition(".")[2]
-
-    @property
-    def handed_on(self) -> list[tuple[TensorSeen, Marks]]:
-        """The inputs with marks whose values enter the result, without those that give only dtype or shape."""
-        taken = 0 if self.last in NEW else 1 if self.last in LIKENED | SHAPED else len(self.given)
-        pairs = zip(self.operation.inputs[:taken], self.given[:taken], strict=True)
-        return [(each, marks) for each, marks in pairs if marks is not None]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Its tensors, in order."""
-        return list(tensors((self.args, self.options)))
-
-
-@dataclass
 class ProvenanceTracker:
     """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site.
-    learned: parameters that are handed on as queries are; None: they have no marks.
+    states: the marks of arguments that are one token for each batch element, by their id; they and what is learned have
+    marks only where no tokens are weighed without them; None: never. learned: what of it is taken as tokens.
     """
 
     argument_marks: dict[int, Marks]
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
+    states: Mapping[int, Marks] | None = None
     learned: LearnedTokens | None = None
     ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
-    noted: dict[int, tuple[Operation, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(
-        default_factory=dict
-    )
+    noted: dict[int, Noted] = field(default_factory=dict)
+    is_followed: bool = False
 
     def observe(
         self,
@@ -118,7 +73,21 @@ class ProvenanceTracker:
         self.noted[at] = (operation, function, args, dict(options))
 
     def follow(self, operations: Sequence[Operation]) -> None:
-        """Propagate the marks through all operations of the noted run."""
+        """Propagate the marks through all operations of the noted run, once."""
+        if self.is_followed:
+            return
+        self.is_followed = True
+        self._follow_all(operations)
+        if self.states is None or weighs_tokens(self.ops):
+            return
+        wider = ProvenanceTracker(
+            {**self.states, **self.argument_marks}, self.replaced, learned=LearnedTokens(), noted=self.noted
+        )
+        wider._follow_all(operations)
+        if weighs_tokens(wider.ops):
+            self.ops, self.marks, self.views, self.learned = wider.ops, wider.marks, wider.views, wider.learned
+
+    def _follow_all(self, operations: Sequence[Operation]) -> None:
         for at, operation in enumerate(operations):
             noted = self.noted.get(at)
             if noted is not None:
@@ -150,12 +119,12 @@ class ProvenanceTracker:
         )
         if any(each is not None for each in input_marks):
             try:
-                entry.made = self._output_marks(entry, input_tensors, change)
+                entry.output_marks = self._output_marks(entry, input_tensors, change)
             except FAILURES:
-                entry.made = (LOST,) * len(operation.outputs)
-            if self.learned is not None and len(entry.made) == 1:
-                entry.made = (self.learned.as_copied(operation, entry.made[0]),)
-        for output, marks in zip(operation.outputs, entry.made, strict=False):
+                entry.output_marks = (LOST,) * len(operation.outputs)
+            if self.learned is not None and len(entry.output_marks) == 1:
+                entry.output_marks = (self.learned.as_copied(operation, entry.output_marks[0]),)
+        for output, marks in zip(operation.outputs, entry.output_marks, strict=False):
             if marks is not None and (marks.kind == "lost" or marks.shape == output.shape):
                 self.marks[output.number] = marks
             elif marks is not None:
@@ -173,10 +142,8 @@ class ProvenanceTracker:
         self.ops.append(entry)
 
     def _output_marks(self, entry: MarkedOp, inputs: list[Tensor], change: Replaced | None) -> tuple[Marks | None, ...]:
-        operation, input_marks = entry.operation, entry.given
-        count = len(operation.outputs)
-        last = entry.last
-        function = change or entry.function
+        operation, input_marks, last = entry.operation, entry.given, entry.last
+        count, function = len(operation.outputs), change or entry.function
         if last in NEW:
             return (None,) * count
         if last in ATTENTIONS:
@@ -224,7 +191,7 @@ def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> 
     """The marks after a movement: their arrays moved the same way."""
     kinds = {each.kind for each in entry.given if each is not None}
     if len(kinds) != 1 or kinds == {"lost"}:
-        return (LOST,) * len(entry.operation.outputs)
+        return (LOST,) * len(entry.outputs)
     (kind,) = kinds
     out: list[dict[str, Tensor]] = []
     for name in next(each for each in entry.given if each is not None).arrays:

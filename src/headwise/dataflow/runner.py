@@ -4,46 +4,82 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow.argument_marks import declared, source_numbers, state_marks
+from headwise.dataflow.argument_marks import declared, named_tensors, source_numbers, state_marks
 from headwise.dataflow.float64 import Unset, as_it_is, readied
-from headwise.dataflow.learned_tokens import LearnedTokens
-from headwise.dataflow.propagation import MarkedOp, ProvenanceTracker, weighs_tokens
+from headwise.dataflow.marked_operations import MarkedOp
+from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
-from headwise.recording import Record, Replacing, Site, TensorSeen, record, tensors
+from headwise.recording import Failure, Record, Replacing, Site, TensorSeen, record, tensors
 from headwise.source import Span
 
 __all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "default_dtype", "first_of", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. seen: its operations with marks. named: the tensors among the arguments; sources: their numbers
-    in marks; known: their marks; given: their values before the call.
+    """A finished run. named: the tensors among the arguments; sources: their numbers in marks; declared: their marks by
+    the shapes that the plan says; states: those of arguments that are one token for each batch element; given: their
+    values before the call. tracker: what it noted, from which marks are made when they are asked for. facts: what was
+    found out from it.
     """
 
     plan: Plan
     sizes: Mapping[str, int]
     record: Record
-    seen: tuple[MarkedOp, ...]
-    marks: Mapping[int, Marks]
+    tracker: ProvenanceTracker
     target: Any
     named: Mapping[str, Tensor]
     sources: Mapping[str, int]
     output: Tensor | None
     stand_ins: StandIns = field(default_factory=dict)
-    known: Mapping[str, Marks] = field(default_factory=dict)
+    declared: Mapping[str, Marks] = field(default_factory=dict)
+    states: Mapping[str, Marks] = field(default_factory=dict)
     given: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def seen(self) -> tuple[MarkedOp, ...]:
+        """Its operations with marks."""
+        self.tracker.follow(self.record.operations)
+        return tuple(self.tracker.ops)
+
+    @property
+    def marks(self) -> Mapping[int, Marks]:
+        """The marks of its tensors, by their numbers."""
+        self.tracker.follow(self.record.operations)
+        return self.tracker.marks
+
+    @property
+    def known(self) -> Mapping[str, Marks]:
+        """The marks of the arguments that have some, by name."""
+        if not self.states or not self.seen or self.tracker.learned is None:
+            return self.declared
+        return {**self.states, **self.declared}
+
+    def fact(self, find: Callable[Given, Found], *args: Given.args, **options: Given.kwargs) -> Found:
+        """What a function gives whose arguments follow from what this run follows from: it is called once."""
+        if find not in self.facts:
+            self.facts[find] = find(*args, **options)
+        value: Found = self.facts[find]
+        return value
+
+    @property
+    def failure(self) -> Failure | None:
+        """What ended the run; None: it did not fail."""
+        return self.record.failure
 
     def marks_of(self, name: str) -> Marks | None:
         """The marks of an argument; None: it has none."""
@@ -63,28 +99,44 @@ class Run:
         """The operations that returned or changed each tensor, by its number, in order."""
         by_number: dict[int, list[MarkedOp]] = {}
         for entry in self.seen:
-            for number in {*(output.number for output in entry.operation.outputs), *entry.operation.writes}:
+            for number in {*(output.number for output in entry.outputs), *entry.operation.writes}:
                 by_number.setdefault(number, []).append(entry)
         return by_number
 
-    @cached_property
+    @property
     def size(self) -> int:
-        """The bytes of its tensors."""
-        met = [t.value for each in self.record.operations for t in (*each.inputs, *each.outputs)]
-        met += [t for marks in self.marks.values() for t in marks.arrays.values()]
-        stores = [t.untyped_storage() for t in met if t is not None]
-        return sum({each.data_ptr(): each.nbytes() for each in stores}.values())
+        """The bytes of its tensors and their marks, which are at most two numbers an entry."""
+        return 3 * self.fact(_bytes_of, self.record)
+
+    @property
+    def spans(self) -> frozenset[Span]:
+        """The places of its operations, also of the one that failed."""
+        return self.fact(_spans_of, self.record)
 
     @property
     def output_marks(self) -> Marks | None:
         """The marks of the output; None: it has none."""
         for entry in reversed(self.seen):
-            for output, marks in zip(entry.operation.outputs, entry.made, strict=False):
+            for output, marks in zip(entry.outputs, entry.output_marks, strict=False):
                 if self.output is None or output.value is None or output.shape != tuple(self.output.shape):
                     continue
                 if torch.equal(output.value.nan_to_num(), self.output.detach().nan_to_num()):
                     return marks
         return None
+
+
+def _bytes_of(recording: Record) -> int:
+    """The bytes of the tensors of a recording."""
+    values = [t.value for op in recording.operations for t in (*op.inputs, *op.outputs)]
+    storages = [value.untyped_storage() for value in values if value is not None]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def _spans_of(recording: Record) -> frozenset[Span]:
+    """The places of the operations of a recording, also of the one that failed."""
+    failure = recording.failure
+    failed = [] if failure is None or failure.operation is None else [failure.operation]
+    return frozenset(op.span for op in (*recording.operations, *failed))
 
 
 @dataclass(frozen=True)
@@ -132,8 +184,7 @@ def run(
             with Unset():
                 target = plan.build(sizes, seed=manner.instance)
         except Exception:  # noqa: BLE001  user code may raise anything; it is diagnosed
-            failed = record(lambda: plan.build(sizes), user_files=own)
-            return Run(plan, sizes, failed, (), {}, None, {}, {}, None, dict(stand_ins or {}))
+            return _unbuilt(plan, sizes, own, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
             target = copy.deepcopy(target) if target is plan.target else target
             target = readied(target, manner.dtype, training=manner.training)
@@ -143,7 +194,11 @@ def run(
         named = named_tensors(plan, args, options)
         sources = source_numbers(plan, named)
         argument_marks = _marks(named, lambda name, tensor: declared(plan, name, tensor, sources[name]))
-        tracker = _tracker(named, argument_marks, stand_ins)
+        states = _marks(named, lambda name, tensor: state_marks(plan, name, tensor, sources[name]))
+        tracker = ProvenanceTracker(
+            {id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {}),
+            states={id(named[name]): marks for name, marks in states.items()},
+        )  # fmt: skip
         for tensor in named.values():
             tensor.requires_grad_(tensor.requires_grad or (manner.gradients and tensor.is_floating_point()))
         inputs = {name: tensor.detach().clone() for name, tensor in named.items()}
@@ -161,19 +216,10 @@ def run(
                 lambda: target(*args, **options),
                 model=model, user_files=own, values=True, encoders=True, observe=tracker.observe,
             )  # fmt: skip
-    tracker.follow(recording.operations)
-    if not weighs_tokens(tracker.ops):
-        # queries may be learned, or a state for each batch element
-        states = _marks(named, lambda name, tensor: state_marks(plan, name, tensor, sources[name]))
-        wider = _tracker(named, {**states, **argument_marks}, stand_ins)
-        wider.learned, wider.noted = LearnedTokens(), tracker.noted
-        wider.follow(recording.operations)
-        if weighs_tokens(wider.ops):
-            tracker, argument_marks = wider, {**states, **argument_marks}
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
-        plan, sizes, recording, tuple(tracker.ops), tracker.marks, target, named, sources, output,
-        dict(stand_ins or {}), argument_marks, inputs,
+        plan, sizes, recording, tracker, target, named, sources, output,
+        dict(stand_ins or {}), argument_marks, states, inputs,
     )  # fmt: skip
 
 
@@ -182,8 +228,10 @@ def _marks(named: Mapping[str, Tensor], marks_of: Callable[[str, Tensor], Marks 
     return {name: marks for name, tensor in named.items() if (marks := marks_of(name, tensor)) is not None}
 
 
-def _tracker(named: Mapping[str, Tensor], marks: Mapping[str, Marks], stand_ins: StandIns | None) -> ProvenanceTracker:
-    return ProvenanceTracker({id(named[name]): mark for name, mark in marks.items()}, dict(stand_ins or {}))
+def _unbuilt(plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], stand_ins: StandIns) -> Run:
+    """The run of a plan whose target cannot be built; its operations have no marks."""
+    failed = record(lambda: plan.build(sizes), user_files=user_files)
+    return Run(plan, sizes, failed, ProvenanceTracker({}, is_followed=True), None, {}, {}, None, stand_ins)
 
 
 def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Manner) -> None:
@@ -232,20 +280,10 @@ def _in(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors among the arguments, by name."""
-    out: dict[str, Tensor] = {}
-    names = [name for name in plan.call if not name.startswith("_")]
-    for name, value in [*zip(names, args, strict=False), *options.items()]:
-        for place, tensor in enumerate(tensors(value)):
-            out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
-    return out
-
-
 def call_of(run: Run, entry: MarkedOp) -> Span:
     """The place of an operation; inside a helper with several callers, the place of the call."""
     operation = entry.operation
-    others = [each.operation.chain for each in run.seen if each.operation.span == operation.span]
+    others = [each.operation.chain for each in run.seen if each.span == operation.span]
     for place in reversed(range(len(operation.chain))):
         if any(len(chain) > place and chain[place] != operation.chain[place] for chain in others):
             return operation.chain[place]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_marks
 from headwise.dataflow.contractions import is_constant
-from headwise.dataflow.propagation import MarkedOp
+from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.runner import Run
 
 __all__ = ["mixing_of"]
@@ -19,7 +19,7 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
     states = [entry for entry in run.seen if _is_state(entry)]
     softmaxes = [entry for entry in run.seen if entry.last in SOFTMAXES]
     for softmax in softmaxes:
-        led = {each.at for each in chain_of(run, softmax, softmax.operation.inputs[0].number)}
+        led = {each.at for each in chain_of(run, softmax, softmax.inputs[0].number)}
         for state in states:
             if state.at in led:
                 return "features", softmax

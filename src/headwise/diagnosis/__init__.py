@@ -9,8 +9,8 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
-    "Diagnosis": "result", "apart": "module_copies", "difference": "patches.fixed_source", "doctor": "entry_point",
-    "fixed": "patches.fixed_source", "holds_numbers": "module_copies", "plain_torch": "torch_state",
+    "Diagnosis": "result", "apart": "modules", "difference": "patches.fixed_source", "doctor": "entry_point",
+    "fixed": "patches.fixed_source", "holds_numbers": "modules", "plain_torch": "entry_point",
     "report": "display",
 }  # fmt: skip
 
@@ -19,11 +19,11 @@ __all__ = list(_HOME)
 if TYPE_CHECKING:
     from headwise.diagnosis.display import report as report
     from headwise.diagnosis.entry_point import doctor as doctor
-    from headwise.diagnosis.module_copies import apart as apart
-    from headwise.diagnosis.module_copies import holds_numbers as holds_numbers
+    from headwise.diagnosis.entry_point import plain_torch as plain_torch
+    from headwise.diagnosis.modules import apart as apart
+    from headwise.diagnosis.modules import holds_numbers as holds_numbers
     from headwise.diagnosis.patches.fixed_source import difference as difference
     from headwise.diagnosis.patches.fixed_source import fixed as fixed
     from headwise.diagnosis.result import Diagnosis as Diagnosis
-    from headwise.diagnosis.torch_state import plain_torch as plain_torch
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

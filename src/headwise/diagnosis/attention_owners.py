@@ -13,7 +13,7 @@ from torch import nn
 
 from headwise.dataflow import LAYERS, AttentionOps, Run, attentions
 from headwise.diagnosis.checks.inputs import makings
-from headwise.diagnosis.members import module_at
+from headwise.diagnosis.modules import module_at
 from headwise.source import is_library
 
 __all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners"]
@@ -33,7 +33,7 @@ class Owner:
         return module_at(target, self.path)
 
 
-def owners(run: Run, own: Sequence[str]) -> list[Owner]:
+def owners(run: Run, files: Sequence[str]) -> list[Owner]:
     """The classes that hold the attentions of a run, each once, in order.
 
     Who holds an attention is the innermost module of the person's in which its projections, its scores and its
@@ -41,31 +41,34 @@ def owners(run: Run, own: Sequence[str]) -> list[Owner]:
     """
     if not isinstance(run.target, nn.Module):
         return []
-    held = [(_holder(run.target, _modules(run, each), own), _taken(run, each)) for each in attentions(run)]
+    owners_of = [(_holder(run.target, _modules(run, each), files), _taken(run, each)) for each in attentions(run)]
     out: dict[type[nn.Module], Owner] = {}
-    for path, taken in held:
+    for path, taken in owners_of:
         stem = path.rpartition(".")[0]
         beside = {
-            other
-            for other, tokens in held
-            if other.rpartition(".")[0] == stem and tokens == taken and taken is not None and _is_numbered(other)
+            owner_path
+            for owner_path, tokens in owners_of
+            if owner_path.rpartition(".")[0] == stem
+            and tokens == taken
+            and taken is not None
+            and _is_numbered(owner_path)
         }
         if _is_numbered(path) and len(beside) > 1:
-            path = _own_path(run.target, stem, own)
+            path = _own_path(run.target, stem, files)
         kind = type(module_at(run.target, path))
         out.setdefault(kind, Owner(kind, path))
     return list(out.values())
 
 
-def insides(target: nn.Module, own: Sequence[str]) -> list[Owner]:
+def insides(target: nn.Module, files: Sequence[str]) -> list[Owner]:
     """The classes of the person's inside a module that may hold an attention, the innermost first."""
     out: dict[type[nn.Module], Owner] = {}
-    for path, each in target.named_modules():
-        kind = type(each)
-        weights = sum(one.ndim > 1 for one in each.parameters())
-        if path and weights > 1 and _is_own(each, own) and kind is not type(target):
+    for path, module in target.named_modules():
+        kind = type(module)
+        weights = sum(parameter.ndim > 1 for parameter in module.parameters())
+        if path and weights > 1 and _is_own(module, files) and kind is not type(target):
             out.setdefault(kind, Owner(kind, path))
-    return sorted(out.values(), key=lambda each: -each.path.count("."))
+    return sorted(out.values(), key=lambda owner: -owner.path.count("."))
 
 
 def _modules(run: Run, attention: AttentionOps) -> list[str]:
@@ -77,35 +80,35 @@ def _modules(run: Run, attention: AttentionOps) -> list[str]:
 
 def _taken(run: Run, attention: AttentionOps) -> int | None:
     """The number of the tensor of which the queries are made."""
-    made = makings(run, attention).get("q")
-    if made is None or made.projection is None:
+    origins = makings(run, attention).get("q")
+    if origins is None or origins.projection is None:
         return None
-    return next((each.number for each in made.projection.operation.inputs), None)
+    return next((each.number for each in origins.projection.inputs), None)
 
 
-def _holder(target: nn.Module, names: Sequence[str], own: Sequence[str]) -> str:
+def _holder(target: nn.Module, names: Sequence[str], files: Sequence[str]) -> str:
     """The path of the innermost module of the person's around some modules."""
     parts = [name.split(".") for name in names]
     common = []
-    for each in zip(*parts, strict=False):
-        if len(set(each)) > 1:
+    for part in zip(*parts, strict=False):
+        if len(set(part)) > 1:
             break
-        common.append(each[0])
-    return _own_path(target, ".".join(common), own)
+        common.append(part[0])
+    return _own_path(target, ".".join(common), files)
 
 
-def _own_path(target: nn.Module, path: str, own: Sequence[str]) -> str:
+def _own_path(target: nn.Module, path: str, files: Sequence[str]) -> str:
     """The path, or that of the nearest module around it which is the person's and is called."""
-    while path and not _is_own(module_at(target, path), own):
+    while path and not _is_own(module_at(target, path), files):
         path = path.rpartition(".")[0]
     return path
 
 
-def _is_own(module: nn.Module, own: Sequence[str]) -> bool:
+def _is_own(module: nn.Module, files: Sequence[str]) -> bool:
     """Whether a module's class is the person's, and does something when it is called."""
     function: Any = inspect.unwrap(type(module).forward)
     code = getattr(function, "__code__", None)
-    return code is not None and (code.co_filename in own or not is_library(code.co_filename))
+    return code is not None and (code.co_filename in files or not is_library(code.co_filename))
 
 
 def _is_numbered(path: str) -> bool:

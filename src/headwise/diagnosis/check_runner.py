@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from headwise.diagnosis.coverage import Missed, told
+from headwise.diagnosis.run_memory import RunMemory
 from headwise.recording import Budget
 from headwise.wording.screen import visible
 
@@ -29,11 +30,12 @@ NEEDED = frozenset({"call", "heads", "weights", "causal", "scale", "comparison"}
 @dataclass
 class Held:
     """Checks that are held. failures: why those that raised were not finished, by the names under which it is told;
-    budget: when it is over, no other check is begun but those that a verdict needs.
+    budget: when it is over, no other check is begun but those that a verdict needs; memory: the runs of the checks.
     """
 
     failures: dict[str, Missed] = field(default_factory=dict)
     budget: Budget = field(default_factory=lambda: Budget(LONGEST))
+    memory: RunMemory = field(default_factory=RunMemory, repr=False)
 
     def __call__(
         self, name: str, otherwise: Found, check: Callable[Given, Found], *args: Given.args, **options: Given.kwargs
@@ -54,6 +56,10 @@ class Held:
         """All that a check finds; where it raises, nothing, and its failure is noted."""
         return self(name, [], check, *args, **options)
 
+    def again(self) -> Held:
+        """Checks of another plan of the same diagnosis, which share its budget and its runs."""
+        return Held(budget=self.budget, memory=self.memory)
+
     def note(self, name: str, error: Exception) -> None:
         """Keep the first failure under a name."""
         self.failures.setdefault(name, _failed(error))
@@ -66,15 +72,15 @@ class Held:
 
 def failures_of(every: Sequence[Held], lang: str) -> dict[str, str]:
     """What checks that failed, or were too late, did not examine to the end, and why."""
-    return {name: told(each, lang=lang) for held in every for name, each in held.failures.items()}
+    return {name: told(each, lang=lang) for checks in every for name, each in checks.failures.items()}
 
 
 def _failed(error: Exception) -> Missed:
     frames = traceback.extract_tb(error.__traceback__)
     # the innermost line of headwise's that was running: a mistake of ours is found there
     where = next(
-        (f"{Path(each.filename).relative_to(HOME.parent).as_posix()}:{each.lineno}" for each in reversed(frames)
-         if HOME in Path(each.filename).parents), "?",
+        (f"{Path(frame.filename).relative_to(HOME.parent).as_posix()}:{frame.lineno}" for frame in reversed(frames)
+         if HOME in Path(frame.filename).parents), "?",
     )  # fmt: skip
     return Missed("doctor.missed.failed", {"error": _told(error), "where": where})
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.diagnosis.check_runner import Held, failures_of
-from headwise.diagnosis.patches.failing_calls import uncovered
-from headwise.diagnosis.patches.trials import LONG, SHORT, Again, mended
+from headwise.diagnosis.patches.trials import LONG, SHORT, Again, mended, uncovered
 from headwise.diagnosis.plans.user_arguments import check_said
 from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.target_diagnosis import diagnosed
@@ -32,16 +31,18 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         check_said(loaded.object, request.get("init"), request.get("call"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = _diagnosis(target, loaded, request, lang)
+            diagnosis = _diagnosis(target, loaded, request, lang)
             again = _again(target, source, request, lang)
             effort = LONG if request.get("fix") else SHORT
-            held = Held()
-            for each in (mended, uncovered):
-                found = held("patches", found, each, found, loaded.source.texts, again, effort=effort, lang=lang)
-            found = replace(found, examined={**found.examined, **failures_of([held], lang)})
+            checks = Held()
+            for improve in (mended, uncovered):
+                diagnosis = checks(
+                    "patches", diagnosis, improve, diagnosis, loaded.source.texts, again, effort=effort, lang=lang
+                )
+            diagnosis = replace(diagnosis, examined={**diagnosis.examined, **failures_of([checks], lang)})
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}
-    return {"diagnosis": found.to_dict(), "texts": dict(source.texts)}
+    return {"diagnosis": diagnosis.to_dict(), "texts": dict(source.texts)}
 
 
 def _diagnosis(target: Target, loaded: Loaded, request: Mapping[str, Any], lang: str) -> Diagnosis:

@@ -12,9 +12,10 @@ from headwise.calls import Plan
 from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.observation import changed, observed
-from headwise.diagnosis.proof import distance, near
+from headwise.diagnosis.proof import near
 from headwise.diagnosis.suspects import Suspect
 from headwise.ops.reference import attention as definition
 from headwise.recording import tensors
@@ -34,70 +35,72 @@ def compare(exam: Examination) -> None:
     plans = [exam.free, exam.plan] if exam.plan.mask else [exam.plan]
     names: list[str] = []
     for plan in plans:
-        found = _followed(exam, plan)
-        if isinstance(found, Missed):
-            exam.examined[COMPARISON] = found
+        # where one attention has a mask and the other has not, what is compared without it is the same
+        missed, differing = exam.run(plan=plan).fact(_followed, exam, plan)
+        exam.suspects += differing
+        if isinstance(missed, Missed):
+            exam.examined[COMPARISON] = missed
             return
-        names += found
+        names += missed
     exam.examined[COMPARISON] = "; ".join(dict.fromkeys(names))
 
 
 def uncompared(exams: list[Examination]) -> Missed | None:
     """Why the attentions of some examinations are not known to follow any formula; None: all of them do."""
-    told: list[Tried] = [exam.examined[COMPARISON] for exam in exams if COMPARISON in exam.examined]
-    missed = next((each for each in told if isinstance(each, Missed)), None)
-    return missed or (None if told else Missed("doctor.missed.no_ideal"))
+    results: list[Tried] = [exam.examined[COMPARISON] for exam in exams if COMPARISON in exam.examined]
+    missed = next((each for each in results if isinstance(each, Missed)), None)
+    return missed or (None if results else Missed("doctor.missed.no_ideal"))
 
 
-def _followed(exam: Examination, plan: Plan) -> list[str] | Missed:
-    """What the weights of each attention of a plan follow."""
+def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[Suspect]]:
+    """What the weights of each attention of a plan follow, and the step that follows nothing known."""
 
     def rerun(stand_ins: Any = None, **options: Any) -> Run:
         return exam.run(stand_ins, plan=plan, **options)
 
-    done = exam.run(plan=plan)
-    found = attentions(done)
-    if done.record.failure is not None or not found:
-        return Missed("doctor.missed.not_followed")
+    run = exam.run(plan=plan)
+    all_attentions = attentions(run)
+    if run.record.failure is not None or not all_attentions:
+        return Missed("doctor.missed.not_followed"), []
     names = []
-    known: set[tuple[object, ...]] = set()
-    for at, attention in enumerate(found):
+    places: set[tuple[object, ...]] = set()
+    for at, attention in enumerate(all_attentions):
         # what is written once and runs often, as in layers, is compared once
         spans = (attention.context.operation.span, *(each.operation.span for each in attention.path))
-        if spans in known:
+        if spans in places:
             continue
-        known.add(spans)
+        places.add(spans)
         line = {"line": attention.context.operation.span.line}
         if not attention.fused and attention.context.joint is not None and not attention.context.joint.summed:
-            return Missed("doctor.missed.no_weighted_sum", line)
-        seen = None if attention.fused else observed(done, rerun, at)
-        design = None if seen is None else design_of(seen)
+            return Missed("doctor.missed.no_weighted_sum", line), []
+        observation = None if attention.fused else observed(run, rerun, at)
+        design = None if observation is None else design_of(observation)
         name = _step(attention) if attention.fused else "" if design is None else str(design)
         if not name:
-            is_compared = seen is not None or attention.fused
-            if is_compared:
-                step = attention.softmax or next(reversed(attention.path), attention.context)
-                exam.suspects.append(Suspect("differs-from-every-formula", step.operation.span, proved=False))
-            return Missed("doctor.missed.no_design" if is_compared else "doctor.missed.no_scores", line)
+            if observation is None and not attention.fused:
+                return Missed("doctor.missed.no_scores", line), []
+            step = attention.softmax or next(reversed(attention.path), attention.context)
+            differing = Suspect("differs-from-every-formula", step.operation.span, proved=False)
+            return Missed("doctor.missed.no_design", line), [differing]
         # hidden keys may leave nothing but NaN
-        if plan is exam.free and not _is_read(done, attention.context, rerun):
-            return Missed("doctor.missed.context_unread", line)
+        if plan is exam.free and not _is_read(run, attention.context, rerun):
+            return Missed("doctor.missed.context_unread", line), []
         names.append(name)
-    return names
+    return names, []
 
 
-def _is_read(done: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:
+def _is_read(run: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:
     """Whether the output follows from the weighted sum."""
     if context.last not in (*STEPS, *(() if context.joint is None else (context.last,))):
         # no mode sees torch's layer or headwise's own run, so that nothing stands in for them
         return True
 
-    def moved(made: Any) -> Any:
-        return made + torch.arange(made.numel(), dtype=made.dtype).cos().reshape(made.shape)
+    def moved(output: Any) -> Any:
+        return output + torch.arange(output.numel(), dtype=output.dtype).cos().reshape(output.shape)
 
-    then = rerun(changed(done, [(context, moved)]))
-    pairs = zip(tensors(done.record.result), tensors(then.record.result), strict=False)
-    return then.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
+    repeated = rerun(changed(run, [(context, moved)]))
+    pairs = zip(tensors(run.record.result), tensors(repeated.record.result), strict=False)
+    return repeated.record.failure is None and any(distance(b, a) > near(a) for a, b in pairs if a.is_floating_point())
 
 
 def _step(attention: AttentionOps) -> str:
@@ -108,14 +111,14 @@ def _step(attention: AttentionOps) -> str:
     if entry.last not in STEPS:
         return OWN
     q, k, v = (each.value for each in entry.operation.inputs[:3])
-    made = entry.operation.outputs[0].value
-    if q is None or k is None or v is None or made is None:
+    output = entry.operation.outputs[0].value
+    if q is None or k is None or v is None or output is None:
         return ""
     args, options = entry.rules
     mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
     is_causal = bool(options.get("is_causal", args[5] if len(args) > 5 else False))
     wanted = _defined(q, k, v, mask, is_causal=is_causal, scale=options.get("scale"))
-    return TORCH_STEP if wanted is not None and _is_near(made, wanted) else ""
+    return TORCH_STEP if wanted is not None and _is_near(output, wanted) else ""
 
 
 def _defined(
@@ -147,25 +150,25 @@ def _defined(
     return definition(q, k, v, mask=allowed, attn_bias=bias, scale=scale).reshape(*shape, v.shape[-1])
 
 
-def _is_near(made: Tensor, wanted: Tensor) -> bool:
+def _is_near(output: Tensor, wanted: Tensor) -> bool:
     """Whether a result is what is wanted; rows that may see nothing are not compared."""
-    a, b = made.detach().double().flatten(), wanted.detach().flatten()
+    a, b = output.detach().double().flatten(), wanted.detach().flatten()
     if a.numel() != b.numel():
         return False
-    known = ~a.isnan() & (b != 0)
-    return distance(a.where(known, b), b) <= near(made.detach())
+    is_known = ~a.isnan() & (b != 0)
+    return distance(a.where(is_known, b), b) <= near(output.detach())
 
 
 def _is_layer_right(entry: MarkedOp) -> bool:
     """Whether torch's layer, called without a mask, gives what its weights make of its inputs by the definition."""
     module = entry.args[0] if entry.args else None
     values = [each.value for each in entry.operation.inputs[:3] if each.value is not None]
-    made = entry.operation.outputs[0].value
+    output = entry.operation.outputs[0].value
     if not isinstance(module, nn.MultiheadAttention) or len(entry.tensors) > 3 or module.bias_k is not None:
         # with a mask, or as a function of weights that a library holds, torch's word is taken
         return True
-    if made is None or len(values) < 3 or module.add_zero_attn:
-        return made is not None
+    if output is None or len(values) < 3 or module.add_zero_attn:
+        return output is not None
     sides = [each if module.batch_first or each.ndim < 3 else each.transpose(0, 1) for each in values]
     apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     weights = apart if module.in_proj_weight is None else module.in_proj_weight.chunk(3)
@@ -178,6 +181,6 @@ def _is_layer_right(entry: MarkedOp) -> bool:
         wanted = _defined(q, k, v, None, is_causal=False, scale=None)
         if wanted is None:
             return False
-        merged = wanted.reshape(q.shape).transpose(-3, -2).flatten(-2).to(made.dtype)
-        given = module.out_proj(merged)
-    return _is_near(made, given if module.batch_first or given.ndim < 3 else given.transpose(0, 1))
+        merged = wanted.reshape(q.shape).transpose(-3, -2).flatten(-2).to(output.dtype)
+        projected = module.out_proj(merged)
+    return _is_near(output, projected if module.batch_first or projected.ndim < 3 else projected.transpose(0, 1))

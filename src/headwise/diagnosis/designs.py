@@ -43,9 +43,9 @@ class Design:
         return self.name if self.name == DEFINITION else f"{self.name}, {self.source}"
 
 
-def design_of(seen: Observation) -> Design | None:
+def design_of(observation: Observation) -> Design | None:
     """The first design that what was observed follows; None: it follows none of the table."""
-    return next((each for each in DESIGNS if each.matches(seen)), None)
+    return next((each for each in DESIGNS if each.matches(observation)), None)
 
 
 DEFINITION = "softmax(q·kᵀ/√d)"

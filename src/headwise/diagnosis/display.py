@@ -29,34 +29,34 @@ TRIED = "doctor.tried."
 BARS = {"fault": "#d64545", "warning": "#c77d0a", "note": "#5b8def", "": "transparent"}
 
 
-def report(found: Diagnosis, *, widest: int | None = None) -> str:
+def report(diagnosis: Diagnosis, *, widest: int | None = None) -> str:
     """The diagnosis in its own language: what was found, and what was examined. No line acts on a terminal.
 
     widest: columns after which a line of source is cut, with a sign; None: none is. Source is never broken.
     """
-    return "\n\n".join(text for _, text in _blocks(found, widest))
+    return "\n\n".join(text for _, text in _blocks(diagnosis, widest))
 
 
-def as_html(found: Diagnosis) -> str:
+def as_html(diagnosis: Diagnosis) -> str:
     """The report for a notebook: in the colours of the page, be it light or dark, with a bar beside what was found."""
     style = "margin:0 0 .7em;padding:0 0 0 .8em;overflow-x:auto;white-space:pre;line-height:1.35;"
     style += "color:inherit;background:transparent;border:0;border-left:3px solid "
-    parts = [f'<pre style="{style}{BARS[kind]}">{html.escape(text)}</pre>' for kind, text in _blocks(found, None)]
+    parts = [f'<pre style="{style}{BARS[kind]}">{html.escape(text)}</pre>' for kind, text in _blocks(diagnosis, None)]
     return f"<div>{''.join(parts)}</div>"
 
 
-def _blocks(found: Diagnosis, widest: int | None) -> Iterator[tuple[str, str]]:
+def _blocks(diagnosis: Diagnosis, widest: int | None) -> Iterator[tuple[str, str]]:
     """The parts of a report, each with its severity; "": it has none."""
-    lang = found.lang
-    verdict = say(f"doctor.verdict.{found.verdict.replace(' ', '_')}", lang=lang, target=found.target)
-    yield "", "\n".join([_clean(verdict), *(_wrapped(found.reason, "") if found.reason else [])])
-    for group in _groups([each for each in found.findings if each.severity == "fault"], lang):
+    lang = diagnosis.lang
+    verdict = say(f"doctor.verdict.{diagnosis.verdict.replace(' ', '_')}", lang=lang, target=diagnosis.target)
+    yield "", "\n".join([_clean(verdict), *(_wrapped(diagnosis.reason, "") if diagnosis.reason else [])])
+    for group in _groups([each for each in diagnosis.findings if each.severity == "fault"], lang):
         yield "fault", "\n".join(_fault(group, lang, widest))
     for severity in ("warning", "note"):
-        lines = [line for each in found.findings if each.severity == severity for line in _brief(each, lang)]
+        lines = [line for each in diagnosis.findings if each.severity == severity for line in _brief(each, lang)]
         if lines:
             yield severity, "\n".join(lines)
-    lines = _examined(found.examined, lang)
+    lines = _examined(diagnosis.examined, lang)
     if lines:
         yield "", "\n".join(lines)
 
@@ -64,9 +64,9 @@ def _blocks(found: Diagnosis, widest: int | None) -> Iterator[tuple[str, str]]:
 def _groups(findings: Sequence[Finding], lang: str) -> list[list[Finding]]:
     """The findings by what is said of them: what is wrong on several lines in one way is told once."""
     out: dict[tuple[object, ...], list[Finding]] = {}
-    for each in findings:
-        said = (each.kind, each.file, each.proved, each.what, each.why, _advice(each, lang))
-        out.setdefault(said, []).append(each)
+    for finding in findings:
+        key = (finding.kind, finding.file, finding.proved, finding.what, finding.why, _advice(finding, lang))
+        out.setdefault(key, []).append(finding)
     return list(out.values())
 
 
@@ -89,10 +89,12 @@ def _fault(group: Sequence[Finding], lang: str, widest: int | None) -> Iterator[
     yield from _labelled("fix", _advice(first, lang), lang)
     for each in group:
         # of what is mended by one change of several places all lines are said once
-        if each.patch and all(each.patch != other.patch for other in group[: group.index(each)]):
+        if each.patch and all(each.patch != previous.patch for previous in group[: group.index(each)]):
             yield from (_cut(f"        {_clean(line)}", widest) for line in each.patch.split("\n"))
     measured = {
-        each.evidence: each.line for each in reversed(shown) if each.evidence and each.evidence not in each.what
+        finding.evidence: finding.line
+        for finding in reversed(shown)
+        if finding.evidence and finding.evidence not in finding.what
     }
     for text, line in reversed(measured.items()):
         yield from _labelled("measured", text if len(measured) == 1 else f"{line}: {text}", lang)
@@ -165,7 +167,7 @@ def _examined(examined: Mapping[str, Any], lang: str) -> list[str]:
     places = {name: order.index(key) if (key := _key(name)) in order else len(order) for name in examined}
     tried: list[str] = []
     missed: dict[str, list[str]] = {}
-    for name, value in sorted(examined.items(), key=lambda each: places[each[0]]):
+    for name, value in sorted(examined.items(), key=lambda item: places[item[0]]):
         words = say(TRIED + _key(name), lang=lang) if places[name] < len(order) else name
         if is_tried(value):
             tried.append(_aside(words, "" if value is True else _meaning(str(value), lang), lang))

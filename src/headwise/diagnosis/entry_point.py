@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import torch
 
 from headwise.diagnosis.plans.user_arguments import check_said, in_python
 from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.target_diagnosis import diagnosed
-from headwise.diagnosis.torch_state import plain_torch
 from headwise.errors import InputError
 from headwise.targets import describe_object, in_child, parse
 from headwise.wording import refusal, refuses_in_lang
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "plain_torch"]
 
 ENTRY = "headwise.diagnosis.child:answer"
 # what would never end is ended, on a busy machine too
@@ -59,14 +61,27 @@ def doctor(
         check_said(target, init, call)
     except InputError as error:
         raise InputError(in_python(error, lang)) from error
-    found = describe_object(target)
+    description = describe_object(target)
     with plain_torch():
         return diagnosed(
             target,
-            title=found.title,
-            namespace=found.namespace,
-            files=found.files,
+            title=description.title,
+            namespace=description.namespace,
+            files=description.files,
             init=init,
             call=call,
             lang=lang,
         )
+
+
+@contextlib.contextmanager
+def plain_torch() -> Iterator[None]:
+    """A block in which gradients are recorded, new tensors are on the CPU, and nothing is cast to half precision."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        if torch.is_autocast_enabled("cpu"):
+            stack.enter_context(torch.autocast("cpu", enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield

@@ -20,8 +20,6 @@ from headwise.recording import Site
 
 __all__ = ["Examination"]
 
-# bytes of tensors in the runs that are kept
-HELD = 200 << 20
 # what is found out once for all repairs of one plan
 KNOWN = ("sizes", "free", "dtype")
 
@@ -29,8 +27,7 @@ KNOWN = ("sizes", "free", "dtype")
 @dataclass
 class Examination:
     """One plan under examination. suspects: found so far, in order; inherited: what puts right what was found before;
-    stand_ins: that, and what puts the suspects right. kept: runs that were made, by what they were asked for.
-    last: what was found last, after what had been put right.
+    stand_ins: that, and what puts the suspects right. last: what was found last, after what had been put right.
     """
 
     plan: Plan
@@ -46,7 +43,6 @@ class Examination:
     is_mask_sure: bool = False
     held: Held = field(default_factory=Held)
     stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
-    kept: dict[tuple[object, ...], Run] = field(default_factory=dict, repr=False)
     last: tuple[object, list[Suspect]] | None = None
 
     def __post_init__(self) -> None:
@@ -82,7 +78,7 @@ class Examination:
         """Small sizes, or where the target does not take them, those of the plan."""
         sizes = small(self.plan)
         manner = Manner(dtype=self.dtype)
-        done = run(self.plan, manner, sizes=sizes, own=self.own, change=self.change)
+        done = self.held.memory(self.plan, manner, sizes=sizes, own=self.own, change=self.change)
         if done.record.failure is None:
             return sizes
         if run(self.plan, manner, own=self.own, change=self.change).record.failure is not None:
@@ -107,7 +103,7 @@ class Examination:
     @cached_property
     def dtype(self) -> torch.dtype:
         """float64, or float32 where the code mixes the two."""
-        done = run(self.plan, sizes=small(self.plan), own=self.own, change=self.change)
+        done = self.held.memory(self.plan, Manner(), sizes=small(self.plan), own=self.own, change=self.change)
         failure = done.record.failure
         if failure is None or not re.search(r"dtype|scalar type|Double|Float", str(failure.error)):
             return torch.float64
@@ -136,15 +132,12 @@ class Examination:
         plan, change = plan or self.plan, change or self.change
         asked = Manner(**{"dtype": self.dtype, **manner})
         stand_ins = {**self.stand_ins, **(more or {})}
-        # a run that is asked for again is not made again, where nothing is drawn from it
-        key = (id(plan), frozenset(stand_ins.items()), change, asked)
-        is_kept = not (more or sizes or asked.gradients or asked.training) and isinstance(plan.target, type)
-        done = self.kept.pop(key, None) if is_kept else None
-        if done is None:
-            done = run(plan, asked, sizes=sizes or self.sizes, stand_ins=stand_ins, own=self.own, change=change)
-        if is_kept:
-            # the one that was asked for last stays longest
-            self.kept[key] = done
-            while len(self.kept) > 1 and sum(each.size for each in self.kept.values()) > HELD:
-                del self.kept[next(iter(self.kept))]
-        return done
+        return self.held.memory(
+            plan,
+            asked,
+            sizes=sizes or self.sizes,
+            own=self.own,
+            stand_ins=stand_ins,
+            change=change,
+            is_kept=not more,
+        )

@@ -12,47 +12,85 @@ from headwise.diagnosis.result import Finding
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import said_in, say
 
-__all__ = ["findings_of"]
+__all__ = ["findings_of", "merged"]
 
 # what a sentence may speak of; what is not known of it is left empty
 NAMES = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what")
 
 
-def findings_of(suspects: Sequence[Suspect], files: Mapping[str, str], held: Held, lang: str) -> tuple[Finding, ...]:
+def findings_of(suspects: Sequence[Suspect], files: Mapping[str, str], checks: Held, lang: str) -> tuple[Finding, ...]:
     """All that was found in words, faults first. files: what to call each of the person's own."""
-    found = [_finding(each, files, held, lang) for each in suspects]
-    return tuple(sorted(found, key=lambda each: SEVERITIES.index(each.severity)))
+    findings = [_finding(each, files, checks, lang) for each in suspects]
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def _finding(suspect: Suspect, files: Mapping[str, str], held: Held, lang: str) -> Finding:
+def _finding(suspect: Suspect, files: Mapping[str, str], checks: Held, lang: str) -> Finding:
     span = suspect.span if suspect.home is None else suspect.home
-    said = dict(suspect.said)
+    values = dict(suspect.said)
     words = suspect.fault.words(lang)
-    what, why, fix = (_filled(sentence, lang, said) for sentence in (words.what, words.why, words.fix))
+    problem, why, fix = (_filled(sentence, lang, values) for sentence in (words.what, words.why, words.fix))
     evidence = suspect.evidence
     is_number = evidence[:1].isdigit() or evidence == "inf"
     if evidence == "inf":
         evidence = say("doctor.evidence.endless", lang=lang)
     if evidence and suspect.proved:
-        how = said.get("how") or ("replaced" if is_number else "raised_laws")
-        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence.rstrip("."), after=said.get("after", ""))
+        how = values.get("how") or ("replaced" if is_number else "raised_laws")
+        evidence = say(f"doctor.evidence.{how}", lang=lang, error=evidence.rstrip("."), after=values.get("after", ""))
     elif is_number:
         evidence = say("doctor.evidence.apart", lang=lang, error=evidence)
-    if said.get("error") and not evidence:
-        evidence = str(said["error"])
+    if values.get("error") and not evidence:
+        evidence = str(values["error"])
     source = linecache.getline(span.file, span.line).rstrip("\n") if span is not None else ""
     # what is so on purpose is not patched
-    patches = () if suspect.severity == "note" else held("patches", (), candidates, suspect)
+    patches = () if suspect.severity == "note" else checks("patches", (), candidates, suspect)
     return Finding(
         kind=suspect.kind, severity=suspect.severity, line=None if span is None else span.line,
         end_line=None if span is None else span.end_line or span.line, column=None if span is None else span.column,
         source=source, proved=bool(suspect.proved), evidence=evidence,
         file="" if span is None else files.get(span.file, span.file),
         end_column=None if span is None else span.end_column, code="" if span is None else span.source,
-        candidates=patches, what=what, why=why, fix=fix,
+        candidates=patches, what=problem, why=why, fix=fix,
     )  # fmt: skip
 
 
 def _filled(sentence: str, lang: str, values: Mapping[str, object]) -> str:
     filled = {name: said_in(value, lang) for name, value in values.items()}
     return sentence.format(**{**dict.fromkeys(NAMES, ""), **filled})
+
+
+def merged(suspects: list[Suspect]) -> list[Suspect]:
+    """Each thing once, that which is proved before that which is not."""
+    out: dict[tuple[str, object], Suspect] = {}
+    for suspect in suspects:
+        span = suspect.span
+        place = span if suspect.home is None else suspect.home
+        key = (suspect.general, place if suspect.severity == "fault" or span is None else (span.file, span.line))
+        if key not in out or (suspect.proved and not out[key].proved):
+            out[key] = suspect
+    return _plain(list(out.values()))
+
+
+def _plain(suspects: list[Suspect]) -> list[Suspect]:
+    """Without consequences of a fault that is proved: on its own line, or of a wrong layout."""
+    proved = [each for each in suspects if each.severity == "fault" and each.proved]
+    lines = {(each.span.file, each.span.line) for each in proved if each.span is not None}
+    has_layout = any(each.fault.breaks_layout for each in proved)
+    faults = [each for each in suspects if each.severity == "fault" and each.general != "mask-raises"]
+    # scores of another shape fit no mask
+    is_misshapen = any(each.fault.breaks_layout or each.fault.follows_layout for each in faults)
+
+    # samples that took the place of tokens leak in every operation after it
+    is_turned = any(each.fault.breaks_layout and each.fault.needs_proof == "samples" for each in proved)
+
+    def is_sign(suspect: Suspect) -> bool:
+        if is_turned and suspect.fault.needs_proof == "samples" and not suspect.fault.breaks_layout:
+            return True
+        if suspect.kind == "differs-from-every-formula":
+            return any(finding.severity == "fault" for finding in suspects)
+        if suspect.severity != "fault" or suspect.proved:
+            return False
+        return (suspect.span is not None and (suspect.span.file, suspect.span.line) in lines) or (
+            suspect.fault.follows_layout and (is_misshapen if suspect.general == "mask-raises" else has_layout)
+        )
+
+    return [each for each in suspects if not is_sign(each)]

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import is_constant
-from headwise.diagnosis.checks.weight_sums import key_axis
 from headwise.diagnosis.head_mixtures import follow_evenly, is_learned_after, is_one_softmax
 from headwise.diagnosis.observation import SHARES, Observation, softmaxes_of
 from headwise.diagnosis.relative_terms import is_shifted
@@ -36,212 +35,216 @@ __all__ = [
 DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
 
 
-def _is_plain(seen: Observation) -> Slopes | None:
+def _is_plain(observation: Observation) -> Slopes | None:
     """How weights that are softmax(c · scores), with nothing added but what hides keys, follow scores; None: not so."""
-    found = softmax_of(seen) if is_normalised(seen) else None
-    if found is None:
+    slopes = softmax_of(observation) if is_normalised(observation) else None
+    if slopes is None:
         return None
-    known = found.visible.any(dim=-1)
-    logits = (seen.scores * found.slopes).masked_fill(~found.visible, float("-inf"))
-    return found if is_close(seen, logits.softmax(dim=-1)[known], seen.plain[known]) else None
+    is_known = slopes.visible.any(dim=-1)
+    logits = (observation.scores * slopes.slopes).masked_fill(~slopes.visible, float("-inf"))
+    return slopes if is_close(observation, logits.softmax(dim=-1)[is_known], observation.plain[is_known]) else None
 
 
-def is_definition(seen: Observation) -> bool:
-    found = _is_plain(seen)
-    if found is None or seen.scale is None or seen.attention.scores is None:
+def is_definition(observation: Observation) -> bool:
+    slopes = _is_plain(observation)
+    if slopes is None or observation.scale is None or observation.attention.scores is None:
         return False
-    return is_close(seen, found.slopes, torch.full_like(found.slopes, _wanted(seen)))
+    return is_close(observation, slopes.slopes, torch.full_like(slopes.slopes, _wanted(observation)))
 
 
-def _wanted(seen: Observation) -> float:
+def _wanted(observation: Observation) -> float:
     """1/√(head width) over what queries and keys were multiplied by before they met."""
-    return 1.0 if seen.scale is None else 1 / (math.sqrt(seen.scale.width) * math.prod(_before(seen)))
+    return (
+        1.0 if observation.scale is None else 1 / (math.sqrt(observation.scale.width) * math.prod(_before(observation)))
+    )
 
 
-def _before(seen: Observation) -> list[float]:
+def _before(observation: Observation) -> list[float]:
     """By what queries and keys were multiplied before they met, or by the product that they met in."""
-    path = [*seen.attention.path, seen.attention.context]
-    factors = () if seen.scale is None else seen.scale.factors
-    scores = seen.attention.scores
-    return [each.value for each in factors if each.entry is scores or all(each.entry is not one for one in path)]
+    path = [*observation.attention.path, observation.attention.context]
+    factors = () if observation.scale is None else observation.scale.factors
+    scores = observation.attention.scores
+    return [each.value for each in factors if each.entry is scores or all(each.entry is not op for op in path)]
 
 
-def is_scaled_otherwise(seen: Observation) -> bool:
+def is_scaled_otherwise(observation: Observation) -> bool:
     """Whether the scale is another than 1/√(head width): one that was judged, a learned one, or one of unit vectors."""
-    found = None if seen.attention.scores is None else _is_plain(seen)
-    return found is not None and _is_judged(seen, found.slopes)
+    slopes = None if observation.attention.scores is None else _is_plain(observation)
+    return slopes is not None and _is_judged(observation, slopes.slopes)
 
 
-def _is_judged(seen: Observation, slopes: Tensor) -> bool:
+def _is_judged(observation: Observation, slopes: Tensor) -> bool:
     """Whether by how much weights follow the scores is what they were seen to be multiplied by, or is learned."""
-    scale, scores = seen.scale, seen.attention.scores
+    scale, scores = observation.scale, observation.attention.scores
     if scale is None or scores is None:
         return False
-    if scale.normed or is_learned_after(seen, scores.at):
+    if scale.normed or is_learned_after(observation, scores.at):
         return True
-    wanted = scale.total / math.prod(_before(seen))
-    return not scale.bent and is_close(seen, slopes, torch.full_like(slopes, wanted))
+    wanted = scale.total / math.prod(_before(observation))
+    return not scale.bent and is_close(observation, slopes, torch.full_like(slopes, wanted))
 
 
-def is_sharpened(seen: Observation) -> bool:
+def is_sharpened(observation: Observation) -> bool:
     """Whether weights are a power of what one softmax gave, shared out anew."""
-    found, softmaxes = _is_plain(seen), softmaxes_of(seen.attention)
-    if found is None or seen.scale is None or seen.scale.bent or len(softmaxes) != 1:
+    slopes, softmaxes = _is_plain(observation), softmaxes_of(observation.attention)
+    if slopes is None or observation.scale is None or observation.scale.bent or len(softmaxes) != 1:
         return False
-    powers = found.slopes * math.prod(_before(seen)) / seen.scale.total
+    powers = slopes.slopes * math.prod(_before(observation)) / observation.scale.total
     power = float(powers.mean())
-    marks, values = softmaxes[0].made[0], seen.softmaxes[0][SHARES.index(1.0)]
-    axis = key_axis(marks, seen.attention) if marks is not None and marks.kind == "pair" else None
-    if axis is None or not is_close(seen, powers, torch.full_like(powers, power)):
+    axis, values = observation.attention.key_axis(softmaxes[0]), observation.softmaxes[0][SHARES.index(1.0)]
+    if axis is None or not is_close(observation, powers, torch.full_like(powers, power)):
         return False
     raised = values.movedim(axis, -1) ** power
     shares = (raised / raised.sum(dim=-1, keepdim=True)).nan_to_num()
-    return is_close(seen, shares.flatten().sort().values, seen.plain.nan_to_num().flatten().sort().values)
+    return is_close(observation, shares.flatten().sort().values, observation.plain.nan_to_num().flatten().sort().values)
 
 
-def is_additive(seen: Observation) -> bool:
+def is_additive(observation: Observation) -> bool:
     """Whether scores are what learned weights make of the sum of a query and a key."""
-    return seen.attention.scores is None and _is_plain(seen) is not None
+    return observation.attention.scores is None and _is_plain(observation) is not None
 
 
-def is_biased(seen: Observation) -> bool:
+def is_biased(observation: Observation) -> bool:
     """Whether what is added to the scores is the same for other inputs."""
-    found = softmax_of(seen) if is_normalised(seen) else None
-    if found is None or seen.other is None or seen.other[0].shape != seen.scores.shape:
+    slopes = softmax_of(observation) if is_normalised(observation) else None
+    if slopes is None or observation.other is None or observation.other[0].shape != observation.scores.shape:
         return False
-    scores, weights = seen.other
-    visible = found.visible & (weights > least_of(seen))
-    pairs = ((seen.plain, seen.scores), (weights, scores))
-    rest = [a.clamp(min=least_of(seen)).log() - found.slopes * b for a, b in pairs]
+    scores, weights = observation.other
+    visible = slopes.visible & (weights > least_of(observation))
+    pairs = ((observation.plain, observation.scores), (weights, scores))
+    rest = [a.clamp(min=least_of(observation)).log() - slopes.slopes * b for a, b in pairs]
     left = centred(rest[0] - rest[1], visible)
-    is_fixed = is_close(seen, left, torch.zeros_like(left), size=float(rest[0].abs().max()))
-    return is_fixed and _is_judged(seen, found.slopes)
+    is_fixed = is_close(observation, left, torch.zeros_like(left), size=float(rest[0].abs().max()))
+    return is_fixed and _is_judged(observation, slopes.slopes)
 
 
-def is_sunk(seen: Observation) -> bool:
+def is_sunk(observation: Observation) -> bool:
     """Whether what the weights lack of 1 went to a logit that does not follow the scores."""
-    found = softmax_of(seen)
-    low, _, high = (1 - each.sum(dim=-1, keepdim=True) for each in seen.weights)
-    if found is None or bool((low <= LEAST).any()) or bool((high <= LEAST).any()):
+    slopes = softmax_of(observation)
+    low, _, high = (1 - each.sum(dim=-1, keepdim=True) for each in observation.weights)
+    if slopes is None or bool((low <= LEAST).any()) or bool((high <= LEAST).any()):
         return False
     moved = (high.log() - low.log()) / (SHARES[-1] - SHARES[0])
-    known = found.visible.any(dim=-1)
-    return is_close(seen, moved[known], found.moved[known])
+    is_known = slopes.visible.any(dim=-1)
+    return is_close(observation, moved[is_known], slopes.moved[is_known])
 
 
-def is_capped(seen: Observation) -> bool:
+def is_capped(observation: Observation) -> bool:
     """Whether logits are c · tanh(scores · s), by the two numbers that tanh was called with and gave."""
-    bends = [each for each in seen.attention.path if each.last in ("tanh", "tanh_")]
-    made = seen.attention.scores
-    inner = bends[0].operation.inputs[0].value if len(bends) == 1 else None
-    value = None if made is None else made.operation.outputs[0].value
-    softmaxes = softmaxes_of(seen.attention)
+    bends = [each for each in observation.attention.path if each.last in ("tanh", "tanh_")]
+    scores = observation.attention.scores
+    inner = bends[0].inputs[0].value if len(bends) == 1 else None
+    value = None if scores is None else scores.outputs[0].value
+    softmaxes = softmaxes_of(observation.attention)
     if inner is None or value is None or inner.numel() != value.numel() or len(softmaxes) != 1:
         return False
     a, b = (each.detach().double().flatten() for each in (value, inner))
     share = float((a * b).sum() / (a * a).sum())
-    bent, visible = (seen.scores * share).tanh(), visible_in(seen)
-    logs = seen.plain.clamp(min=least_of(seen)).log()
-    slopes = slopes_of(centred(logs, visible), centred(bent, visible), seen.heads)
+    bent, visible = (observation.scores * share).tanh(), visible_in(observation)
+    logs = observation.plain.clamp(min=least_of(observation)).log()
+    slopes = slopes_of(centred(logs, visible), centred(bent, visible), observation.heads)
     left = centred(logs - slopes * bent, visible)
     size = float(logs.abs().max())
-    is_tanh = is_close(seen, b, a * share) and is_close(seen, left, torch.zeros_like(left), size=size)
-    own = slopes[visible.any(dim=-1, keepdim=True)]
+    is_tanh = is_close(observation, b, a * share) and is_close(observation, left, torch.zeros_like(left), size=size)
+    used_slopes = slopes[visible.any(dim=-1, keepdim=True)]
     # without a cap they would be multiplied by this
-    total = own * share * math.prod(_before(seen))
-    is_scaled = not is_close(seen, total, torch.ones_like(total)) or (seen.scale is not None and seen.scale.normed)
-    return is_tanh and is_scaled and is_normalised(seen) and bool((own > 0).all())
+    total = used_slopes * share * math.prod(_before(observation))
+    is_scaled = not is_close(observation, total, torch.ones_like(total)) or (
+        observation.scale is not None and observation.scale.normed
+    )
+    return is_tanh and is_scaled and is_normalised(observation) and bool((used_slopes > 0).all())
 
 
-def has_further_terms(seen: Observation) -> bool:
+def has_further_terms(observation: Observation) -> bool:
     """Whether scores are added to others that follow the inputs, as of distances, before a softmax."""
-    if not is_normalised(seen) or _is_plain(seen) is not None or is_shifted(seen):
+    if not is_normalised(observation) or _is_plain(observation) is not None or is_shifted(observation):
         return False
-    return softmax_of(seen) is not None or (is_one_softmax(seen) and follow_evenly(seen))
+    return softmax_of(observation) is not None or (is_one_softmax(observation) and follow_evenly(observation))
 
 
-def is_normalised_late(seen: Observation) -> bool:
+def is_normalised_late(observation: Observation) -> bool:
     """Whether the weighted sum is divided by what the weights of its query sum to."""
-    if softmax_of(seen) is None:
+    if softmax_of(observation) is None:
         return False
-    sums = seen.plain.sum(dim=-1).flatten()
-    for entry in seen.run.seen:
-        if entry.at > seen.attention.context.at and entry.operation.name in DIVISIONS:
-            values = [each.value for each in entry.operation.inputs[1:] if each.value is not None]
-            if any(each.numel() == sums.numel() and is_close(seen, each.detach().double().flatten(), sums)
+    sums = observation.plain.sum(dim=-1).flatten()
+    for entry in observation.run.seen:
+        if entry.at > observation.attention.context.at and entry.name in DIVISIONS:
+            values = [each.value for each in entry.inputs[1:] if each.value is not None]
+            if any(each.numel() == sums.numel() and is_close(observation, each.detach().double().flatten(), sums)
                    for each in values):  # fmt: skip
                 return True
     return False
 
 
-def is_shared_among_queries(seen: Observation) -> bool:
+def is_shared_among_queries(observation: Observation) -> bool:
     """Whether each key shares itself out among the queries, and a query weighs its shares anew or as they are."""
-    visible, softmaxes = visible_in(seen), softmaxes_of(seen.attention)
-    if not bool(visible.any()) or len(softmaxes) != 1 or bool((seen.plain < 0).any()):
+    visible, softmaxes = visible_in(observation), softmaxes_of(observation.attention)
+    if not bool(visible.any()) or len(softmaxes) != 1 or bool((observation.plain < 0).any()):
         return False
-    made, value = softmaxes[0].made[0], softmaxes[0].operation.outputs[0].value
-    if made is None or made.kind != "pair" or value is None:
+    marks, value = softmaxes[0].pair, softmaxes[0].value
+    if marks is None or value is None:
         return False
     is_among = any(
-        is_constant(made.arrays[seen.attention.keys], axis) and sums_to_one(value, axis) for axis in range(value.ndim)
+        is_constant(marks.arrays[observation.attention.keys], axis) and sums_to_one(value, axis)
+        for axis in range(value.ndim)
     )
-    low, _, high = logs_of(seen)
-    scores = centred_both(seen.scores, visible)
+    low, _, high = logs_of(observation)
+    scores = centred_both(observation.scores, visible)
     step = centred_both((high - low) / (SHARES[-1] - SHARES[0]), visible)
-    slopes = slopes_of(step, scores, seen.heads)
+    slopes = slopes_of(step, scores, observation.heads)
     # a small number may be added to the shares
     is_near = bool(((step - slopes * scores).abs() <= 1e-4 * max(1.0, float(step.abs().max()))).all())
     return is_among and bool((slopes > 0).all()) and is_near
 
 
-def is_sigmoid(seen: Observation) -> bool:
-    visible = visible_in(seen) & torch.stack([each < 1 - LEAST for each in seen.weights]).all(dim=0)
+def is_sigmoid(observation: Observation) -> bool:
+    visible = visible_in(observation) & torch.stack([each < 1 - LEAST for each in observation.weights]).all(dim=0)
     if not bool(visible.any()):
         return False
-    low, plain, high = (torch.where(visible, each, 0.5).logit() for each in seen.weights)
-    step, scores = (high - low) / (SHARES[-1] - SHARES[0]), torch.where(visible, seen.scores, 0.0)
-    slopes = slopes_of(step, scores, seen.heads)
-    even = is_close(seen, high - plain, plain - low)
+    low, plain, high = (torch.where(visible, each, 0.5).logit() for each in observation.weights)
+    step, scores = (high - low) / (SHARES[-1] - SHARES[0]), torch.where(visible, observation.scores, 0.0)
+    slopes = slopes_of(step, scores, observation.heads)
+    even = is_close(observation, high - plain, plain - low)
     # weights that stay as they are where all scores are larger, as unit vectors do, follow no sigmoid
-    return even and bool((slopes > LEAST).any()) and is_close(seen, step, slopes * scores)
+    return even and bool((slopes > LEAST).any()) and is_close(observation, step, slopes * scores)
 
 
-def is_relu(seen: Observation, *, power: int = 1) -> bool:
-    return _is_times(seen, torch.where(_hidden(seen), 0.0, seen.scores).clamp(min=0) ** power)
+def is_relu(observation: Observation, *, power: int = 1) -> bool:
+    return _is_times(observation, torch.where(_hidden(observation), 0.0, observation.scores).clamp(min=0) ** power)
 
 
-def _hidden(seen: Observation) -> Tensor:
+def _hidden(observation: Observation) -> Tensor:
     """Entries to which a mask gives no weight; without a mask none."""
-    is_nothing = torch.stack([each.abs() <= LEAST for each in seen.weights]).all(dim=0)
-    return is_nothing & bool(seen.run.plan.mask)
+    is_nothing = torch.stack([each.abs() <= LEAST for each in observation.weights]).all(dim=0)
+    return is_nothing & bool(observation.run.plan.mask)
 
 
-def _is_times(seen: Observation, wanted: Tensor) -> bool:
+def _is_times(observation: Observation, wanted: Tensor) -> bool:
     squares = float((wanted * wanted).sum())
-    factor = float((seen.plain * wanted).sum()) / squares if squares else 0.0
-    return factor > 0 and is_close(seen, seen.plain / factor, wanted)
+    factor = float((observation.plain * wanted).sum()) / squares if squares else 0.0
+    return factor > 0 and is_close(observation, observation.plain / factor, wanted)
 
 
-def is_shared_relu(seen: Observation) -> bool:
-    wanted = torch.where(_hidden(seen), 0.0, seen.scores).clamp(min=0)
+def is_shared_relu(observation: Observation) -> bool:
+    wanted = torch.where(_hidden(observation), 0.0, observation.scores).clamp(min=0)
     sums = wanted.sum(dim=-1, keepdim=True)
-    known = sums.squeeze(-1) > LEAST
+    is_known = sums.squeeze(-1) > LEAST
     # a small number may be added to the sum
-    near = (seen.plain - wanted / sums.clamp(min=LEAST))[known]
-    return bool(known.any()) and bool((near.abs() <= 1e-3).all())
+    near = (observation.plain - wanted / sums.clamp(min=LEAST))[is_known]
+    return bool(is_known.any()) and bool((near.abs() <= 1e-3).all())
 
 
-def is_unshared(seen: Observation) -> bool:
-    return _is_times(seen, torch.where(_hidden(seen), 0.0, seen.scores))
+def is_unshared(observation: Observation) -> bool:
+    return _is_times(observation, torch.where(_hidden(observation), 0.0, observation.scores))
 
 
-def is_decayed(seen: Observation) -> bool:
+def is_decayed(observation: Observation) -> bool:
     """Whether weights are scores times numbers that are the same for other inputs, and none below 0."""
-    if seen.other is None or seen.other[0].shape != seen.scores.shape:
+    if observation.other is None or observation.other[0].shape != observation.scores.shape:
         return False
-    pairs = ((seen.plain, seen.scores), (seen.other[1], seen.other[0]))
+    pairs = ((observation.plain, observation.scores), (observation.other[1], observation.other[0]))
     if any(bool(((b.abs() <= LEAST) & (a.abs() > LEAST)).any()) for a, b in pairs):
         return False
-    known = (seen.scores.abs() > LEAST) & (seen.other[0].abs() > LEAST)
-    first, second = (torch.where(known, a, 0.0) / torch.where(known, b, 1.0) for a, b in pairs)
-    return bool((first >= -LEAST).all()) and bool((first > 0).any()) and is_close(seen, first, second)
+    is_known = (observation.scores.abs() > LEAST) & (observation.other[0].abs() > LEAST)
+    first, second = (torch.where(is_known, a, 0.0) / torch.where(is_known, b, 1.0) for a, b in pairs)
+    return bool((first >= -LEAST).all()) and bool((first > 0).any()) and is_close(observation, first, second)

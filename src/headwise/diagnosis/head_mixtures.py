@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from headwise.dataflow import made_from
-from headwise.diagnosis.checks.weight_sums import key_axis
 from headwise.diagnosis.observation import SHARES, Observation, softmaxes_of
 from headwise.diagnosis.sensitivity import is_close, is_normalised, moves_evenly
 
@@ -15,9 +14,9 @@ __all__ = ["follow_evenly", "is_learned_after", "is_mixed", "is_one_softmax"]
 
 def is_learned_after(observation: Observation, at: int) -> bool:
     """Whether parameters take part in what is done on the way to the weights after an operation."""
-    own = [each for each in observation.attention.path if each.at > at]
-    made = [*own, *made_from(observation.run, own)]
-    return any(isinstance(tensor, nn.Parameter) for each in made for tensor in each.tensors)
+    later = [each for each in observation.attention.path if each.at > at]
+    makers = [*later, *made_from(observation.run, later)]
+    return any(isinstance(tensor, nn.Parameter) for each in makers for tensor in each.tensors)
 
 
 def is_mixed(observation: Observation) -> bool:
@@ -39,8 +38,7 @@ def follow_evenly(observation: Observation) -> bool:
     if not len(observation.softmaxes) == len(observation.shifted) == len(softmaxes):
         return False
     for entry, values, shifted in zip(softmaxes, observation.softmaxes, observation.shifted, strict=True):
-        marks = entry.made[0]
-        axis = key_axis(marks, observation.attention) if marks is not None and marks.kind == "pair" else None
+        axis = observation.attention.key_axis(entry)
         if axis is None or any(not each.numel() for each in (*values, *shifted)):
             return False
         low, plain, high = (each.movedim(axis, -1) for each in values)
@@ -59,8 +57,8 @@ def is_one_softmax(observation: Observation) -> bool:
     """Whether the weights are, in some order, what one softmax gave: nothing was added to it, nor its heads mixed."""
     if len(observation.softmaxes) != 1:
         return False
-    given = observation.softmaxes[0][SHARES.index(1.0)]
-    first, second = (each.nan_to_num().flatten().sort().values for each in (given, observation.plain))
+    shares = observation.softmaxes[0][SHARES.index(1.0)]
+    first, second = (each.nan_to_num().flatten().sort().values for each in (shares, observation.plain))
     return is_close(observation, first, second)
 
 

@@ -54,97 +54,101 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         options.setdefault("plan", exam.free)
         return rerun(*args, **options)
 
-    done, held = free(), exam.held
-    if done.record.failure is not None or not attentions(done):
+    run, checks = free(), exam.held
+    if run.record.failure is not None or not attentions(run):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
         return []
-    exam.examined["causal"] = wants_causal(done) or looks_back(done) or Missed("doctor.missed.not_causal")
-    out = held.all("inputs", ignored_inputs, done, free)
-    out += held.all("dropout", dropping_suspects, exam.free, rerun)
-    out += held.all("parameters", unregistered, done)
-    out += held.all("rotation", rotating_suspects, free)
-    out += held.all("gradients", _training, exam.free, exam, rerun)
+    exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
+    # what is put right where there is a mask leaves the runs without one as they are
+    fact = run.fact
+    out = [*checks.all("inputs", fact, ignored_inputs, run, free)]
+    out += checks.all("dropout", fact, dropping_suspects, exam.free, rerun)
+    out += checks.all("parameters", unregistered, run)
+    out += checks.all("rotation", fact, rotating_suspects, free)
+    out += checks.all("gradients", fact, _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
-        out += held.all("gradients", _training, exam.plan, exam, rerun)
-        out += held.all("dropout", dropping_suspects, exam.plan, rerun)
+        out += checks.all("gradients", _training, exam.plan, exam, rerun)
+        out += checks.all("dropout", dropping_suspects, exam.plan, rerun)
     exam.examined["samples"] = Missed("doctor.missed.faults_first")
     if not out:
-        exam.examined["samples"] = tells_samples(done, free) or Missed("doctor.missed.samples_unknown")
-        out += held.all("samples", sample_leaks, done, free)
+        exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
+        out += checks.all("samples", fact, sample_leaks, run, free)
     if exam.plan.mask and not exam.is_published:
-        out += held.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
-        out += held.all("mask", default_suspects, exam.plan, rerun)
-        out += held.all(
+        out += checks.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
+        out += checks.all("mask", default_suspects, exam.plan, rerun)
+        out += checks.all(
             "empty rows", edge_suspects, exam.plan, rerun, replace(exam, stand_ins={}, inherited={}, change=None).rerun
         )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True}
-    if has_dropout(exam.free, rerun):
+    if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
-    return out + _of_calls(exam, done, free, rerun, out)
+    return out + _of_calls(exam, run, free, rerun, out)
 
 
 def _of_calls(
-    exam: Examination, done: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
+    exam: Examination, run: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds, held = {each.general for each in before}, exam.held
+    kinds, checks, fact = {each.general for each in before}, exam.held, run.fact
     failed: tuple[list[Suspect], Tried] = [], True
-    masked = rerun(plan=exam.plan) if exam.plan.mask else done
-    out = held.all("arguments kept", lambda: changed_arguments(done) or changed_arguments(masked))
+    masked = rerun(plan=exam.plan) if exam.plan.mask else run
+    out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     tried: dict[str, Tried] = {"arguments kept": True}
-    found, tried["second call"] = held("second call", failed, left_over, done, free)
+    suspects, tried["second call"] = checks("second call", failed, fact, left_over, run, free)
     if all(each.fault.family != "dropout" for each in before) and not out:
-        out += found
-    found, tried["state_dict"] = held("state_dict", failed, saving_suspects, exam.free, done, rerun)
+        out += suspects
+    suspects, tried["state_dict"] = checks("state_dict", failed, fact, saving_suspects, exam.free, run, rerun)
     # what was registered to put it right is no part of another instance
     is_registered = any(each.general == "parameters-unregistered" for each in (*before, *exam.suspects))
     if not is_registered and not any(each.kind == "stateful-forward" for each in out):
-        out += found
-    found, tried["order of keys"] = held("order of keys", failed, permuting_suspects, done, free)
+        out += suspects
+    suspects, tried["order of keys"] = checks("order of keys", failed, fact, permuting_suspects, run, free)
     if isinstance(tried["order of keys"], str) and (kinds or exam.suspects):
         # the output may differ by what is wrong, and not by positions
         tried["order of keys"] = Missed("doctor.missed.faults_first")
-    out += [] if kinds else found
+    out += [] if kinds else suspects
     kinds |= {each.general for each in out}
     is_stopped = any(each.fault.stops_training for each in (*before, *out))
     tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
-    if not is_stopped and isinstance(done.target, nn.Module):
-        found, tried["step of training"] = held("step of training", failed, step_suspects, exam.free, exam, rerun)
-        out += found
+    if not is_stopped and isinstance(run.target, nn.Module):
+        suspects, tried["step of training"] = checks(
+            "step of training", failed, fact, step_suspects, exam.free, exam, rerun
+        )
+        out += suspects
     tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
     if not exam.is_published:
-        found, tried["half"] = held("half", failed, half_suspects, exam.free, done, rerun)
-        out += found
-        found, tried["divisibility"] = held("divisibility", failed, dividing_suspects, exam)
-        out += found
+        suspects, tried["half"] = checks("half", failed, fact, half_suspects, exam.free, run, rerun)
+        out += suspects
+        suspects, tried["divisibility"] = checks("divisibility", failed, fact, dividing_suspects, exam)
+        out += suspects
         if not kinds & {"projection-unused"}:
-            out += held.all("parameters", missing_projection, done)
-        out += held.all("notes", unusual_notes, exam, done)
+            out += checks.all("parameters", missing_projection, run)
+        out += checks.all("notes", unusual_notes, exam, run)
     exam.examined |= tried
     return out
 
 
 def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[Suspect]:
     """What a backward through one plan shows."""
-    done = rerun(plan=plan, gradients=True)
-    if done.record.failure is not None:
+    run = rerun(plan=plan, gradients=True)
+    if run.record.failure is not None:
         return []
 
     def again(stand_ins: dict[Site, Callable[..., Any]]) -> Run:
         return rerun(stand_ins, plan=plan, gradients=True)
 
-    lacking, error = without_gradient(done)
+    lacking, error = without_gradient(run)
     if error:
-        return broken_backward(done, error, again)
+        return broken_backward(run, error, again)
     if not lacking:
-        return shared_projections(done, []) or cut_paths(done, again)
-    unused = unused_parameters(done, lacking)
-    out = shared_projections(done, unused)
+        return shared_projections(run, []) or cut_paths(run, again)
+    unused = unused_parameters(run, lacking)
+    out = shared_projections(run, unused)
     cut = [name for name in lacking if name not in unused]
     if cut:
-        out += discarded(done, cut) or cut_gradients(done, cut, again)
+        out += discarded(run, cut) or cut_gradients(run, cut, again)
     if unused and not out and not exam.is_published:
-        out += unused_suspects(done, unused)
+        out += unused_suspects(run, unused)
     return out

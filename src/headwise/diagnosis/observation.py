@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, attentions, is_scores, operand_marks
-from headwise.diagnosis.checks.weight_sums import weights_of
 from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.score_path import plain_scores
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 
 __all__ = ["SHARES", "Observation", "changed", "observed", "softmaxes_of"]
 
@@ -54,14 +53,17 @@ class Observation:
         such a run fails.
         """
         runs = [self.rerun(changed(self.run, _plus(self.products, sign))) for sign in (-1.0, 1.0)]
-        if any(each.record.failure is not None for each in runs):
+        if any(each.failure is not None for each in runs):
             return ()
-        found = [attentions(each) for each in runs]
+        attentions_of = [attentions(each) for each in runs]
         at = next(n for n, each in enumerate(attentions(self.run)) if each.context.at == self.attention.context.at)
-        if any(at >= len(each) for each in found):
+        if any(at >= len(each) for each in attentions_of):
             return ()
         return tuple(
-            zip(*[[_made(one) for one in softmaxes_of(plain_scores(each[at]))] for each in found], strict=False)
+            zip(
+                *[[_made(entry) for entry in softmaxes_of(plain_scores(each[at]))] for each in attentions_of],
+                strict=False,
+            )
         )
 
     @cached_property
@@ -69,8 +71,8 @@ class Observation:
         """The weights where each softmax gives 0, laid out as `scores`; None: such a run fails."""
         run = self.rerun(changed(self.run, _times(softmaxes_of(self.attention), 0.0)))
         at = next(n for n, each in enumerate(attentions(self.run)) if each.context.at == self.attention.context.at)
-        found = [] if run.record.failure is not None else attentions(run)
-        weights = weights_of(plain_scores(found[at])) if at < len(found) else None
+        attentions_of = [] if run.failure is not None else attentions(run)
+        weights = plain_scores(attentions_of[at]).weights if at < len(attentions_of) else None
         return None if weights is None or weights.shape != self.scores.shape else weights.detach().double()
 
     @property
@@ -98,9 +100,9 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     seeded = rerun(seed=1)
     doubled = rerun(changed(run, _times(softmaxes, 2.0))) if softmaxes else run
     fixed = rerun(changed(run, [*_times(products, SHARES[-1]), *_kept(softmaxes)])) if softmaxes else run
-    measured = scales(run, seeded) if seeded.record.failure is None else []
+    measured = scales(run, seeded) if seeded.failure is None else []
     scale = next((each for each in measured if each.attention.context.at == attention.context.at), None)
-    every = [[] if each.record.failure is not None else attentions(each) for each in (*runs, doubled, fixed, seeded)]
+    every = [[] if each.failure is not None else attentions(each) for each in (*runs, doubled, fixed, seeded)]
     others = [each[at] for each in every if len(each) == len(every[SHARES.index(1.0)])]
     if len(others) < len(every):
         return None
@@ -114,8 +116,8 @@ def changed(run: Run, changes: Changes) -> dict[Site, Callable[..., Any]]:
     """Stand-ins, good for one run, that change what operations give, and not what their lines give at other turns."""
     out: dict[Site, _Changed] = {}
     for entry, change in changes:
-        site = site_of(entry.operation)
-        turns = [each.at for each in run.seen if site_of(each.operation) == site]
+        site = entry.site
+        turns = [each.at for each in run.seen if each.site == site]
         known = out.setdefault(site, _Changed(entry.function, {}, len(turns)))
         known.changes[turns.index(entry.at)] = change
     return dict(out)
@@ -133,33 +135,33 @@ class _Changed:
     calls: int = 0
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        made, change = self.function(*args, **options), self.changes.get(self.calls % self.count)
+        output, change = self.function(*args, **options), self.changes.get(self.calls % self.count)
         self.calls += 1
-        return made if change is None else change(made)
+        return output if change is None else change(output)
 
 
 def _times(entries: Sequence[MarkedOp], share: float) -> Changes:
-    return [(each, lambda made: made * share) for each in entries]
+    return [(each, lambda scores: scores * share) for each in entries]
 
 
 def _plus(entries: Sequence[MarkedOp], sign: float) -> Changes:
     """Each gives, beside what it gives, numbers that are as large and follow no order of its own."""
 
-    def moved(made: Tensor) -> Tensor:
-        wave = (torch.arange(made.numel(), dtype=made.dtype) ** 2).cos().reshape(made.shape)
-        return made + sign * made.detach().abs().nan_to_num(posinf=0.0).max() * wave
+    def moved(output: Tensor) -> Tensor:
+        wave = (torch.arange(output.numel(), dtype=output.dtype) ** 2).cos().reshape(output.shape)
+        return output + sign * output.detach().abs().nan_to_num(posinf=0.0).max() * wave
 
     return [(each, moved) for each in entries]
 
 
 def _kept(entries: Sequence[MarkedOp]) -> Changes:
     """Each gives what it gave before, whatever it takes."""
-    values = [(each, each.operation.outputs[0].value) for each in entries]
+    values = [(each, each.outputs[0].value) for each in entries]
     return [(each, partial(_instead, value)) for each, value in values if value is not None]
 
 
-def _instead(value: Tensor, made: Tensor) -> Tensor:
-    return value.to(made.dtype) if value.shape == made.shape else made
+def _instead(value: Tensor, output: Tensor) -> Tensor:
+    return value.to(output.dtype) if value.shape == output.shape else output
 
 
 def _observed(
@@ -167,23 +169,23 @@ def _observed(
     rerun: Callable[..., Run], products: tuple[MarkedOp, ...],
 ) -> Observation | None:  # fmt: skip
     scores, heads = _beside(attention, entry) or (None, None)
-    held = [each.detach().double() for one in others if (each := weights_of(one)) is not None and scores is not None
-            and each.shape == scores.shape]  # fmt: skip
-    if scores is None or heads is None or len(held) < len(others):
+    weights = [values.detach().double() for other in others if (values := other.weights) is not None
+            and scores is not None and values.shape == scores.shape]  # fmt: skip
+    if scores is None or heads is None or len(weights) < len(others):
         return None
     *runs, _, _, last = others
-    steps = [[_made(one) for one in softmaxes_of(each)] for each in runs]
-    other = plain_scores(last)
-    laid = next((found for one in _scored(other) if (found := _beside(other, one))), None)
+    steps = [[_made(entry) for entry in softmaxes_of(each)] for each in runs]
+    plain = plain_scores(last)
+    laid = next((laid_out for entry in _scored(plain) if (laid_out := _beside(plain, entry))), None)
     return Observation(
-        run, attention, scores, heads, tuple(held[: len(SHARES)]),
-        tuple(zip(*steps, strict=False)), held[len(SHARES)], held[len(SHARES) + 1],
-        None if laid is None else (laid[0], held[-1]), scale, rerun, products,
+        run, attention, scores, heads, tuple(weights[: len(SHARES)]),
+        tuple(zip(*steps, strict=False)), weights[len(SHARES)], weights[len(SHARES) + 1],
+        None if laid is None else (laid[0], weights[-1]), scale, rerun, products,
     )  # fmt: skip
 
 
 def _made(entry: MarkedOp) -> Tensor:
-    value = entry.operation.outputs[0].value
+    value = entry.outputs[0].value
     return torch.empty(0) if value is None else value.detach().double()
 
 
@@ -213,13 +215,12 @@ def _hides(entry: MarkedOp) -> bool:
 
 def _beside(attention: AttentionOps, entry: MarkedOp) -> tuple[Tensor, Tensor] | None:
     """The scores laid out as the weights are, and the head of each row; None: they cannot be."""
-    joint, made, value = attention.context.joint, entry.made[0], entry.operation.outputs[0].value
-    left = (first := operand_marks(attention.context)[0]) is not None and first.kind == "pair"
+    joint, pair, value, left = attention.context.joint, entry.pair, entry.value, attention.has_weights_left
     marks = operand_marks(attention.context)[0 if left else 1]
-    if joint is None or marks is None or made is None or value is None or made.kind != "pair":
+    if joint is None or marks is None or pair is None or value is None:
         return None
     wanted = _numbers(marks)
-    there = _placed(value.detach().double(), made, wanted)
+    there = _placed(value.detach().double(), pair, wanted)
     if there is None:
         return None
     return joint.flat(there, left=left), joint.flat(marks.arrays["h"], left=left)[..., :1]
@@ -229,18 +230,18 @@ def _numbers(marks: Marks) -> Tensor:
     return torch.stack([marks.arrays[each] for each in "xyh"], dim=-1)
 
 
-def _placed(value: Tensor, made: Marks, wanted: Tensor) -> Tensor | None:
+def _placed(value: Tensor, marks: Marks, wanted: Tensor) -> Tensor | None:
     """Each score at the entry of the weights that is of the same query, key and head."""
-    have = _numbers(made)
+    have = _numbers(marks)
     if have.shape == wanted.shape and torch.equal(have, wanted):
         return value
     keys, ranks = torch.unique(torch.cat([have.flatten(0, -2), wanted.flatten(0, -2)]), dim=0, return_inverse=True)
     if bool((keys[ranks] < 0).any()):
         # of what is of no one query and key only the place says which it is
         return value if value.shape == wanted.shape[:-1] else None
-    mine, theirs = ranks[: value.numel()], ranks[value.numel() :]
-    found = torch.full((len(keys),), float("nan"), dtype=value.dtype)
-    found[mine] = value.flatten()
-    if not torch.equal(found[mine], value.flatten()) or bool(found[theirs].isnan().any()):
+    mine, wanted_ranks = ranks[: value.numel()], ranks[value.numel() :]
+    values = torch.full((len(keys),), float("nan"), dtype=value.dtype)
+    values[mine] = value.flatten()
+    if not torch.equal(values[mine], value.flatten()) or bool(values[wanted_ranks].isnan().any()):
         return value if value.shape == wanted.shape[:-1] else None
-    return found[theirs].reshape(wanted.shape[:-1])
+    return values[wanted_ranks].reshape(wanted.shape[:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, is_movement
+from headwise.dataflow import MarkedOp
 
 __all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor"]
 
@@ -16,28 +16,28 @@ DIFFERENCES = frozenset({"-", "-=", "sub", "sub_"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 
-def product_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
+def product_factor(mine: MarkedOp, entry: MarkedOp) -> float | None:
     """By how much a contraction multiplies the plain product."""
     products = []
-    for each in (mine, other):
+    for each in (mine, entry):
         joint = each.joint
         if joint is None:
             return None
-        a, b = (each.operation.inputs[place].value for place in _operands(each))
+        a, b = (each.inputs[place].value for place in _operands(each))
         if a is None or b is None:
             return None
         products.append(torch.einsum(f"{joint.left},{joint.right}->{joint.out}", a, b))
-    return _ratio(products[1] - products[0], _made(other) - _made(mine))
+    return _ratio(products[1] - products[0], _made(entry) - _made(mine))
 
 
 def sum_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
     """By how much a sum of two tensors multiplies both; None: it does something else."""
     sums = []
     for each in (mine, other):
-        values = [seen.value for seen in each.operation.inputs]
+        values = [seen.value for seen in each.inputs]
         if len(values) != 2 or values[0] is None or values[1] is None:
             return None
-        sums.append(values[0] - values[1] if each.operation.name in DIFFERENCES else values[0] + values[1])
+        sums.append(values[0] - values[1] if each.name in DIFFERENCES else values[0] + values[1])
     if sums[0].shape != _made(mine).shape or sums[1].shape != _made(other).shape:
         return None
     return _ratio(sums[1] - sums[0], _made(other) - _made(mine))
@@ -50,50 +50,50 @@ def _operands(entry: MarkedOp) -> list[int]:
     )
 
 
-def factor_of(mine: MarkedOp, other: MarkedOp) -> float | None:
+def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
     """The constant by which an operation multiplies; None: it does something else."""
-    if not mine.operation.outputs or not other.operation.outputs:
+    if not mine.outputs or not entry.outputs:
         return 1.0
-    if is_movement(mine.operation.function):
+    if mine.is_movement:
         return 1.0
-    given = next((at for at, each in enumerate(mine.given) if each is not None and each.kind != "lost"), None)
-    if given is None or given >= len(other.operation.inputs):
+    place = next((at for at, each in enumerate(mine.given) if each is not None and each.kind != "lost"), None)
+    if place is None or place >= len(entry.inputs):
         return None
-    before, after = mine.operation.inputs[given].value, other.operation.inputs[given].value
-    made, then = _made(mine), _made(other)
-    if before is None or after is None or not before.is_floating_point() or not made.is_floating_point():
-        return 1.0 if mine.operation.outputs[0].shape == mine.operation.inputs[given].shape else None
-    if before.shape != made.shape:
-        before, after, made, then = _aligned(before, after, made, then)
-        if before.shape != made.shape:
+    before, after = mine.inputs[place].value, entry.inputs[place].value
+    output, other_output = _made(mine), _made(entry)
+    if before is None or after is None or not before.is_floating_point() or not output.is_floating_point():
+        return 1.0 if mine.outputs[0].shape == mine.inputs[place].shape else None
+    if before.shape != output.shape:
+        before, after, output, other_output = _aligned(before, after, output, other_output)
+        if before.shape != output.shape:
             return None
-    seen = _kept(mine, made.shape)
-    if _is_masked(made):
-        seen = seen & made.isfinite() & then.isfinite() & (made > -1e6) & (then > -1e6)
-    if not bool(seen.all()):
-        before, after, made, then = before[seen], after[seen], made[seen], then[seen]
+    kept = _kept(mine, output.shape)
+    if _is_masked(output):
+        kept = kept & output.isfinite() & other_output.isfinite() & (output > -1e6) & (other_output > -1e6)
+    if not bool(kept.all()):
+        before, after, output, other_output = before[kept], after[kept], output[kept], other_output[kept]
     if torch.equal(before, after):
         # what is learned is the same in both runs
-        return _ratio(before, made)
-    return _ratio(after - before, then - made)
+        return _ratio(before, output)
+    return _ratio(after - before, other_output - output)
 
 
 def _kept(entry: MarkedOp, shape: torch.Size) -> Tensor:
     """Where a multiplication by ones and zeros, as by a mask, leaves its entries; everywhere for other operations."""
-    if entry.operation.name in PRODUCTS:
-        for each, marks in zip(entry.operation.inputs, entry.given, strict=True):
+    if entry.name in PRODUCTS:
+        for each, marks in zip(entry.inputs, entry.given, strict=True):
             value = None if marks is not None or each.value is None else each.value
             if value is not None and value.numel() > 1 and bool(((value == 0) | (value == 1)).all()):
                 return (value != 0).expand(shape)
     return torch.ones((), dtype=torch.bool).expand(shape)
 
 
-def _aligned(before: Tensor, after: Tensor, made: Tensor, then: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _aligned(before: Tensor, after: Tensor, output: Tensor, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values before and after an operation that also grew, where the one is a broadcast of the other."""
     try:
-        return before.expand(made.shape), after.expand(made.shape), made, then
+        return before.expand(output.shape), after.expand(output.shape), output, tensor
     except RuntimeError:
-        return before, after, made, then
+        return before, after, output, tensor
 
 
 def _is_masked(value: Tensor) -> bool:
@@ -125,31 +125,29 @@ def is_shift(entry: MarkedOp) -> bool:
     """Whether an operation moves all scores of a row alike, as what is taken off before an exponential does; or is
     what finds by how much.
     """
-    made = _made(entry)
-    before = next((t.value for t, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None)
-    if before is None or not made.is_floating_point() or not before.is_floating_point():
+    output = _made(entry)
+    before = next((each.value for each in entry.marked_inputs), None)
+    if before is None or not output.is_floating_point() or not before.is_floating_point():
         return False
-    if made.shape != before.shape:
-        return made.ndim == before.ndim and made.shape[-1] == 1 < before.shape[-1]
-    far = (made - before).nan_to_num(nan=float("inf"))
+    if output.shape != before.shape:
+        return output.ndim == before.ndim and output.shape[-1] == 1 < before.shape[-1]
+    far = (output - before).nan_to_num(nan=float("inf"))
     return bool(((far - far[..., :1]).abs() < NEAR).all())
 
 
 def is_whole(entry: MarkedOp) -> bool:
     """Whether an operation keeps whole numbers only."""
-    made = _made(entry)
-    before = next(
-        (each.value for each, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None
-    )
-    if before is None or made.shape != before.shape or not before.is_floating_point():
+    output = _made(entry)
+    before = next((each.value for each in entry.marked_inputs), None)
+    if before is None or output.shape != before.shape or not before.is_floating_point():
         return False
-    seen = made.isfinite() & (made > -1e4)
-    known, before = made[seen], before.expand(made.shape)[seen]
-    return known.numel() > 0 and bool((known == known.round()).all()) and not bool((before == before.round()).all())
+    visible = output.isfinite() & (output > -1e4)
+    usable, before = output[visible], before.expand(output.shape)[visible]
+    return usable.numel() > 0 and bool((usable == usable.round()).all()) and not bool((before == before.round()).all())
 
 
 def _made(entry: MarkedOp) -> Tensor:
-    value = entry.operation.outputs[0].value
+    value = entry.outputs[0].value
     if value is None:
         raise ValueError("a run whose values are asked for must have been recorded with them")
     return value

@@ -15,6 +15,7 @@ from headwise.dataflow import AttentionOps, Run, attentions, is_movement
 from headwise.diagnosis.checks.batch_leak import is_leaking
 from headwise.diagnosis.checks.causal import pattern_of
 from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.reference_output import Intent, contexts, given_instead
 from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.suspects import Suspect
@@ -56,27 +57,27 @@ def near(wanted: Tensor) -> float:
 def goal_of(exam: Any) -> Goal:
     """What the output of a plan should be, all that was found put right. exam: its examination."""
     final = exam.run()
-    if final.record.failure is not None or final.output is None or not attentions(final):
+    if final.failure is not None or final.output is None or not attentions(final):
         return Goal(None)
-    free, other = exam.run(plan=exam.free), exam.run(plan=exam.free, seed=1)
-    if free.record.failure is not None or len(attentions(free)) != len(attentions(final)):
+    free, second = exam.run(plan=exam.free), exam.run(plan=exam.free, seed=1)
+    if free.failure is not None or len(attentions(free)) != len(attentions(final)):
         return Goal(None)
-    measured = scales(free, other) if other.record.failure is None else []
+    measured = scales(free, second) if second.failure is None else []
     is_plain = _is_plain(final, free, measured) and not exam.is_published
-    seen = [_seen(free, each) for each in attentions(free)]
-    before = [_before(each) for each in measured] if len(measured) == len(seen) else [(1.0, None)] * len(seen)
-    wanted = _output(exam, final, [Intent(a, b and b / c) for a, (c, b) in zip(seen, before, strict=True)])
+    allowed = [_seen(free, each) for each in attentions(free)]
+    before = [_before(each) for each in measured] if len(measured) == len(allowed) else [(1.0, None)] * len(allowed)
+    wanted = _output(exam, final, [Intent(a, b and b / c) for a, (c, b) in zip(allowed, before, strict=True)])
     if wanted is None:
         return Goal(None)
     error = distance(final.output, wanted)
     if error <= near(wanted):
         return Goal(wanted, error, is_plain)
-    if len(measured) == len(seen) and not any(each.fault.family == "scale" for each in exam.suspects):
+    if len(measured) == len(allowed) and not any(each.fault.family == "scale" for each in exam.suspects):
         # a scale of its own that is no fault
-        own = [Intent(a, each.total / c) for a, each, (c, _) in zip(seen, measured, before, strict=True)]
-        then = _output(exam, final, own)
-        if then is not None and distance(final.output, then) <= near(then):
-            return Goal(then, distance(final.output, then), is_plain)
+        own_scales = [Intent(a, each.total / c) for a, each, (c, _) in zip(allowed, measured, before, strict=True)]
+        own_output = _output(exam, final, own_scales)
+        if own_output is not None and distance(final.output, own_output) <= near(own_output):
+            return Goal(own_output, distance(final.output, own_output), is_plain)
     return Goal(wanted if is_plain else None, error, is_plain)
 
 
@@ -84,17 +85,17 @@ def _before(scale: Scale) -> tuple[float, float | None]:
     """By what queries and keys were multiplied before they met, and the scale that is wanted; None: nothing was."""
     attention = scale.attention
     met = [attention.context, *attention.path]
-    factors = [each.value for each in scale.factors if all(each.entry is not one for one in met)]
+    factors = [each.value for each in scale.factors if all(each.entry is not op for op in met)]
     return (prod(factors), scale.width**-0.5) if factors else (1.0, None)
 
 
 def _output(exam: Any, final: Run, intents: Sequence[Intent]) -> Tensor | None:
     """What the person's code gives where each attention gives what it should."""
-    made = contexts(final, intents)
-    if made is None:
+    results = contexts(final, intents)
+    if results is None:
         return None
-    done = exam.run(given_instead(made))
-    return None if done.record.failure is not None else done.output
+    run = exam.run(given_instead(results))
+    return None if run.failure is not None else run.output
 
 
 def _seen(free: Run, attention: AttentionOps) -> Tensor | None:
@@ -104,9 +105,9 @@ def _seen(free: Run, attention: AttentionOps) -> Tensor | None:
         return None
     rows, columns = pattern.shape
     i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
-    known = pattern.any(dim=-1)
+    is_known = pattern.any(dim=-1)
     for triangle in (j <= i, j <= i + columns - rows):
-        if bool((pattern == triangle)[known].all()) and not bool(pattern.all()):
+        if bool((pattern == triangle)[is_known].all()) and not bool(pattern.all()):
             return triangle
     return j <= i + max(0, columns - rows) if wants_causal(free) else None
 
@@ -115,9 +116,9 @@ def _is_plain(final: Run, free: Run, measured: Sequence[Scale]) -> bool:
     """Whether scores are multiplied, hidden and shared out by a softmax, and nothing else is done to them."""
     if any(each.bent or each.floored is not None for each in measured):
         return False
-    factors = {each.entry.operation.span for scale in measured for each in scale.factors}
-    for done in (final, free):
-        for attention in attentions(done):
+    factors = {each.entry.span for scale in measured for each in scale.factors}
+    for run in (final, free):
+        for attention in attentions(run):
             if attention.fused:
                 continue
             if attention.scores is None or attention.softmax is None:
@@ -133,14 +134,10 @@ def _is_plain(final: Run, free: Run, measured: Sequence[Scale]) -> bool:
 
 def _hides(entry: Any) -> bool:
     """Whether all that an operation adds to scores is nothing, or hides a key."""
-    if entry.operation.name not in ("+", "+=", "add", "add_", "-", "-="):
+    if entry.name not in ("+", "+=", "add", "add_", "-", "-="):
         return False
-    others = [
-        each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
-        if marks is None and each.value is not None
-    ]  # fmt: skip
-    numbers = [each.double() for each in others]
-    return bool(others) and all(bool(((each == 0) | (each.abs() > -HIDDEN)).all()) for each in numbers)
+    numbers = [each.value.double() for each in entry.unmarked_inputs if each.value is not None]
+    return bool(numbers) and all(bool(((each == 0) | (each.abs() > -HIDDEN)).all()) for each in numbers)
 
 
 def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequence[Suspect] = ()) -> list[Suspect]:
@@ -158,39 +155,29 @@ def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, obje
         is_seen = suspect.fault.needs_proof == "samples" and _is_leaking(exam)
         return replace(suspect, proved=is_seen, said={**suspect.said, "how": "samples"}, evidence="samples" * is_seen)
     final = exam.run()
-    if final.record.failure is not None or final.output is None or (suspect.kind, suspect.span) in broken:
+    if final.failure is not None or final.output is None or (suspect.kind, suspect.span) in broken:
         return replace(suspect, proved=False)
     met = goal.is_met_by(final.output)
     if goal.output is not None and not met:
         return replace(suspect, proved=False)
     there = exam.without(suspect).run()
-    said = {**suspect.said, "after": _number(goal.error) if met else "", "how": "ideal" if met else "laws"}
-    if there.record.failure is not None:
-        raised = type(there.record.failure.error).__name__
-        return replace(suspect, proved=True, evidence=raised, said={**said, "how": f"raised_{said['how']}"})
+    values = {**suspect.said, "after": _number(goal.error) if met else "", "how": "ideal" if met else "laws"}
+    if there.failure is not None:
+        raised = type(there.failure.error).__name__
+        return replace(suspect, proved=True, evidence=raised, said={**values, "how": f"raised_{values['how']}"})
     wanted = goal.output if met and goal.output is not None else final.output
     error = distance(there.output, wanted)
     if error > near(wanted):
-        return replace(suspect, proved=True, evidence=_number(error), said=said)
+        return replace(suspect, proved=True, evidence=_number(error), said=values)
     if is_law:
-        return replace(suspect, proved=True, evidence="law", said={**said, "how": "law"})
+        return replace(suspect, proved=True, evidence="law", said={**values, "how": "law"})
     return replace(suspect, proved=False)
 
 
 def _is_leaking(exam: Any) -> bool:
     """Whether one sample is seen to change another's result."""
-    done = exam.run(plan=exam.free)
-    return done.record.failure is None and is_leaking(done, partial(exam.rerun, plan=exam.free))
-
-
-def distance(a: Tensor | None, b: Tensor | None) -> float:
-    """The largest difference of two outputs; NaN in one alone is infinitely far."""
-    if a is None or b is None or a.shape != b.shape:
-        return float("inf")
-    a, b = a.detach().to(torch.float64), b.detach().to(torch.float64)
-    both = a.isnan() & b.isnan()
-    apart = (a - b).abs().masked_fill(both | (a == b), 0.0)
-    return float(apart.nan_to_num(nan=float("inf"), posinf=float("inf")).max()) if apart.numel() else 0.0
+    run = exam.run(plan=exam.free)
+    return run.failure is None and is_leaking(run, partial(exam.rerun, plan=exam.free))
 
 
 def _number(value: float) -> str:

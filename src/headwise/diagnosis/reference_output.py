@@ -16,13 +16,12 @@ from headwise.dataflow import (
     Run,
     allowed_by,
     attentions,
-    operand_marks,
     place_of,
     sample_of,
 )
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.ops.reference import attention as definition
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 
 __all__ = ["Intent", "contexts", "given_instead"]
 
@@ -44,18 +43,18 @@ def contexts(run: Run, intents: Sequence[Intent]) -> list[tuple[MarkedOp, Tensor
     """The weighted sum that each attention of a run should give; None: it cannot be built for one of them."""
     out = []
     for attention, intent in zip(attentions(run), intents, strict=True):
-        made = _fused(run, attention, intent) if attention.fused else _context(run, attention, intent)
-        if made is None:
+        result = _fused(run, attention, intent) if attention.fused else _context(run, attention, intent)
+        if result is None:
             return None
-        out.append((attention.context, made))
+        out.append((attention.context, result))
     return out
 
 
-def given_instead(made: Sequence[tuple[MarkedOp, Tensor]]) -> dict[Site, Callable[..., Any]]:
+def given_instead(results: Sequence[tuple[MarkedOp, Tensor]]) -> dict[Site, Callable[..., Any]]:
     """Stand-ins, good for one run, that give these in place of what the operations compute."""
     waiting: dict[Site, list[Tensor]] = {}
-    for entry, value in made:
-        waiting.setdefault(site_of(entry.operation), []).append(value)
+    for entry, value in results:
+        waiting.setdefault(entry.site, []).append(value)
 
     def next_of(queue: list[Tensor]) -> Callable[..., Any]:
         return lambda *_, **__: queue.pop(0)
@@ -73,11 +72,11 @@ class _Looks:
 
 
 def _context(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
-    known = {each.name: each for each in sides(attention)}
-    joint, value = attention.context.joint, attention.context.operation.outputs[0].value
-    if set(known) != set("qkv") or joint is None or value is None:
+    by_name = {each.name: each for each in sides(attention)}
+    joint, value = attention.context.joint, attention.context.outputs[0].value
+    if set(by_name) != set("qkv") or joint is None or value is None:
         return None
-    q, k, v = (known[name] for name in "qkv")
+    q, k, v = (by_name[name] for name in "qkv")
     looks = _looks(attention, q)
     if looks is None or any(bool((each.t < 0).any()) for each in (q, k, v)):
         return None
@@ -92,25 +91,23 @@ def _context(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None
     queries = q.x.flatten(0, 1)[at]
     values = v.x.repeat_interleave(rows, dim=0)
     x = looks.x.reshape(-1, 1).expand(-1, keys)
-    seen = _allowed(run, intent, x, looks.y.reshape(-1, keys))
-    if seen is None:
+    allowed = _allowed(run, intent, x, looks.y.reshape(-1, keys))
+    if allowed is None:
         return None
-    done = definition(
+    result = definition(
         queries.double()[:, None, None], met.double()[:, None], values.double()[:, None],
-        mask=seen[:, None, None], scale=intent.scale,
+        mask=allowed[:, None, None], scale=intent.scale,
     )  # fmt: skip
-    flat = done.reshape(problems, rows, -1)
+    flat = result.reshape(problems, rows, -1)
     return _laid_out(attention, flat, tuple(value.shape)).to(value.dtype)
 
 
 def _looks(attention: AttentionOps, q: Side) -> _Looks | None:
     """The queries and keys of the weighted sum, each query found again among the operands of the scores."""
-    joint = attention.context.joint
-    pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
-    if joint is None or pair is None:
+    tokens = attention.weight_tokens
+    if tokens is None:
         return None
-    left = operand_marks(attention.context)[0] is pair
-    x, y, h = (joint.flat(pair.arrays[name], left=left) for name in (attention.looks, attention.keys, "h"))
+    x, y, h = tokens
     if bool((x != x[..., :1]).any()) or bool((y < 0).any()) or bool((x < 0).any()):
         return None
     heads, ranks = torch.unique(q.f[:, :, 0], return_inverse=True)
@@ -118,10 +115,10 @@ def _looks(attention: AttentionOps, q: Side) -> _Looks | None:
     wanted = torch.searchsorted(heads, h[..., 0].contiguous()).clamp(max=len(heads) - 1)
     if bool((heads[wanted] != h[..., 0]).any()) or len(torch.unique(ids)) != len(ids):
         return None
-    own = x[..., 0] * len(heads) + wanted
+    numbers = x[..., 0] * len(heads) + wanted
     order = ids.argsort()
-    at = torch.searchsorted(ids[order], own.contiguous()).clamp(max=len(ids) - 1)
-    if bool((ids[order][at] != own).any()):
+    at = torch.searchsorted(ids[order], numbers.contiguous()).clamp(max=len(ids) - 1)
+    if bool((ids[order][at] != numbers).any()):
         return None
     return _Looks(x[..., 0], y, order[at])
 
@@ -131,12 +128,12 @@ def _in_order(k: Side, problems: Tensor, y: Tensor) -> Tensor | None:
     tokens = k.t[:, :, 0][problems]
     if tokens.shape != y.shape:
         return None
-    theirs, mine = tokens.argsort(dim=1, stable=True), y.argsort(dim=1, stable=True)
-    if not torch.equal(tokens.gather(1, theirs), y.gather(1, mine)):
+    token_order, mine = tokens.argsort(dim=1, stable=True), y.argsort(dim=1, stable=True)
+    if not torch.equal(tokens.gather(1, token_order), y.gather(1, mine)):
         return None
-    order = torch.empty_like(mine).scatter_(1, mine, theirs)
-    found: Tensor = k.x[problems].gather(1, order[..., None].expand(-1, -1, k.x.shape[-1]))
-    return found
+    order = torch.empty_like(mine).scatter_(1, mine, token_order)
+    keys: Tensor = k.x[problems].gather(1, order[..., None].expand(-1, -1, k.x.shape[-1]))
+    return keys
 
 
 def _allowed(run: Run, intent: Intent, x: Tensor, y: Tensor) -> Tensor | None:
@@ -161,8 +158,7 @@ def _laid_out(attention: AttentionOps, flat: Tensor, shape: tuple[int, ...]) -> 
     joint = attention.context.joint
     if joint is None:
         return flat.reshape(shape)
-    first = operand_marks(attention.context)[0]
-    pair, value = (joint.left, joint.right) if first is not None and first.kind == "pair" else (joint.right, joint.left)
+    pair, value = (joint.left, joint.right) if attention.has_weights_left else (joint.right, joint.left)
     problems = [each for each in joint.out if each in pair and each in value]
     rows = [each for each in pair if each in joint.out and each not in problems]
     channels = [each for each in value if each in joint.out and each not in problems]
@@ -175,12 +171,12 @@ def _laid_out(attention: AttentionOps, flat: Tensor, shape: tuple[int, ...]) -> 
 def _fused(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
     """Of torch's own attention, whose operands end in heads, tokens, channels; axes before them are batches alike."""
     entry = attention.context
-    if entry.last in LAYERS or entry.last == "AdditiveAttention" or len(entry.operation.inputs) < 3:
+    if entry.last in LAYERS or entry.last == "AdditiveAttention" or len(entry.inputs) < 3:
         return None
-    values = [each.value for each in entry.operation.inputs[:3]]
+    values = [each.value for each in entry.inputs[:3]]
     marks = entry.given[:3]
-    made = entry.operation.outputs[0].value
-    if made is None or any(m is None or m.kind != "token" or bool((m.arrays["t"] < 0).any()) for m in marks):
+    output = entry.outputs[0].value
+    if output is None or any(m is None or m.kind != "token" or bool((m.arrays["t"] < 0).any()) for m in marks):
         return None
     q, k, v = (each.double() for each in values if each is not None)
     while q.ndim < 4:
@@ -190,8 +186,8 @@ def _fused(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
         return None
     (x, y) = (m.arrays["t"][..., 0].reshape(t.shape[:3]) for m, t in zip(marks[:2], (q, k), strict=True) if m)
     y = y.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    seen = _allowed(run, intent, x[..., None], y[..., None, :])
-    if seen is None:
+    allowed = _allowed(run, intent, x[..., None], y[..., None, :])
+    if allowed is None:
         return None
-    done = definition(q, k, v, mask=seen, scale=intent.scale)
-    return done.reshape(made.shape).to(made.dtype) if done.numel() == made.numel() else None
+    result = definition(q, k, v, mask=allowed, scale=intent.scale)
+    return result.reshape(output.shape).to(output.dtype) if result.numel() == output.numel() else None

@@ -12,13 +12,13 @@ from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import drawn_suspects
 from headwise.diagnosis.checks.extra_steps import value_suspects
+from headwise.diagnosis.checks.forward_method import silent_suspects
 from headwise.diagnosis.checks.grouped_heads import groups_suspects
 from headwise.diagnosis.checks.head_split import unsplit_heads
 from headwise.diagnosis.checks.layout_repair import layout_suspects
 from headwise.diagnosis.checks.mask import masking_suspects
 from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
-from headwise.diagnosis.checks.return_value import silent_suspects
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
@@ -65,71 +65,71 @@ def examined(
         right = exam.right
         suspects: list[Suspect] = exam.held.all("call", _suspects, exam)
         exam.last = right, suspects
-        found = [each for each in suspects if (each.general, each.span) not in exam.tried]
-        if not found:
+        findings = [each for each in suspects if (each.general, each.span) not in exam.tried]
+        if not findings:
             break
-        for suspect in found:
+        for suspect in findings:
             exam.found(suspect)
     return exam
 
 
 def broken(exam: Examination) -> set[tuple[str, object]]:
     """What is still found wrong when all that was found is put right."""
-    known = exam.last is not None and exam.last[0] == exam.right
-    found = exam.last[1] if known and exam.last is not None else _suspects(exam)
-    return {(each.general, each.span) for each in found}
+    is_current = exam.last is not None and exam.last[0] == exam.right
+    suspects = exam.last[1] if is_current and exam.last is not None else _suspects(exam)
+    return {(each.general, each.span) for each in suspects}
 
 
 def _suspects(exam: Examination) -> list[Suspect]:
     """The next things that are wrong."""
-    done, held = exam.run(), exam.held
-    projections = [each for each in done.seen if each.joint is not None]
+    run, checks = exam.run(), exam.held
+    projections = [each for each in run.seen if each.joint is not None]
     exam.is_understood = exam.is_understood or len(projections) > 1
-    if done.record.failure is not None:
-        suspect = held("call", None, crash_suspect, done, exam)
+    if run.failure is not None:
+        suspect = checks("call", None, crash_suspect, run, exam)
         if suspect is not None and suspect.kind == "mask-raises" and not exam.is_mask_sure:
-            other = held("call", None, taken_otherwise, exam.plan, exam.own)
+            variant = checks("call", None, taken_otherwise, exam.plan, exam.own)
             # with what was put right so far it may fail as well
-            if other is not None and exam.run(plan=other).record.failure is None:
-                exam.plan = other
+            if variant is not None and exam.run(plan=variant).failure is None:
+                exam.plan = variant
                 return _suspects(exam)
         return [] if suspect is None else [suspect]
-    found = held.all("call", silent_suspects, done) or held.all("heads", layout_suspects, done, exam.run)
-    if found:
-        return found
-    exam.is_understood = bool(attentions(done))
-    found = held.all("dropout", lambda: drawn_suspects(done, exam.run(luck=99)))
-    if found:
-        return found
+    suspects = checks.all("call", silent_suspects, run) or checks.all("heads", layout_suspects, run, exam.run)
+    if suspects:
+        return suspects
+    exam.is_understood = bool(attentions(run))
+    suspects = checks.all("dropout", lambda: drawn_suspects(run, exam.run(luck=99)))
+    if suspects:
+        return suspects
     free = exam.run(plan=exam.free)
-    if free.record.failure is None:
-        found = held.all("weights", sharing_suspects, free) or held.all("weights", normalisation_suspects, free)
-        found = found or held.all("heads", groups_suspects, free)
-        found = found or held.all("causal", _ordered, exam, free)
-        if not found and not exam.is_published:
-            found = held.all("weights", value_suspects, free)
-        found = found or held.all("scale", _wide_heads, exam, free)
-        if not found and not exam.plan.mask and not exam.is_published:
-            found = held.all("mask", padding_suspects, exam, free)
-        if not found and exam.plan.mask:
+    if free.failure is None:
+        suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", normalisation_suspects, free)
+        suspects = suspects or checks.all("heads", groups_suspects, free)
+        suspects = suspects or checks.all("causal", _ordered, exam, free)
+        if not suspects and not exam.is_published:
+            suspects = checks.all("weights", value_suspects, free)
+        suspects = suspects or checks.all("scale", _wide_heads, exam, free)
+        if not suspects and not exam.plan.mask and not exam.is_published:
+            suspects = checks.all("mask", padding_suspects, exam, free)
+        if not suspects and exam.plan.mask:
             # what stands on the path with a mask only
-            found = held.all("mask", _late_sharing, done, free)
-        if not found and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
-            found = held.all("mask", _masking, exam, done, free)
-    return found
+            suspects = checks.all("mask", _late_sharing, run, free)
+        if not suspects and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
+            suspects = checks.all("mask", _masking, exam, run, free)
+    return suspects
 
 
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
-    found = order_suspects(free)
-    is_meant = any(each.general in TURNED for each in found) and is_option(exam.free, exam.own, found[0].general)
-    return [replace(each, severity="note") if is_meant else each for each in found]
+    suspects = order_suspects(free)
+    is_meant = any(each.general in TURNED for each in suspects) and is_option(exam.free, exam.own, suspects[0].general)
+    return [replace(each, severity="note") if is_meant else each for each in suspects]
 
 
-def _late_sharing(done: Run, free: Run) -> list[Suspect]:
+def _late_sharing(run: Run, free: Run) -> list[Suspect]:
     """What is wrong with how weights are shared out on the path with a mask."""
     is_free = any(each.softmax is not None for each in attentions(free))
-    return [each for each in sharing_suspects(done) if each.general == "softmax-axis" or is_free]
+    return [each for each in sharing_suspects(run) if each.general == "softmax-axis" or is_free]
 
 
 def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
@@ -141,30 +141,36 @@ def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
     return [each for each in unsplit if (each.general, each.span) not in exam.tried]
 
 
-def _masking(exam: Examination, done: Run, free: Run) -> list[Suspect]:
+def _masking(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the mask; where only earlier keys are seen, with one that closes some of these too."""
-    found = _of_meaning(exam, done, free)
-    said = exam.plan.call.get("_mask")
+    suspects = _of_meaning(exam, run, free)
+    declared = exam.plan.call.get("_mask")
     # what puts a mask right is right for the one that it was made for
     is_mended = any(each.fault.family in ("mask", "padding") for each in exam.suspects)
-    if found or is_mended or not isinstance(said, Mapping) or said["means"] == "lengths" or not looks_back(free):
-        return found
+    if (
+        suspects
+        or is_mended
+        or not isinstance(declared, Mapping)
+        or declared["means"] == "lengths"
+        or not looks_back(free)
+    ):
+        return suspects
     kept = exam.plan
     exam.plan = FlippedPlan(**kept.__dict__)
     flipped = exam.run()
-    found = [] if flipped.record.failure is not None else _of_meaning(exam, flipped, free)
-    if not found:
+    suspects = [] if flipped.failure is not None else _of_meaning(exam, flipped, free)
+    if not suspects:
         exam.plan = kept
-    return found
+    return suspects
 
 
-def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
+def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the mask in the meaning that it was given; nothing where it is right in another."""
-    found = masking_suspects(done, free)
-    said = exam.plan.call.get("_mask")
-    if not found or exam.is_mask_sure or not isinstance(said, Mapping) or said["means"] == "lengths":
+    found = masking_suspects(run, free)
+    declared = exam.plan.call.get("_mask")
+    if not found or exam.is_mask_sure or not isinstance(declared, Mapping) or declared["means"] == "lengths":
         return found
-    if found[0].kind == "mask-nan" and said["means"] == "additive":
+    if found[0].kind == "mask-nan" and declared["means"] == "additive":
         # less than minus infinity is more than all
         finite = FinitePlan(**exam.plan.__dict__)
         named = masking_suspects(exam.run(plan=finite), free)
@@ -173,15 +179,15 @@ def _of_meaning(exam: Examination, done: Run, free: Run) -> list[Suspect]:
             return named
     others: list[tuple[Plan, list[Suspect]]] = []
     for means in ("additive", "attend", "blocked"):
-        if means == said["means"] or (means == "additive" and is_counted(done)):
+        if means == declared["means"] or (means == "additive" and is_counted(run)):
             continue
-        plan = replace(exam.plan, call={**exam.plan.call, "_mask": {**said, "means": means}})
-        other = exam.run(plan=plan)
-        if other.record.failure is not None and "dtype" not in said:
+        plan = replace(exam.plan, call={**exam.plan.call, "_mask": {**declared, "means": means}})
+        second = exam.run(plan=plan)
+        if second.failure is not None and "dtype" not in declared:
             plan = replace(plan, call={**plan.call, "_mask": {**plan.call["_mask"], "dtype": "float"}})
-            other = exam.run(plan=plan)
-        if other.record.failure is None and attentions(other):
-            suspects = masking_suspects(other, free)
+            second = exam.run(plan=plan)
+        if second.failure is None and attentions(second):
+            suspects = masking_suspects(second, free)
             if not suspects:
                 exam.plan = plan
                 return []

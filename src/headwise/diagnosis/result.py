@@ -74,8 +74,8 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         counts = Counter(each.severity for each in self.findings)
-        said = [f"{counts[name]} {name}{'s' * (counts[name] > 1)}" for name in SEVERITIES if counts[name]]
-        return f"<Diagnosis {self.target}: {', '.join([self.verdict, *said])}>"
+        counts_text = [f"{counts[name]} {name}{'s' * (counts[name] > 1)}" for name in SEVERITIES if counts[name]]
+        return f"<Diagnosis {self.target}: {', '.join([self.verdict, *counts_text])}>"
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -97,8 +97,8 @@ class Diagnosis:
     def from_dict(cls, data: Mapping[str, Any], *, lang: str = "en") -> Diagnosis:
         """The diagnosis that `to_dict` was taken of. lang: of its sentences."""
         findings = tuple(
-            Finding(**{**each, "edits": tuple(Edit(**one) for one in each.get("edits", ()))})
-            for each in data["findings"]
+            Finding(**{**finding, "edits": tuple(Edit(**edit) for edit in finding.get("edits", ()))})
+            for finding in data["findings"]
         )
         return cls(data["target"], data["verdict"], findings, data["examined"], data.get("reason", ""), lang)
 

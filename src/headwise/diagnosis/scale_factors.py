@@ -7,7 +7,7 @@ from math import prod
 
 from torch import nn
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, is_movement, is_scores, makers
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, is_scores, makers
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.operation_factors import (
     EXACT,
@@ -64,14 +64,14 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     factors: list[Factor] = []
     a, b = plain_scores(a), plain_scores(b)
     normed = False
-    own = {each.name: chain_of(first, each.entry, each.operand) for each in sides(a)}
-    theirs = {each.name: chain_of(second, each.entry, each.operand) for each in sides(b)}
-    shared = {each.at for each in own.get("v", [])}
+    by_name = {each.name: chain_of(first, each.entry, each.operand) for each in sides(a)}
+    sides_by_name = {each.name: chain_of(second, each.entry, each.operand) for each in sides(b)}
+    shared = {each.at for each in by_name.get("v", [])}
     for name in "qk":
-        for mine, other in zip(own.get(name, []), theirs.get(name, []), strict=False):
-            if mine.at in shared or mine.joint is not None or is_movement(mine.operation.function):
+        for mine, entry in zip(by_name.get(name, []), sides_by_name.get(name, []), strict=False):
+            if mine.at in shared or mine.joint is not None or mine.is_movement:
                 continue
-            value = factor_of(mine, other)
+            value = factor_of(mine, entry)
             if value is not None and abs(value - 1) > EXACT:
                 if _is_passed(first, a, name, mine) and not _is_of_layer(first, a, mine):
                     factors.append(Factor(mine, value))
@@ -80,8 +80,8 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     width = _width(a)
     way = _Way([], is_bent=_is_many(a))
     if a.fused:
-        given = a.context.options.get("scale")
-        factors.append(Factor(a.context, float(given) if given is not None else width**-0.5))
+        declared = a.context.options.get("scale")
+        factors.append(Factor(a.context, float(declared) if declared is not None else width**-0.5))
     else:
         way = _way(a, b)
         factors += way.factors
@@ -101,20 +101,20 @@ class _Way:
 
 
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
-    found = [way_of(each) for each in (a, b)]
+    ways = [way_of(each) for each in (a, b)]
     mines, others = (
-        list(each.path) if own is None else sorted((*own.way, *own.sums), key=lambda op: op.at)
-        for own, each in zip(found, (a, b), strict=True)
+        list(each.path) if way is None else sorted((*way.way, *way.sums), key=lambda op: op.at)
+        for way, each in zip(ways, (a, b), strict=True)
     )
-    sums = {each.at for own in found if own is not None for each in own.sums}
+    sums = {each.at for way in ways if way is not None for each in way.sums}
     out = _Way([])
-    for mine, other in zip(mines, others, strict=False):
+    for mine, entry in zip(mines, others, strict=False):
         if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
             break
-        value = product_factor(mine, other) if mine is a.scores else factor_of(mine, other)
+        value = product_factor(mine, entry) if mine is a.scores else factor_of(mine, entry)
         if mine.at in sums:
             # what cannot be told of a sum is that of its terms
-            value = sum_factor(mine, other) or 1.0
+            value = sum_factor(mine, entry) or 1.0
         if value is None and is_shift(mine):
             continue
         if value is None and is_whole(mine):
@@ -127,8 +127,8 @@ def _way(a: AttentionOps, b: AttentionOps) -> _Way:
                 # of nothing, nothing can be said
                 break
     # what is added or mixed is no multiplication either
-    out.is_related = None not in found and len(mines) == len(others) and not out.is_bent
-    out.is_bent = out.is_bent or None not in found or _is_many(a)
+    out.is_related = None not in ways and len(mines) == len(others) and not out.is_bent
+    out.is_bent = out.is_bent or None not in ways or _is_many(a)
     return out
 
 
@@ -141,19 +141,19 @@ def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) ->
     """Whether all of an operand passes an operation; what only a part passes, as in a rotation, is no scale."""
     side = next(each for each in sides(attention) if each.name == name)
     place = next(at for at, each in enumerate(side.entry.tensors) if each is side.operand)
-    ahead, met = [(side.entry.at, side.entry.operation.inputs[place].number)], {entry.at}
+    ahead, met = [(side.entry.at, side.entry.inputs[place].number)], {entry.at}
     while ahead:
         before, number = ahead.pop()
-        found = [each for each in makers(run, before, number) if each.handed_on]
-        if not found:
+        entries = [each for each in makers(run, before, number) if each.handed_on]
+        if not entries:
             return False
-        maker = found[0]
+        maker = entries[0]
         if maker.at in met:
             continue
         met.add(maker.at)
         if maker.joint is not None:
             return False
-        ahead += [(maker.at, seen.number) for seen, _ in maker.handed_on]
+        ahead += [(maker.at, tensor.number) for tensor, _ in maker.handed_on]
     return True
 
 
@@ -180,21 +180,21 @@ def _after(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> tuple[F
     out = []
     path = zip(a.path, b.path, strict=True)
     behind = a.softmax is None
-    for mine, other in path:
+    for mine, entry in path:
         if mine is a.softmax:
             behind = True
             continue
-        value = factor_of(mine, other) if behind and a.softmax is not None else None
+        value = factor_of(mine, entry) if behind and a.softmax is not None else None
         if value is not None and abs(value - 1) > EXACT:
             out.append(Factor(mine, value))
     mines = [each for each in first.seen if each.at > a.context.at]
     others = [each for each in second.seen if each.at > b.context.at]
-    for mine, other in zip(mines, others, strict=False):
+    for mine, entry in zip(mines, others, strict=False):
         if mine.joint is not None or mine.last in ("layer_norm", "rms_norm"):
             break
-        if is_movement(mine.operation.function) or not any(each is not None for each in mine.given):
+        if mine.is_movement or not mine.is_marked:
             continue
-        value = factor_of(mine, other)
+        value = factor_of(mine, entry)
         if value is not None and abs(value - 1) > EXACT:
             out.append(Factor(mine, value))
     return tuple(out)

@@ -23,8 +23,8 @@ def plain_scores(attention: AttentionOps) -> AttentionOps:
     others = [each for each in attention.path if is_scores(each)]
     for scores in others if len(others) > 1 else ():
         named = replace(attention, scores=scores)
-        known = {each.name: _sources(each.t) for each in sides(named)}
-        if set(known) == set("qkv") and known["k"] == known["v"]:
+        by_name = {each.name: _sources(each.t) for each in sides(named)}
+        if set(by_name) == set("qkv") and by_name["k"] == by_name["v"]:
             return named
     return attention
 
@@ -48,30 +48,30 @@ def way_of(attention: AttentionOps) -> ScorePath | None:
     if scores is None or softmax is None or not is_scores(scores):
         return None
     way, sums, mixtures = [scores], list[MarkedOp](), list[MarkedOp]()
-    held = {each.number for each in scores.operation.outputs}
+    numbers = scores.results
     for entry in attention.path:
         marked = [
             (each, marks.kind == "pair")
-            for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
+            for each, marks in zip(entry.inputs, entry.given, strict=True)
             if marks is not None
         ]
         pairs = {each.number for each, is_pair in marked if is_pair}
-        if entry.at <= scores.at or not held & pairs:
+        if entry.at <= scores.at or not numbers & pairs:
             continue
         if entry is softmax:
             return ScorePath(tuple(way), tuple(sums), tuple(mixtures)) if sums or mixtures else None
-        is_sum = entry.operation.name in SUMS
-        if pairs - held and not is_sum:
+        is_sum = entry.name in SUMS
+        if pairs - numbers and not is_sum:
             return None
         if entry.joint is not None and len(pairs) > 1:
             return None
         if entry.joint is not None:
             mixtures.append(entry)
-        elif is_sum and any(each.number not in held and (is_pair or _is_term(each)) for each, is_pair in marked):
+        elif is_sum and any(each.number not in numbers and (is_pair or _is_term(each)) for each, is_pair in marked):
             sums.append(entry)
         else:
             way.append(entry)
-        held |= {each.number for each in entry.operation.outputs} | set(entry.operation.writes)
+        numbers |= entry.results | set(entry.operation.writes)
     return None
 
 
@@ -83,7 +83,7 @@ def _is_term(seen: TensorSeen) -> bool:
 
 def terms_of(attention: AttentionOps) -> set[int]:
     """How many terms may be added to make one score, as of content and of places: none, or so many products; or two."""
-    is_added = any(each.operation.name in SUMS and len(each.operation.inputs) > 1 for each in attention.path)
+    is_added = any(each.name in SUMS and len(each.inputs) > 1 for each in attention.path)
     return {sum(map(is_scores, attention.path)), 2} - {0, 1} if is_added else set()
 
 

@@ -33,25 +33,25 @@ class Slopes(NamedTuple):
     visible: Tensor
 
 
-def _types(seen: Observation) -> set[torch.dtype]:
-    return {each.dtype for entry in seen.attention.path for each in entry.operation.outputs}
+def _types(observation: Observation) -> set[torch.dtype]:
+    return {each.dtype for entry in observation.attention.path for each in entry.outputs}
 
 
-def _near(seen: Observation) -> float:
-    found = [NEAR.get(each, NEAR_HALF) for each in _types(seen) if each.is_floating_point]
-    return max([*found, NEAR[torch.float64]])
+def _near(observation: Observation) -> float:
+    tolerances = [NEAR.get(each, NEAR_HALF) for each in _types(observation) if each.is_floating_point]
+    return max([*tolerances, NEAR[torch.float64]])
 
 
-def least_of(seen: Observation) -> float:
-    return LEAST_HALF if _near(seen) == NEAR_HALF else LEAST
+def least_of(observation: Observation) -> float:
+    return LEAST_HALF if _near(observation) == NEAR_HALF else LEAST
 
 
-def is_close(seen: Observation, a: Tensor, b: Tensor, *, size: float = 0.0) -> bool:
+def is_close(observation: Observation, a: Tensor, b: Tensor, *, size: float = 0.0) -> bool:
     """Whether two tensors are equal up to rounding, relative to the largest entry or to a size."""
     if a.shape != b.shape or not a.numel():
         return False
     largest = max(size, float(b.abs().max()), 1e-3)
-    return bool(((a - b).abs() <= _near(seen) * largest).all())
+    return bool(((a - b).abs() <= _near(observation) * largest).all())
 
 
 def _mean(x: Tensor, visible: Tensor, axis: int = -1) -> Tensor:
@@ -68,65 +68,67 @@ def slopes_of(a: Tensor, b: Tensor, heads: Tensor) -> Tensor:
     """By what number a is b, for each head, by least squares over its rows."""
     out = torch.zeros_like(heads, dtype=a.dtype)
     for head in torch.unique(heads):
-        own = (heads == head).expand_as(a)
-        squares = float((b * b)[own].sum())
-        out = torch.where(heads == head, float((a * b)[own].sum()) / squares if squares else 0.0, out)
+        is_own = (heads == head).expand_as(a)
+        squares = float((b * b)[is_own].sum())
+        out = torch.where(heads == head, float((a * b)[is_own].sum()) / squares if squares else 0.0, out)
     return out
 
 
-def visible_in(seen: Observation) -> Tensor:
+def visible_in(observation: Observation) -> Tensor:
     """Entries that count: without hidden keys, and without rows all of whose keys a mask hides."""
-    visible = torch.stack([each > least_of(seen) for each in seen.weights]).all(dim=0)
-    if seen.run.plan.mask:
-        low, plain, high = seen.weights
+    visible = torch.stack([each > least_of(observation) for each in observation.weights]).all(dim=0)
+    if observation.run.plan.mask:
+        low, plain, high = observation.weights
         is_even = ((plain - plain[..., :1]).abs() < LEAST).all(dim=-1, keepdim=True)
         is_fixed = ((low - plain).abs() + (high - plain).abs() < LEAST).all(dim=-1, keepdim=True)
         visible = visible & ~(is_even & is_fixed)
     return visible
 
 
-def logs_of(seen: Observation) -> tuple[Tensor, ...]:
-    return tuple(each.clamp(min=least_of(seen)).log() for each in seen.weights)
+def logs_of(observation: Observation) -> tuple[Tensor, ...]:
+    return tuple(each.clamp(min=least_of(observation)).log() for each in observation.weights)
 
 
-def _is_even(seen: Observation, steps: tuple[Tensor, ...], visible: Tensor) -> bool:
+def _is_even(observation: Observation, steps: tuple[Tensor, ...], visible: Tensor) -> bool:
     """Whether steps of the scores move numbers evenly, up to one number for each row."""
     low, plain, high = steps
     bend = centred(high - 2 * plain + low, visible)
-    return is_close(seen, bend, torch.zeros_like(bend), size=float(torch.where(visible, high - low, 0.0).abs().max()))
+    return is_close(
+        observation, bend, torch.zeros_like(bend), size=float(torch.where(visible, high - low, 0.0).abs().max())
+    )
 
 
-def softmax_of(seen: Observation) -> Slopes | None:
+def softmax_of(observation: Observation) -> Slopes | None:
     """How weights follow scores by a softmax: of scores times a number for each head, to which anything may be added;
     None: they are no such.
     """
-    visible = visible_in(seen)
-    if not bool(visible.any()) or any(bool((each < 0).any()) for each in seen.weights):
+    visible = visible_in(observation)
+    if not bool(visible.any()) or any(bool((each < 0).any()) for each in observation.weights):
         return None
-    logs = logs_of(seen)
-    if not _is_even(seen, logs, visible):
+    logs = logs_of(observation)
+    if not _is_even(observation, logs, visible):
         return None
     step = (logs[-1] - logs[0]) / (SHARES[-1] - SHARES[0])
-    slopes = slopes_of(centred(step, visible), centred(seen.scores, visible), seen.heads)
-    left = step - slopes * seen.scores
-    if not is_close(seen, centred(left, visible), torch.zeros_like(left), size=float(step.abs().max())):
+    slopes = slopes_of(centred(step, visible), centred(observation.scores, visible), observation.heads)
+    left = step - slopes * observation.scores
+    if not is_close(observation, centred(left, visible), torch.zeros_like(left), size=float(step.abs().max())):
         return None
-    return Slopes(slopes, _mean(left, visible), visible) if _answers(seen, slopes, visible) else None
+    return Slopes(slopes, _mean(left, visible), visible) if _answers(observation, slopes, visible) else None
 
 
-def _answers(seen: Observation, slopes: Tensor, visible: Tensor) -> bool:
+def _answers(observation: Observation, slopes: Tensor, visible: Tensor) -> bool:
     """Whether larger scores make larger weights: in each head, or none yet, where a tensor is 0 that grows."""
-    zeros = [] if seen.scale is None else [each.entry for each in seen.scale.factors if each.value == 0]
+    zeros = [] if observation.scale is None else [each.entry for each in observation.scale.factors if each.value == 0]
     if any(len(each.tensors) > 1 for each in zeros):
         return True
-    own = slopes[visible.sum(dim=-1, keepdim=True) > 1]
-    return own.numel() > 0 and bool((own > LEAST).all())
+    used_slopes = slopes[visible.sum(dim=-1, keepdim=True) > 1]
+    return used_slopes.numel() > 0 and bool((used_slopes > LEAST).all())
 
 
-def is_normalised(seen: Observation) -> bool:
-    known = visible_in(seen).any(dim=-1)
-    sums = seen.plain.sum(dim=-1)[known]
-    return is_close(seen, sums, torch.ones_like(sums))
+def is_normalised(observation: Observation) -> bool:
+    is_known = visible_in(observation).any(dim=-1)
+    sums = observation.plain.sum(dim=-1)[is_known]
+    return is_close(observation, sums, torch.ones_like(sums))
 
 
 def centred_both(x: Tensor, visible: Tensor) -> Tensor:
@@ -136,14 +138,14 @@ def centred_both(x: Tensor, visible: Tensor) -> Tensor:
     return x
 
 
-def moves_evenly(seen: Observation, *steps: Tensor) -> bool:
+def moves_evenly(observation: Observation, *steps: Tensor) -> bool:
     """Whether the logarithms of three weights in a row are as far from each other, up to one number for each row."""
-    visible = torch.stack([each > least_of(seen) for each in steps]).all(dim=0)
+    visible = torch.stack([each > least_of(observation) for each in steps]).all(dim=0)
     low, plain, high = (each.clamp(min=LEAST).log() for each in steps)
-    return _is_even(seen, (low, plain, high), visible)
+    return _is_even(observation, (low, plain, high), visible)
 
 
 def sums_to_one(value: Tensor, axis: int) -> bool:
     sums = value.detach().double().sum(dim=axis)
-    known = sums[~sums.isnan()]
-    return known.numel() > 0 and bool(((known - 1).abs() < 1e-4).all())
+    known_sums = sums[~sums.isnan()]
+    return known_sums.numel() > 0 and bool(((known_sums - 1).abs() < 1e-4).all())

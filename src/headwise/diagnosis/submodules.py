@@ -33,25 +33,25 @@ class Whole:
     examined by themselves, and why.
     """
 
-    def __init__(self, namespace: Mapping[str, Any], own: Sequence[str], examine: Examine, held: Held) -> None:
-        self._namespace, self._own, self._examine, self._held = namespace, tuple(own), examine, held
+    def __init__(self, namespace: Mapping[str, Any], files: Sequence[str], examine: Examine, checks: Held) -> None:
+        self._namespace, self._own, self._examine, self._held = namespace, tuple(files), examine, checks
         self.exams: list[Examination] = []
         self.classes: list[type[nn.Module]] = []
         self.missed: dict[str, Tried] = {}
 
     def holds(self, exams: Sequence[Examination]) -> bool:
         """Examine the classes that hold the attentions of a target that runs; whether that shows all there is."""
-        known = [exam for exam in exams if exam.is_understood]
-        if not known:
+        understood = [exam for exam in exams if exam.is_understood]
+        if not understood:
             return False
-        exam = max(known, key=lambda each: not each.plan.mask)
-        done = exam.run(plan=exam.free)
-        found = owners(done, self._own)
-        inner = [each for each in found if each.path]
+        exam = max(understood, key=lambda exam: not exam.plan.mask)
+        run = exam.run(plan=exam.free)
+        holders = owners(run, self._own)
+        inner = [each for each in holders if each.path]
         if inner:
-            given = _given(exam.plan, exam.sizes, [each.kind for each in inner])
-            self._take(done.target, inner, given)
-        return bool(found) and len(inner) == len(found) and not self.missed
+            arguments = _given(exam.plan, exam.sizes, [each.kind for each in inner])
+            self._take(run.target, inner, arguments)
+        return bool(holders) and len(inner) == len(holders) and not self.missed
 
     def seek(self, target: Any, plans: Sequence[Plan]) -> None:
         """Examine what a target holds that does not run, or in which no attention was found."""
@@ -59,15 +59,15 @@ class Whole:
         if built is None:
             return
         budget = Budget(LONGEST)
-        held: list[str] = []
-        for each in insides(built, self._own):
+        paths: list[str] = []
+        for parameter in insides(built, self._own):
             if budget.is_over:
                 return
-            if not any(path.startswith(f"{each.path}.") for path in held):
-                exams = self._held.all(_named(each), self._examined, each, built, {}, budget)
+            if not any(path.startswith(f"{parameter.path}.") for path in paths):
+                exams = self._held.all(_named(parameter), self._examined, parameter, built, {}, budget)
                 if exams:
-                    held.append(each.path)
-                    self._keep(each, exams)
+                    paths.append(parameter.path)
+                    self._keep(parameter, exams)
 
     def cleared(self, exams: Sequence[Examination]) -> list[Examination]:
         """Examinations of the whole without what is only suspected there of a class that was examined by itself, and
@@ -77,8 +77,8 @@ class Whole:
         is_masked = any(each.fault.family in ("mask", "padding") for each in inner)
         for exam in exams:
             exam.suspects = [
-                each for each in exam.suspects
-                if (each.proved or not self._is_inside(each)) and not (is_masked and "_tokens" in each.said)
+                suspect for suspect in exam.suspects
+                if (suspect.proved or not self._is_inside(suspect)) and not (is_masked and "_tokens" in suspect.said)
             ]  # fmt: skip
         return list(exams)
 
@@ -91,16 +91,16 @@ class Whole:
         places = {(code.co_filename, code.co_qualname.rpartition(".")[0]) for code in codes if code is not None}
         return any(span.file == file and span.function.startswith(f"{name}.") for file, name in places)
 
-    def _take(self, target: nn.Module, found: Sequence[Owner], given: Mapping[type, dict[str, Any]]) -> None:
+    def _take(self, target: nn.Module, holders: Sequence[Owner], options: Mapping[type, dict[str, Any]]) -> None:
         budget = Budget(LONGEST)
-        for each in found:
-            name = _named(each)
+        for owner in holders:
+            name = _named(owner)
             if budget.is_over:
                 self.missed[name] = Missed("doctor.missed.no_budget")
                 continue
-            exams = self._held.all(name, self._examined, each, target, given.get(each.kind, {}), budget)
+            exams = self._held.all(name, self._examined, owner, target, options.get(owner.kind, {}), budget)
             if exams:
-                self._keep(each, exams)
+                self._keep(owner, exams)
             else:
                 self.missed[name] = Missed("doctor.missed.class_unknown")
 
@@ -108,14 +108,14 @@ class Whole:
         self.classes.append(owner.kind)
         self.exams += exams
 
-    def _examined(self, owner: Owner, target: nn.Module, given: dict[str, Any], budget: Budget) -> list[Examination]:
+    def _examined(self, owner: Owner, target: nn.Module, options: dict[str, Any], budget: Budget) -> list[Examination]:
         """The examinations of a class, built by itself or else as it is; none where no attention is found in it."""
         module = sys.modules.get(owner.kind.__module__)
         namespace = self._namespace if module is None else vars(module)
-        ways: list[tuple[Any, dict[str, Any] | None]] = [(owner.kind, given)] if given else []
+        ways: list[tuple[Any, dict[str, Any] | None]] = [(owner.kind, options)] if options else []
         ways += [(owner.kind, None), (copy.deepcopy(owner.module(target)).float(), None)]
-        for each, init in ways:
-            exams = self._examine(each, namespace, init)
+        for way, init in ways:
+            exams = self._examine(way, namespace, init)
             if any(exam.is_understood for exam in exams):
                 return exams
             if budget.is_over:
@@ -144,21 +144,21 @@ def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:
 
 def _given(plan: Plan, sizes: Mapping[str, int], kinds: Sequence[type]) -> dict[type, dict[str, Any]]:
     """The flags, rates and words, other than by default, with which classes inside a target were first built."""
-    seen: dict[type, dict[str, Any]] = {}
-    with _watched(kinds, seen):
+    calls: dict[type, dict[str, Any]] = {}
+    with _watched(kinds, calls):
         try:
             plan.build(sizes)
         except Exception:  # noqa: BLE001  a constructor may raise anything; then nothing is known
             return {}
-    return seen
+    return calls
 
 
 @contextmanager
-def _watched(kinds: Sequence[type], seen: dict[type, dict[str, Any]]) -> Iterator[None]:
+def _watched(kinds: Sequence[type], options: dict[type, dict[str, Any]]) -> Iterator[None]:
     """A block in which it is noted how classes are built."""
     before = {kind: vars(kind).get("__init__") for kind in kinds}
     for kind in kinds:
-        setattr(kind, "__init__", _noting(kind, inspect.getattr_static(kind, "__init__"), seen))  # noqa: B010
+        setattr(kind, "__init__", _noting(kind, inspect.getattr_static(kind, "__init__"), options))  # noqa: B010
     try:
         yield
     finally:
@@ -169,15 +169,15 @@ def _watched(kinds: Sequence[type], seen: dict[type, dict[str, Any]]) -> Iterato
                 setattr(kind, "__init__", function)  # noqa: B010
 
 
-def _noting(kind: type, function: Any, seen: dict[type, dict[str, Any]]) -> Any:
+def _noting(kind: type, function: Any, values: dict[type, dict[str, Any]]) -> Any:
     def noted(self: Any, *args: Any, **options: Any) -> None:
-        if type(self) is kind and kind not in seen:
-            own = inspect.signature(function)
-            bound = own.bind(self, *args, **options).arguments
-            seen[kind] = {
+        if type(self) is kind and kind not in values:
+            signature = inspect.signature(function)
+            bound = signature.bind(self, *args, **options).arguments
+            values[kind] = {
                 name: value
                 for name, value in bound.items()
-                if isinstance(value, bool | float | str) and value != own.parameters[name].default
+                if isinstance(value, bool | float | str) and value != signature.parameters[name].default
             }
         function(self, *args, **options)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwise.diagnosis.faults import FAULTS
 from headwise.diagnosis.faults.fault import Fault
-from headwise.recording import Operation, Recalled, Site
+from headwise.recording import Recalled, Site
 from headwise.source import Span
 
 __all__ = ["Change", "Hiding", "Scaled", "Suspect", "Undropping", "both", "together"]
@@ -60,8 +60,10 @@ class Undropping:
     function: Callable[..., Any]
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        given = args if len(args) <= DROPPED else (*args[:DROPPED], 0.0, *args[DROPPED + 1 :])
-        return self.function(*given, **{name: 0.0 if name == "dropout_p" else each for name, each in options.items()})
+        arguments = args if len(args) <= DROPPED else (*args[:DROPPED], 0.0, *args[DROPPED + 1 :])
+        return self.function(
+            *arguments, **{name: 0.0 if name == "dropout_p" else each for name, each in options.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -107,28 +109,23 @@ class Suspect:
         """Whether a run can be repeated with it put right."""
         return bool(self.stand_ins) or self.change is not None
 
-    @staticmethod
-    def at(operation: Operation) -> Span:
-        """The span of an operation: in a helper that many call, the innermost."""
-        return operation.span
-
 
 def together(stand_ins: Mapping[Site, Callable[..., Any]], suspect: Suspect) -> dict[Site, Callable[..., Any]]:
     """Stand-ins with those of a suspect; of two at one site the first stays, and what scales or hides is put on it."""
     out = dict(stand_ins)
-    for site, each in suspect.stand_ins.items():
+    for site, value in suspect.stand_ins.items():
         if site not in out:
-            out[site] = each
-        elif isinstance(each, Scaled):
-            out[site] = Scaled(out[site], each.factor)
-        elif isinstance(each, Undropping) and isinstance(known := out[site], Recalled):
-            out[site] = replace(known, function=Undropping(known.function))
-        elif isinstance(each, Recalled) and isinstance(known := out[site], Undropping):
-            out[site] = replace(each, function=known)
-        elif isinstance(each, Hiding):
+            out[site] = value
+        elif isinstance(value, Scaled):
+            out[site] = Scaled(out[site], value.factor)
+        elif isinstance(value, Undropping) and isinstance(earlier := out[site], Recalled):
+            out[site] = replace(earlier, function=Undropping(earlier.function))
+        elif isinstance(value, Recalled) and isinstance(earlier := out[site], Undropping):
+            out[site] = replace(value, function=earlier)
+        elif isinstance(value, Hiding):
             before = out[site]
             if isinstance(before, Hiding):
-                out[site] = Hiding(before.function, before.open & each.open)
+                out[site] = Hiding(before.function, before.open & value.open)
             else:
-                out[site] = Hiding(before, each.open)
+                out[site] = Hiding(before, value.open)
     return out

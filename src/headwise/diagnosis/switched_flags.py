@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.calls import Plan
-from headwise.diagnosis.check_runner import Held
 from headwise.diagnosis.checks.dropout import dropping_suspects
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import switched_plans
@@ -34,7 +33,7 @@ def switched(
     for plan, kinds, chosen in switched_plans(plans, target, own):
         if budget.is_over:
             break
-        exam = examined(plan, own=own, held=Held(budget=budget))
+        exam = examined(plan, own=own, held=exams[-1].held.again())
         laws = exam.held.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
         for each in laws:
             exam.found(each)

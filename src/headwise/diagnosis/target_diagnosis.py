@@ -20,14 +20,11 @@ from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.coverage import Missed, told, unfollowed
-from headwise.diagnosis.duplicates import merged
-from headwise.diagnosis.evidence import weigh
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.findings import findings_of
+from headwise.diagnosis.findings import findings_of, merged
 from headwise.diagnosis.laws import law_suspects
-from headwise.diagnosis.module_copies import apart, holds_numbers
-from headwise.diagnosis.plans.equal_lengths import fails_apart
-from headwise.diagnosis.plans.input_layouts import TURNED, is_better, tells_no_layout, turned_calls
+from headwise.diagnosis.modules import apart, holds_numbers
+from headwise.diagnosis.plans.input_layouts import TURNED, fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.small_sizes import as_given, distinct
 from headwise.diagnosis.plans.user_arguments import no_mask, unbuilt
@@ -37,8 +34,7 @@ from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.submodules import Whole
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switched_flags import switched
-from headwise.diagnosis.verdict import verdict_of
-from headwise.recording import Budget
+from headwise.diagnosis.verdict import verdict_of, weigh
 from headwise.source import is_installed
 from headwise.targets import Loaded
 from headwise.wording import Refusal, say
@@ -148,17 +144,18 @@ def _as_called(
         return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
 
     whole = Whole(namespace, own, inside, held)
-    found = held("call", Settings(), settings, target, namespace=namespace, own=own, is_inner=is_inner, **said)
+    options = {"namespace": namespace, "files": own, "is_inner": is_inner, "memory": held.memory, **said}
+    found = held("call", Settings(), settings, target, **options)
     if found.refused is not None:
         raise found.refused
-    exams = _examinations(found, own, None if is_inner else whole, held.budget)
+    exams = _examinations(found, own, None if is_inner else whole, held)
     exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
         held("classes", None, whole.seek, target, [*found.plans, *found.failures])
     return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason, next(iter(found.failures), None))
 
 
-def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, budget: Budget) -> list[Examination]:
+def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, held: Held) -> list[Examination]:
     """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
     is_published = bool(own) and all(is_installed(each) for each in own)
     plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
@@ -170,9 +167,7 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         is_taken = plan.mask and any((each.mask, each.setting) == (plan.mask, plan.setting) for each in plans)
         if is_taken or (plan.setting == "cross" and has_cross and not plan.mask):
             continue
-        exam = examined(
-            plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=Held(budget=budget)
-        )
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=held.again())
         named = [each for each in exam.suspects if each.kind != "raises"]
         failure = exam.run().record.failure
         error = None if failure is None else failure.error
@@ -185,8 +180,8 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
             apart = apart or exam.held("call", None, fails_apart, exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
-        sure, held = found.is_sure(plan), Held(budget=budget)
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=held)
+        sure, there = found.is_sure(plan), held.again()
+        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=there)
         out.append(exam)
         before = exam
     if out:
@@ -208,25 +203,25 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, bu
         if not is_shown:
             # what only a cache shows was measured where it was found
             last.held("cache", None, remember, out)
-        out += last.held.all("sizes", _at_own_sizes, found, out, own, budget)
+        out += last.held.all("sizes", _at_own_sizes, found, out, own, held)
         tell_once(out)
     return out
 
 
-def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], budget: Budget) -> list[Examination]:
+def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], held: Held) -> list[Examination]:
     """The examinations at the sizes that the person gave, which could be others, of what shows there alone."""
     out: list[Examination] = []
     known = {(each.general, each.span) for exam in exams for each in exam.suspects}
     for one in [exam for exam in exams if found.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
         sizes = as_given(one.plan)
-        if sizes is None or budget.is_over:
+        if sizes is None or held.budget.is_over:
             one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
             continue
         is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
-        exam, new = _at_sizes(one, sizes, known, own, Held(budget=budget))
+        exam, new = _at_sizes(one, sizes, known, own, held.again())
         if new and not is_failing:
             # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
-            exam, new = _at_sizes(one, distinct(one.plan, sizes), known, own, Held(budget=budget))
+            exam, new = _at_sizes(one, distinct(one.plan, sizes), known, own, held.again())
         exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
         exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in one.plan.real)
         out.append(exam)

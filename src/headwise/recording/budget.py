@@ -16,14 +16,26 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["OPERATIONS", "RECORDED", "RECORDING", "TRIAL", "Budget", "Counting", "Endless", "spend", "spent"]
+__all__ = [
+    "OPERATIONS",
+    "RECORDED",
+    "RECORDED_OPERATIONS",
+    "RECORDING",
+    "TAKEN",
+    "TRIAL",
+    "Budget",
+    "Counting",
+    "Endless",
+    "spend",
+    "spent",
+]
 
-# units of: a trial call, a recorded operation, a recording
-TRIAL, RECORDED, RECORDING = 10, 4, 120
+# units of: a trial call, a recorded operation, each tensor that it takes, a recording
+TRIAL, RECORDED, TAKEN, RECORDING = 10, 4, 4, 120
 # numbers of a result tensor per unit
 NUMBERS = 10_000
-# a call that runs more operations than this counts as endless
-OPERATIONS = 20_000
+# a call that runs more operations than this counts as endless, and one that is recorded, which takes more time
+OPERATIONS, RECORDED_OPERATIONS = 20_000, 2_800
 
 
 class _Total(threading.local):
@@ -61,24 +73,25 @@ class Budget:
 
 
 class Endless(RuntimeError):
-    """A call ran more than OPERATIONS torch operations."""
+    """A call ran too many torch operations."""
 
-    def __init__(self) -> None:
-        super().__init__(f"the call ran {OPERATIONS} operations of torch and had not ended")
+    def __init__(self, operations: int) -> None:
+        super().__init__(f"the call ran {operations} operations of torch and had not ended")
 
 
 class Counting(TorchFunctionMode):
-    """A mode that counts the operations of its block as work and raises Endless after OPERATIONS of them."""
+    """A mode that counts the operations of its block as work and raises Endless after `operations` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, operations: int = OPERATIONS) -> None:
         super().__init__()
+        self._operations = operations
         self._count = 0
 
     def run_counted(self, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """The result of an operation, which counts as work. Errors: Endless."""
         self._count += 1
-        if self._count > OPERATIONS:
-            raise Endless
+        if self._count > self._operations:
+            raise Endless(self._operations)
         result = function(*args, **options)
         has_shape = isinstance(result, Tensor) and not is_lazy(result)
         spend(1 + (result.numel() // NUMBERS if has_shape else 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from headwise.recording.operations import TensorSeen
 
-__all__ = ["Identities", "tensors"]
+__all__ = ["Identities", "tensors", "versions_of"]
 
 _STRIDED = torch.strided
+# the types of most arguments, which hold no tensor
+PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size})
 
 
 class Identities:
@@ -29,11 +31,11 @@ class Identities:
         # while the weak reference lives, no other storage gets its address
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
 
-    def snapshot(self, t: Tensor) -> TensorSeen:
-        """The present state of a tensor."""
+    def snapshots(self, every: Iterable[Tensor]) -> tuple[TensorSeen, ...]:
+        """The present states of some tensors."""
         with torch._C.DisableTorchFunction():
-            # reading properties must not reach the function modes of user code
-            return self._snapshot(t)
+            # reading properties must not reach the function modes around this one
+            return tuple(map(self._snapshot, every))
 
     def _snapshot(self, t: Tensor) -> TensorSeen:
         strides = tuple(t.stride()) if t.layout is _STRIDED else ()
@@ -82,14 +84,28 @@ def _is_same(last: Tensor, t: Tensor) -> bool:
     )
 
 
+def versions_of(every: Iterable[Tensor]) -> list[int]:
+    """How often each tensor was changed in place; -1 for a tensor of inference mode, which does not count it."""
+    with torch._C.DisableTorchFunction():
+        return [-1 if t.is_inference() else t._version for t in every]
+
+
 def tensors(value: Any) -> Iterator[Tensor]:
     """The tensors in nested tuples, lists and dictionaries, in order; a lazy parameter without a shape is none."""
+    collected: list[Tensor] = []
+    _collect(value, collected)
+    return iter(collected)
+
+
+def _collect(value: Any, collected: list[Tensor]) -> None:
+    if type(value) in PLAIN:
+        return
     if isinstance(value, Tensor):
         if not is_lazy(value):
-            yield value
+            collected.append(value)
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from tensors(item)
+            _collect(item, collected)
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from tensors(item)
+            _collect(item, collected)

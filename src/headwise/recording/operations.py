@@ -12,6 +12,9 @@ from headwise.source import Span
 
 __all__ = ["Failure", "KernelCall", "Operation", "Record", "TensorSeen"]
 
+# characters of an error that are reported
+LONGEST = 300
+
 
 @dataclass(frozen=True)
 class TensorSeen:
@@ -61,6 +64,21 @@ class Operation:
     writes: tuple[int, ...] = ()
     kernels: tuple[KernelCall, ...] = ()
 
+    @property
+    def last(self) -> str:
+        """The last part of its name in torch."""
+        return self.function.rpartition(".")[2]
+
+    @property
+    def taken(self) -> set[int]:
+        """The numbers of the tensors that it took."""
+        return {tensor.number for tensor in self.inputs}
+
+    @property
+    def results(self) -> set[int]:
+        """The numbers of the tensors that it gave."""
+        return {tensor.number for tensor in self.outputs}
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -69,6 +87,11 @@ class Failure:
     error: BaseException
     span: Span | None
     operation: Operation | None
+
+    @property
+    def words(self) -> str:
+        """The type of the error and the first line of what it says, no longer than a report shows."""
+        return f"{type(self.error).__name__}: {self.error}".splitlines()[0][:LONGEST]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headwise.recording.budget import RECORDED, RECORDING, spend
+from headwise.recording.budget import RECORDED, RECORDING, TAKEN, spend
 from headwise.recording.composite_layers import ATTENTION, LAYERS, composites
 from headwise.recording.function_names import is_question, name_of
-from headwise.recording.identity import Identities, tensors
+from headwise.recording.identity import PLAIN, Identities, tensors, versions_of
 from headwise.recording.operations import Failure, KernelCall, Operation, Record, TensorSeen
 from headwise.source import Span, UserCode, sign_at, span_of
 
@@ -154,10 +154,9 @@ class Recorder(TorchFunctionMode):
         if supplied is not None:
             return self._within(supplied, function, args, options, chain)
         names = names or name_of(function, sign_at(frames[0]))
-        spend(RECORDED)
         input_tensors = tuple(tensors((args, options)))
-        inputs = tuple(self._identities.snapshot(t) for t in input_tensors)
-        versions = [_version(t) for t in input_tensors]
+        spend(RECORDED + TAKEN * len(input_tensors))
+        inputs, versions = self._identities.snapshots(input_tensors), versions_of(input_tensors)
         kernel_log = _Kernels() if self._wants_kernels else None
         operation = Operation(*names, chain[-1], chain[:-1], self._module(frame), inputs, (), _plain(args, options))
         try:
@@ -166,11 +165,11 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self._failed = error, operation
             raise
-        outputs = tuple(self._identities.snapshot(t) for t in tensors(result))
+        outputs = self._identities.snapshots(tensors(result))
         writes = tuple(
             state.number
-            for state, t, version in zip(inputs, input_tensors, versions, strict=True)
-            if _version(t) != version
+            for state, before, after in zip(inputs, versions, versions_of(input_tensors), strict=True)
+            if before != after
         )
         if outputs or writes or names[0] in ENDS:
             self.operations.append(
@@ -198,7 +197,7 @@ class Recorder(TorchFunctionMode):
                 frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             ]
             name = code.co_qualname.removesuffix(".forward").rpartition(".")[2]
-            inputs = tuple(self._identities.snapshot(t) for t in tensors(values))
+            inputs = self._identities.snapshots(tensors(values))
             self._supplied = frame, len(self.operations)
             self._outputs[len(self.operations)] = [], []
             self.operations.append(
@@ -215,7 +214,7 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self._failed = error, self.operations[place]
             raise
-        outputs.extend(self._identities.snapshot(t) for t in tensors(result))
+        outputs.extend(self._identities.snapshots(tensors(result)))
         kernels.extend(kernel_log.kernels if kernel_log else ())
         return result
 
@@ -256,9 +255,5 @@ def _plain(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in named.items()
-        if not isinstance(value, nn.Module) and next(tensors(value), None) is None
+        if type(value) in PLAIN or (not isinstance(value, nn.Module) and next(tensors(value), None) is None)
     }
-
-
-def _version(t: Tensor) -> int:
-    return -1 if t.is_inference() else t._version

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headwise.recording.budget import Counting
+from headwise.recording.budget import RECORDED_OPERATIONS, Counting
 from headwise.recording.function_names import is_question, name_of
 from headwise.recording.operations import Operation
 from headwise.recording.torch_limits import check_lengths
@@ -66,7 +66,7 @@ class Replacing(Counting):
     """A mode that calls replacements, with the arguments of the operation, at their sites; it counts work."""
 
     def __init__(self, replacements: Mapping[Site, Callable[..., Any]], user_files: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(RECORDED_OPERATIONS)
         self._replacements = dict(replacements)
         self._spans = {span for _, span, _ in replacements}
         self._user_code = UserCode(user_files)

@@ -7,9 +7,9 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Span": "spans", "UserCode": "spans",
-    "alias_after": "lookup", "applied": "syntax", "assigned": "constructor_code", "bound_to": "argument_names",
-    "code_at": "syntax", "constructors": "constructor_code", "fill_of": "lookup",
-    "function_of": "lookup", "is_installed": "libraries",
+    "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "bound_to": "lookup", "characters": "syntax",
+    "code_at": "syntax", "file_tree": "syntax", "function_node": "syntax", "constructors": "methods",
+    "fill_of": "lookup", "function_of": "lookup", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
     "meaning_of": "mask_meaning", "ones_of": "mask_meaning", "option_of": "lookup", "own_number": "lookup",
     "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
@@ -18,13 +18,11 @@ _HOME = {
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
-    from headwise.source.argument_names import bound_to as bound_to
     from headwise.source.attributes import written_in as written_in
-    from headwise.source.constructor_code import assigned as assigned
-    from headwise.source.constructor_code import constructors as constructors
     from headwise.source.libraries import is_installed as is_installed
     from headwise.source.libraries import is_library as is_library
     from headwise.source.lookup import alias_after as alias_after
+    from headwise.source.lookup import bound_to as bound_to
     from headwise.source.lookup import fill_of as fill_of
     from headwise.source.lookup import function_of as function_of
     from headwise.source.lookup import is_left as is_left
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from headwise.source.lookup import span_like as span_like
     from headwise.source.mask_meaning import meaning_of as meaning_of
     from headwise.source.mask_meaning import ones_of as ones_of
+    from headwise.source.methods import assigned as assigned
+    from headwise.source.methods import constructors as constructors
     from headwise.source.spans import Span as Span
     from headwise.source.spans import UserCode as UserCode
     from headwise.source.spans import sign_at as sign_at
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from headwise.source.syntax import Edit as Edit
     from headwise.source.syntax import Edits as Edits
     from headwise.source.syntax import applied as applied
+    from headwise.source.syntax import characters as characters
     from headwise.source.syntax import code_at as code_at
+    from headwise.source.syntax import file_tree as file_tree
+    from headwise.source.syntax import function_node as function_node
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from headwise.source.methods import Method, methods
 from headwise.source.spans import Span
 
 __all__ = ["Fits", "written_in"]
@@ -72,61 +72,20 @@ def _holds(module: nn.Module, name: str, fits: Fits) -> bool:
     return hasattr(module, name) and fits(getattr(module, name))
 
 
-@dataclass(frozen=True)
-class _Code:
-    """The syntax tree of a user function. first: the line before its first one."""
-
-    tree: ast.AST
-    file: str
-    function: str
-    first: int
-
-    def span(self, node: ast.stmt | ast.expr) -> Span:
-        """The place of a node in the file."""
-        end = (node.end_lineno or node.lineno) + self.first
-        return Span(self.file, self.function, node.lineno + self.first, node.col_offset, end, node.end_col_offset)
-
-
-def _methods(kind: type) -> Iterator[_Code]:
-    """The methods of a class and of its bases, constructors first."""
-    for base in kind.__mro__:
-        if base is nn.Module or base is object:
-            continue
-        members = sorted(vars(base).items(), key=lambda item: item[0] != "__init__")
-        for _, function in members:
-            code = getattr(function, "__code__", None)
-            method = None if code is None else _code(code.co_filename, code.co_qualname, code.co_firstlineno)
-            if method is not None:
-                yield method
-
-
-def _code(file: str, function: str, line: int) -> _Code | None:
-    import inspect
-
-    lines = linecache.getlines(file)
-    if not lines or line > len(lines):
-        return None
-    block = inspect.getblock(lines[line - 1 :])
-    try:
-        return _Code(ast.parse("if True:\n" + "".join(block)), file, function, line - 2)
-    except (SyntaxError, ValueError):
-        return None
-
-
 def _assigned(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
     """The statement that assigns an attribute of a module, or the constructor call that passes the value."""
-    for code in _methods(type(owner)):
-        for node in ast.walk(code.tree):
+    for method in methods(type(owner)):
+        for node in ast.walk(method.tree):
             if isinstance(node, ast.Expr) and _registers(node.value, name):
                 argument = node.value.args[1] if isinstance(node.value, ast.Call) and len(node.value.args) > 1 else None
-                local = _before(code, argument.id, node.lineno) if isinstance(argument, ast.Name) else None
-                return local or code.span(node)
+                local = _before(method, argument.id, node.lineno) if isinstance(argument, ast.Name) else None
+                return local or method.span(node)
             value = _value(node, name)
             if value is None or not isinstance(node, ast.stmt):
                 continue
             if isinstance(value, ast.Name):
-                return _handed(target, owner, value.id) or _before(code, value.id, node.lineno)
-            return code.span(node)
+                return _handed(target, owner, value.id) or _before(method, value.id, node.lineno)
+            return method.span(node)
     return None
 
 
@@ -160,26 +119,26 @@ def _registers(node: ast.expr, name: str) -> bool:
     return node.func.attr.startswith("register_") and isinstance(first, ast.Constant) and first.value == name
 
 
-def _before(code: _Code, name: str, line: int) -> Span | None:
+def _before(method: Method, name: str, line: int) -> Span | None:
     """The last assignment of a local name before a line."""
     assignments = [
         node
-        for node in ast.walk(code.tree)
+        for node in ast.walk(method.tree)
         if isinstance(node, ast.Assign)
         and node.lineno < line
         and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
     ]
-    return code.span(max(assignments, key=lambda node: node.lineno)) if assignments else None
+    return method.span(max(assignments, key=lambda node: node.lineno)) if assignments else None
 
 
 def _handed(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
     """The constructor call of a module that computes the argument of a parameter; None: no parent computes it."""
     parents = [each for each in target.modules() if any(child is owner for child in each.children())]
     for parent in parents:
-        for code in _methods(type(parent)):
+        for method in methods(type(parent)):
             calls = [
                 node
-                for node in ast.walk(code.tree)
+                for node in ast.walk(method.tree)
                 if isinstance(node, ast.Call)
                 and type(owner).__name__ in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
             ]
@@ -188,7 +147,7 @@ def _handed(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
                 if value is None and len(node.args) == 1 and not node.keywords:
                     value = node.args[0]
                 if value is not None and not isinstance(value, ast.Name | ast.Constant | ast.Attribute):
-                    return code.span(node)
+                    return method.span(node)
     return None
 
 
@@ -213,22 +172,22 @@ def _is_number(node: ast.expr) -> bool:
 def _local(target: nn.Module, span: Span, name: str, fits: Fits, is_number: bool) -> Span | None:
     """The assignment of a local name that an operation reads, if its value is made of plain numbers."""
     for module in target.modules():
-        for code in _methods(type(module)):
-            if code.function != span.function:
+        for method in methods(type(module)):
+            if method.code.co_qualname != span.function:
                 continue
             assignments = [
                 node
-                for node in ast.walk(code.tree)
+                for node in ast.walk(method.tree)
                 if isinstance(node, ast.Assign)
-                and node.lineno + code.first < span.line
+                and node.lineno < span.line
                 and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
             ]
             if not assignments:
                 return None
             last = max(assignments, key=lambda node: node.lineno)
             # the names on the right side have the values from before this line
-            earlier = replace(span, line=last.lineno + code.first)
+            earlier = replace(span, line=last.lineno)
             is_name = isinstance(last.value, ast.Name)
             origin = None if is_name else _origin(target, earlier, last.value, fits, is_number)
-            return origin or (code.span(last) if is_number and _is_number(last.value) else None)
+            return origin or (method.span(last) if is_number and _is_number(last.value) else None)
     return None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from headwise.source.spans import Span
-from headwise.source.syntax import Code, code_at
+from headwise.source.syntax import Code, code_at, file_tree
 
 __all__ = [
     "alias_after",
+    "bound_to",
     "fill_of",
     "function_of",
     "is_left",
@@ -171,9 +171,8 @@ def returned(file: str, node: ast.expr) -> Span | None:
     """
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
+    tree = file_tree(file)
+    if tree is None:
         return None
     name = node.func.id
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
@@ -254,3 +253,34 @@ def span_like(code: Code, node: ast.AST, like: Span) -> Span:
     """The span of a node. like: a span in the same function."""
     edit = code.edit(node, "")
     return Span(code.file, like.function, edit.line, edit.column, edit.end_line, edit.end_column)
+
+
+def bound_to(span: Span) -> Span | None:
+    """The name or subscript that the last assignment of a call's argument reads; None: it reads neither."""
+    code = code_at(span)
+    function = None if code is None else function_of(code, code.node)
+    if code is None or function is None or not isinstance(code.node, ast.Call):
+        return None
+    parts = [*code.node.args, *([code.node.func.value] if isinstance(code.node.func, ast.Attribute) else [])]
+    names = {each.id for each in parts if isinstance(each, ast.Name)}
+    assignments = [
+        (node, goal, value)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and node.lineno < span.line
+        for goal, value in _pairs(node)
+        if isinstance(goal, ast.Name) and goal.id in names
+    ]
+    node, _, value = max(assignments, key=lambda assignment: assignment[0].lineno, default=(None, None, None))
+    if node is None or not isinstance(value, ast.Name | ast.Subscript):
+        return None
+    return span_like(code, node if value is node.value else value, span)
+
+
+def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment, each with its value."""
+    goal = node.targets[0]
+    if not isinstance(goal, ast.Tuple):
+        return [(goal, node.value)]
+    is_alike = isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(goal.elts)
+    values = node.value.elts if is_alike and isinstance(node.value, ast.Tuple) else [node.value] * len(goal.elts)
+    return list(zip(goal.elts, values, strict=True))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from headwise.source.mask_polarity import made_masks
+from headwise.source.syntax import file_tree
 
 __all__ = ["meaning_of", "ones_of"]
 
@@ -96,10 +97,8 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
     named: set[str] = set()
     general: set[str] = set()
     for file in files:
-        lines = linecache.getlines(file)
-        try:
-            tree = ast.parse("".join(lines))
-        except (SyntaxError, ValueError):
+        lines, tree = linecache.getlines(file), file_tree(file)
+        if tree is None:
             continue
         others, docstring_lines = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
         is_named = False

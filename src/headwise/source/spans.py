@@ -14,13 +14,12 @@ import torch
 from torch.nn.modules import lazy
 
 from headwise.source.libraries import is_library
+from headwise.source.syntax import characters
 
-__all__ = ["UserCode", "Span", "sign_at", "span_of"]
+__all__ = ["Span", "UserCode", "sign_at", "span_of"]
 
 UNARY = {"UNARY_INVERT": "~", "UNARY_NEGATIVE": "-"}
 LIBRARIES = tuple(f"{folder.resolve()}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-
-
 HEADWISE = f"{Path(__file__).resolve().parents[1]}/"
 LAZY = str(lazy.__file__)
 # these observe a run and are no steps of it
@@ -134,14 +133,8 @@ def _span(code: CodeType, file: str, instruction: int, fallback: int) -> Span:
     if line is None or column is None or end_column is None:
         # python -X no_debug_ranges, and code objects without positions
         return Span(file, code.co_qualname, line or fallback)
-    columns = (_characters(file, line, column), _characters(file, end_line or line, end_column))
+    columns = (characters(file, line, column), characters(file, end_line or line, end_column))
     return Span(file, code.co_qualname, line, columns[0], end_line or line, columns[1])
-
-
-def _characters(file: str, line: int, column: int) -> int:
-    """A column that Python counts in bytes, counted in characters."""
-    text = linecache.getline(file, line)
-    return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
 
 
 @lru_cache(maxsize=4096)

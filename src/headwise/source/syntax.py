@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headwise.source.spans import Span
 
-__all__ = ["Code", "Edit", "Edits", "applied", "code_at"]
+__all__ = ["Code", "Edit", "Edits", "Function", "applied", "characters", "code_at", "file_tree", "function_node"]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# the texts whose trees are kept
+KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Code:
         """The edit that replaces a node by a text."""
         line, stop = int(getattr(node, "lineno", 1)), int(getattr(node, "end_lineno", 1) or 1)
         start, end = int(getattr(node, "col_offset", 0)), int(getattr(node, "end_col_offset", 0) or 0)
-        return Edit(line, _characters(self.lines, line, start), stop, _characters(self.lines, stop, end), text)
+        return Edit(line, characters(self.file, line, start), stop, characters(self.file, stop, end), text)
 
     def nodes(self, wanted: Callable[[ast.AST], bool]) -> Iterator[ast.AST]:
         """The nodes of the file that meet a condition."""
@@ -106,14 +111,38 @@ class Code:
         return f"({text})"
 
 
+def file_tree(file: str) -> ast.Module | None:
+    """The syntax tree of a file, which is shared and stays as it is; None: the file is no Python."""
+    return _parsed("".join(linecache.getlines(file)))
+
+
+def function_node(code: CodeType) -> Function | None:
+    """The definition of a function in the tree of its file; None: its source is not readable."""
+    return _definitions("".join(linecache.getlines(code.co_filename))).get((code.co_name, code.co_firstlineno))
+
+
+@lru_cache(maxsize=KEPT)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=KEPT)
+def _definitions(text: str) -> Mapping[tuple[str, int], Function]:
+    """The functions of a text by their names and first lines, which are those of their first decorators."""
+    tree = _parsed(text)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, Function)] if tree is not None else []
+    return {(node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node for node in nodes}
+
+
 def code_at(span: Span | None) -> Code | None:
     """The code of a span; None: its file is no Python, or no node has this span."""
     if span is None:
         return None
-    lines = linecache.getlines(span.file)
-    try:
-        tree = ast.parse("".join(lines))
-    except (SyntaxError, ValueError):
+    tree = file_tree(span.file)
+    if tree is None:
         return None
     if span.column is None:
         # only the line is known: take the statement there
@@ -133,7 +162,7 @@ def _is_at(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _characters(lines: Sequence[str], line: int, column: int) -> int:
+def characters(file: str, line: int, column: int) -> int:
     """A column that Python counts in bytes, counted in characters."""
-    text = lines[line - 1] if line <= len(lines) else ""
+    text = linecache.getline(file, line)
     return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from headwise.errors import AttentionError
-from headwise.targets.dependencies import Needs, is_predefined, needs
+from headwise.targets.dependencies import Needs, early_reads, form_of, is_predefined, needs
 from headwise.targets.loaded_target import Loaded, attribute, no_name, not_run, unnamed
 from headwise.targets.locations import location_of
 from headwise.targets.module_import import imported
@@ -20,7 +20,6 @@ from headwise.targets.source_file import Source, no_python
 from headwise.targets.stand_ins import Missing, d2l_modules, supplied
 from headwise.targets.statements import Statement, flags_of, statements
 from headwise.targets.target import Target
-from headwise.targets.unbound_names import early_reads, form_of
 from headwise.wording import Refusal, refusal
 
 __all__ = ["check_name", "load"]

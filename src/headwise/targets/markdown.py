@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headwise.targets.magics import without_magics, without_prompts
+from headwise.targets.notebooks import without_magics, without_prompts
 from headwise.targets.python_lines import OPENING, pieces, placed
 from headwise.targets.source_file import Cell, definitions
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import linecache
 import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from headwise.errors import AttentionError
+from headwise.targets.child.command import started_in
 from headwise.targets.loaded_target import Loaded, attribute, not_run, unnamed
 from headwise.targets.locations import user_modules
-from headwise.targets.module_files import file_of_module
 from headwise.targets.source_file import Source
 from headwise.targets.target import Target
 from headwise.wording import refusal
 
-__all__ = ["imported"]
+__all__ = ["file_of_module", "imported"]
 
 
 def imported(target: Target, source: Source) -> Loaded:
@@ -44,3 +46,38 @@ def imported(target: Target, source: Source) -> Loaded:
         spoken |= {home_file: target.path if home is module else home.__name__}
     texts = {name: "".join(linecache.getlines(each)) for each, name in spoken.items()}
     return Loaded(value, dict(vars(home)), tuple(spoken), spoken, (), replace(source, texts=source.texts | texts))
+
+
+def file_of_module(module: str) -> Path | None:
+    """The source file of a module; None: it has none. Errors: Refusal for a missing module."""
+    spec = _spec_of(module)
+    if spec is None:
+        raise refusal("refuse.target_module", module=module)
+    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """The spec of a module; None: there is no such module. No parent package is imported."""
+    _with_folder()
+    first, *rest = module.split(".")
+    # a loaded module may have changed its own spec
+    spec = PathFinder.find_spec(first)
+    if spec is None:
+        try:
+            spec = importlib.util.find_spec(first)
+        except (ImportError, ValueError):
+            return None
+    name = first
+    for part in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        name = f"{name}.{part}"
+        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations))
+    return spec
+
+
+def _with_folder() -> None:
+    """Add the working folder of the user to the end of the search path."""
+    folder = str(started_in())
+    if folder not in sys.path:
+        sys.path.append(folder)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from headwise.targets.magics import without_magics
 from headwise.targets.markdown import cells_of_note, fault_of_note
-from headwise.targets.module_files import file_of_module
-from headwise.targets.notebooks import cells_of_notebook
+from headwise.targets.module_import import file_of_module
+from headwise.targets.notebooks import cells_of_notebook, without_magics
 from headwise.targets.source_file import Cell, Source, checked, definitions, no_python
 from headwise.targets.target import Target
 from headwise.targets.text_files import text_of

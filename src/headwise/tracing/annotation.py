@@ -11,10 +11,9 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headwise.tracing.batch_mixing import signs_of
 from headwise.tracing.chains import Chain
 from headwise.tracing.legend import condition
-from headwise.tracing.listing import Columns, columns_of
+from headwise.tracing.listing import Columns, columns_of, signs_of
 from headwise.tracing.steps import Trace
 from headwise.wording import refusal, say
 from headwise.wording.screen import visible

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from headwise.tracing.batch_mixing import signs_of
 from headwise.tracing.chains import Chain, chains, holds
 from headwise.tracing.function_lines import regions
 from headwise.tracing.steps import Comment, Place, Problem, Step, Trace
+from headwise.wording import say
 
-__all__ = ["Columns", "File", "Line", "columns_of", "listing", "unplaced"]
+__all__ = ["Columns", "File", "Line", "columns_of", "listing", "signs_of", "unplaced"]
 
 # the longest label of a call
 LABEL = 24
-
 Key = tuple[Place, ...]
 
 
@@ -197,3 +196,15 @@ def _first_argument(source: str) -> str:
     plain = [name for name in names if name != "self"]
     text = plain[0] if plain else ast.unparse(first)
     return text if len(text) <= LABEL else f"{text[: LABEL - 1]}…"
+
+
+def signs_of(trace: Trace, step: Step) -> tuple[str, ...]:
+    """The warnings about a step; (): its shapes show no mixing."""
+    batch = next((each.name for each in trace.symbols if each.meaning == "batch"), None)
+    if step.op != "MultiheadAttention" or batch is None:
+        return ()
+    return tuple(
+        say("trace.among_batch", lang=trace.lang, shape=str(shape), batch=batch)
+        for shape in step.outputs
+        if [axis.text for axis in shape.axes[-2:]] == [batch, batch]
+    )

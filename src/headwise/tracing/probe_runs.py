@@ -191,7 +191,7 @@ class _StepWriter:
             if same is None:
                 places.setdefault(row.site, []).append(len(out))
                 out.append(step)
-        return tuple(self._timed(step, rows, places, at) for at, step in enumerate(out))
+        return tuple(self._timed(step, places, at) for at, step in enumerate(out))
 
     def _shown_operation(self, row: Row) -> Operation:
         """The operation in the shown run, where its tensors have the same ranks there, else in the first run."""
@@ -204,7 +204,7 @@ class _StepWriter:
         """The place of a span, with the display name of its file."""
         return _place(span, self._spoken)
 
-    def _timed(self, step: Step, rows: Sequence[Row], places: Mapping[Any, list[int]], at: int) -> Step:
+    def _timed(self, step: Step, places: Mapping[Any, list[int]], at: int) -> Step:
         """A step with the number of its runs, where all turns of its site are equal."""
         site = next(site for site, indices in places.items() if at in indices)
         if len(places[site]) > 1 or max(self._sites[site].turns) < 2:

@@ -194,7 +194,7 @@ def test_the_parent_may_be_interrupted_and_leaves_nothing(tmp_path, monkeypatch)
     def interrupted(process):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headwise.targets.child.process.has_ended", interrupted)
+    monkeypatch.setattr("headwise.targets.child.process._has_ended", interrupted)
     with pytest.raises(KeyboardInterrupt):
         child("sleeps")
     assert list(tmp_path.iterdir()) == []

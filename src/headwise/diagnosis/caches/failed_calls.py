@@ -22,17 +22,17 @@ MOST = 4
 AXES = (-2, -3, -1, -4)
 
 
-def raised_suspects(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:
+def raised_suspects(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Suspect]:
     """What is wrong where a call with a cache raises."""
-    failure = None if done.run is None else done.run.record.failure
-    if done.run is None or failure is None or failure.operation is None:
+    failure = None if decoded.run is None else decoded.run.failure
+    if decoded.run is None or failure is None or failure.operation is None:
         return []
-    error = f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:200]
+    error = failure.words
     # what fails later may have been handed what the next call should have had otherwise: its mask, or no new keys
-    is_join = failure.operation.function.rpartition(".")[2] in (*CATS, *WRITES)
+    is_join = failure.operation.last in (*CATS, *WRITES)
     return (
-        _axes(decoder, breach, done, error)
-        or _values(decoder, breach, done, failure.operation, error)
+        _axes(decoder, breach, decoded, error)
+        or _values(decoder, breach, decoded, failure.operation, error)
         or [
             Suspect(
                 "cache-raises", failure.span, said={"error": error}, proved=False,
@@ -42,19 +42,19 @@ def raised_suspects(decoder: Decoder, breach: Breach, done: Decoded) -> list[Sus
     )  # fmt: skip
 
 
-def _axes(decoder: Decoder, breach: Breach, done: Decoded, error: str) -> list[Suspect]:
+def _axes(decoder: Decoder, breach: Breach, decoded: Decoded, error: str) -> list[Suspect]:
     """Joins along a wrong axis: put right one after the other, until the law holds."""
     fixed: dict[Site, Callable[..., Any]] = {}
-    now = done
+    now = decoded
     for _ in range(MOST):
         found = _next_axis(decoder, breach, now, fixed)
         if found is None:
             return []
         fixed |= found
         if breach_of(decoder, breach.way, breach.cuts, stand_ins=fixed) is None:
-            said = {"error": error}
+            values = {"error": error}
             return [
-                Suspect("cache-axis", site[1], {site: right}, said=said, proved=True, evidence=error)
+                Suspect("cache-axis", site[1], {site: right}, said=values, proved=True, evidence=error)
                 for site, right in fixed.items()
             ]
         now = decoder.parts(breach.way, breach.cuts, stand_ins=fixed, recorded=True)
@@ -65,19 +65,19 @@ def _next_axis(
     decoder: Decoder, breach: Breach, now: Decoded, fixed: dict[Site, Callable[..., Any]]
 ) -> dict[Site, Callable[..., Any]] | None:
     """A join with another axis, with which a sequence comes further than it did."""
-    failure = None if now.run is None else now.run.record.failure
+    failure = None if now.run is None else now.run.failure
     if now.run is None or failure is None or failure.operation is None or not now.bounds:
         return None
-    sites = [site_of(each.operation) for each in in_call(now, len(now.bounds) - 1) if each.last in CATS]
-    if failure.operation.function.rpartition(".")[2] in CATS:
+    sites = [each.site for each in in_call(now, len(now.bounds) - 1) if each.last in CATS]
+    if failure.operation.last in CATS:
         sites.insert(0, site_of(failure.operation))
     before = len(now.run.record.operations)
     for site in sites:
         if site in fixed:
             continue
         for axis in AXES:
-            then = decoder.parts(breach.way, breach.cuts, stand_ins={**fixed, site: _along(axis)}, recorded=True)
-            if then.error is None or (then.run is not None and len(then.run.record.operations) > before):
+            changed = decoder.parts(breach.way, breach.cuts, stand_ins={**fixed, site: _along(axis)}, recorded=True)
+            if changed.error is None or (changed.run is not None and len(changed.run.record.operations) > before):
                 return {site: _along(axis)}
     return None
 
@@ -90,25 +90,25 @@ def _along(axis: int) -> Callable[..., Any]:
     return right
 
 
-def _values(decoder: Decoder, breach: Breach, done: Decoded, failed: Operation, error: str) -> list[Suspect]:
+def _values(decoder: Decoder, breach: Breach, decoded: Decoded, failed: Operation, error: str) -> list[Suspect]:
     """One of keys and values of earlier tokens that is not there, as the other is."""
-    if done.run is None:
+    if decoded.run is None:
         return []
     transplants = Transplants(decoder, breach.cuts)
-    own = in_call(done, len(done.bounds) - 1)
-    joined = [each for each in own if joins(each)]
-    for seen in failed.inputs:
-        marks = done.run.marks_at(seen)
+    entries = in_call(decoded, len(decoded.bounds) - 1)
+    joined = [each for each in entries if joins(each)]
+    for tensor in failed.inputs:
+        marks = decoded.run.marks_at(tensor)
         if marks is None or marks.kind not in ("token", "pair"):
             continue
-        for entry in reversed(chain_of(done.run, len(done.run.seen), seen.number)):
-            if entry.at < done.bounds[-1]:
+        for entry in reversed(chain_of(decoded.run, len(decoded.run.seen), tensor.number)):
+            if entry.at < decoded.bounds[-1]:
                 break
-            if all(each is None or each.kind != "token" for each in entry.made):
+            if all(each is None or each.kind != "token" for each in entry.output_marks):
                 continue
-            stand_ins = transplants.widened(entry, own)
+            stand_ins = transplants.widened(entry, entries)
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                wrong = [*(each for each in own if drops(each, sum(breach.cuts[: breach.at + 1]))), *joined, entry]
-                span, said = wrong[0].operation.span, {"error": error}
-                return [Suspect("cache-incomplete", span, stand_ins, said=said, proved=True, evidence=error)]
+                wrong = [*(each for each in entries if drops(each, sum(breach.cuts[: breach.at + 1]))), *joined, entry]
+                span, values = wrong[0].span, {"error": error}
+                return [Suspect("cache-incomplete", span, stand_ins, said=values, proved=True, evidence=error)]
     return []

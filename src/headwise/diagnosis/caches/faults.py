@@ -26,15 +26,13 @@ from headwise.dataflow import (
 from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, joins
 from headwise.diagnosis.caches.failed_calls import raised_suspects
 from headwise.diagnosis.caches.law import TOKENS, Breach, Kept, breach_of, kept, looking_back, may_keep
-from headwise.diagnosis.caches.lost_tokens import lost_suspects
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle, unmasked_suspects
-from headwise.diagnosis.caches.uncached_results import Transplants
+from headwise.diagnosis.caches.uncached_results import Transplants, lost_suspects
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.rotary import called
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 
 __all__ = ["remember"]
 
@@ -49,8 +47,8 @@ def remember(exams: Sequence[Examination]) -> None:
     """Examine the cache of a target that was examined without one, and note what is wrong with it."""
     exam = next((each for each in exams if each.plan.setting == "self" and each.is_understood), None)
     if exam is None:
-        is_known, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
-        why = "no_self" if is_known else "faults_first" if is_wrong else "not_followed"
+        is_understood, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
+        why = "no_self" if is_understood else "faults_first" if is_wrong else "not_followed"
         exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
         return
     exam.examined["cache"] = Missed("doctor.missed.no_cache")
@@ -68,23 +66,23 @@ def remember(exams: Sequence[Examination]) -> None:
         return
     exam.examined["cache"] = Missed("doctor.missed.cache_unseen")
     flagged = looking_back(plan)
-    for each in (plan,) if flagged is None else (plan, flagged):
-        decoder = _decoder(exam, each)
-        found = kept(decoder)
-        suspects = cache_suspects(decoder, found, is_published=exam.is_published)
-        if suspects and each is plan and flagged is not None and _is_right(_decoder(exam, flagged), exam):
+    for variant in (plan,) if flagged is None else (plan, flagged):
+        decoder = _decoder(exam, variant)
+        cache = kept(decoder)
+        suspects = cache_suspects(decoder, cache, is_published=exam.is_published)
+        if suspects and variant is plan and flagged is not None and _is_right(_decoder(exam, flagged), exam):
             # with the flag that says that tokens come one after another it is right: without it another thing is kept
             exam.examined["cache"] = True
             return
-        asked = frozenset(each.call.keys() - plan.call.keys())
+        asked = frozenset(variant.call.keys() - plan.call.keys())
         if suspects and asked and _is_right(replace(decoder, place=DecodingStep(), wholes={}, opening=asked), exam):
             # who decodes need not ask each step for it
-            suspects = [replace(one, severity="note") for one in suspects]
+            suspects = [replace(suspect, severity="note") for suspect in suspects]
         exam.suspects += suspects
-        if found.way is not None or found.breaches:
+        if cache.way is not None or cache.breaches:
             exam.examined["cache"] = True
-        elif found.names and each is plan:
-            exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(found.names)})
+        elif cache.names and variant is plan:
+            exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(cache.names)})
         if suspects or exam.examined["cache"] is not True:
             # what is wrong without a flag is wrong with it
             return
@@ -93,9 +91,9 @@ def remember(exams: Sequence[Examination]) -> None:
 
 def _is_right(decoder: Decoder, exam: Examination) -> bool:
     """Whether a way to decode is found in which no fault is."""
-    found = kept(decoder)
-    suspects = cache_suspects(decoder, found, is_published=exam.is_published)
-    return found.way is not None and all(each.severity != "fault" for each in suspects)
+    cache = kept(decoder)
+    suspects = cache_suspects(decoder, cache, is_published=exam.is_published)
+    return cache.way is not None and all(each.severity != "fault" for each in suspects)
 
 
 def _alone(exam: Examination, plan: Plan) -> Plan:
@@ -105,7 +103,7 @@ def _alone(exam: Examination, plan: Plan) -> Plan:
     if len(call) == len(plan.call):
         return plan
     alone = replace(plan, call=call)
-    return alone if exam.run(plan=alone).record.failure is None else plan
+    return alone if exam.run(plan=alone).failure is None else plan
 
 
 def _decoder(exam: Examination, plan: Plan) -> Decoder:
@@ -122,18 +120,18 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
     if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
         return []
-    found = cache_suspects(narrow, kept(narrow), is_published=False)
-    return [each for each in found if each.proved and each.severity == "fault"]
+    suspects = cache_suspects(narrow, kept(narrow), is_published=False)
+    return [each for each in suspects if each.proved and each.severity == "fault"]
 
 
-def cache_suspects(decoder: Decoder, found: Kept, *, is_published: bool) -> list[Suspect]:
+def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list[Suspect]:
     """What is wrong with a cache, of the ways in which its law does not hold."""
     out: list[Suspect] = []
-    for breach in sorted(found.breaches, key=lambda each: each.is_chunk):
+    for breach in sorted(cache.breaches, key=lambda breach: breach.is_chunk):
         if out:
             break
         suspects = _explained(decoder, breach)
-        if found.way is not None:
+        if cache.way is not None:
             # handed on so, it runs and counts: that another cut fails is no guess
             suspects = [replace(each, guess="") if each.kind == "cache-raises" else each for each in suspects]
         if is_published:
@@ -154,23 +152,23 @@ def _weighed(suspect: Suspect, breach: Breach) -> Suspect:
 
 
 def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
-    done = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
+    decoded = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
     if breach.again:
-        joined = next((each for each in in_call(done, 0) if joins(each)), None)
-        span = None if joined is None else joined.operation.span
+        joined = next((each for each in in_call(decoded, 0) if joins(each)), None)
+        span = None if joined is None else joined.span
         return [Suspect("cache-stale", span, proved=False, evidence=_far(breach))]
-    if done.run is None:
+    if decoded.run is None:
         return []
     if breach.error is not None:
-        return raised_suspects(decoder, breach, done)
-    attention = attention_of(done, breach.at)
+        return raised_suspects(decoder, breach, decoded)
+    attention = attention_of(decoded, breach.at)
     if attention is None:
         return []
     return (
-        _disordered(decoder, breach, done)
-        or lost_suspects(decoder, breach, done, attention)
+        _disordered(decoder, breach, decoded)
+        or lost_suspects(decoder, breach, decoded, attention)
         or unmasked_suspects(decoder, breach, attention)
-        or _transplanted(decoder, breach, done, attention)
+        or _transplanted(decoder, breach, decoded, attention)
         or _unexplained(breach, attention)
     )
 
@@ -182,19 +180,19 @@ def _far(breach: Breach) -> str:
 JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack")
 
 
-def _disordered(decoder: Decoder, breach: Breach, done: Decoded) -> list[Suspect]:
+def _disordered(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Suspect]:
     """New tokens joined before those that came earlier."""
-    joins = [each for each in in_call(done, breach.at) if each.last in JOINS and each.made]
-    wrong = [each for each in joins if _is_falling(each.made[0])]
+    joins = [each for each in in_call(decoded, breach.at) if each.last in JOINS and each.output_marks]
+    wrong = [each for each in joins if _is_falling(each.output_marks[0])]
     if not wrong:
         return []
-    stand_ins = {site_of(each.operation): _turned(each) for each in wrong}
+    stand_ins = {each.site: _turned(each) for each in wrong}
     if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
         return []
-    tokens = [each for each in joins if (marks := each.made[0]) is not None and marks.kind == "token"]
+    tokens = [each for each in joins if (marks := each.output_marks[0]) is not None and marks.kind == "token"]
     # where the keys alone or the values alone are joined so, these no longer belong together
     kind = "cache-order" if len(tokens) == len(wrong) else "cache-order-mismatch"
-    return [Suspect(kind, wrong[0].operation.span, stand_ins, proved=True, evidence=_far(breach))]
+    return [Suspect(kind, wrong[0].span, stand_ins, proved=True, evidence=_far(breach))]
 
 
 def _is_falling(marks: Marks | None) -> bool:
@@ -223,17 +221,17 @@ def _turned(entry: MarkedOp) -> Callable[..., Any]:
     return right
 
 
-def _transplanted(decoder: Decoder, breach: Breach, done: Decoded, attention: AttentionOps) -> list[Suspect]:
+def _transplanted(decoder: Decoder, breach: Breach, decoded: Decoded, attention: AttentionOps) -> list[Suspect]:
     """The fewest operations with which the law holds when they are put right."""
-    if done.run is None:
+    if decoded.run is None:
         return []
     transplants = Transplants(decoder, breach.cuts)
-    roots = transplants.roots(done, breach.at, attention)[:MOST]
+    roots = transplants.roots(decoded, breach.at, attention)[:MOST]
     for count in (1, 2, *((len(roots),) if len(roots) > MOST_AT_ONCE else ())):
         for entries in combinations(roots, count):
             stand_ins = transplants.stand_ins(entries)
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                return _distinct([_named(decoder, done.run, each, breach, transplants) for each in entries])
+                return _distinct([_named(decoder, decoded.run, each, breach, transplants) for each in entries])
     return []
 
 
@@ -246,30 +244,30 @@ def _distinct(suspects: list[Suspect]) -> list[Suspect]:
 def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transplants: Transplants) -> Suspect:
     """What an operation that is wrong with a cache is called, by what it reaches."""
     stand_ins = transplants.stand_ins([entry])
-    what, evidence, span = _reaches(run, entry), _far(breach), entry.operation.span
-    kind, said = "cache-step-differs", {}
+    reached, evidence, span = _reaches(run, entry), _far(breach), entry.span
+    kind, values = "cache-step-differs", {}
     joined = _joined_by(run, entry, transplants)
-    if what == "fused" and is_mask_alone(decoder, breach, entry):
+    if reached == "fused" and is_mask_alone(decoder, breach, entry):
         kind = "causal-cache"
     elif joined is not None:
-        kind, span = "cache-lost", joined.operation.span
-    elif what == "pair" and hides(run, entry):
-        kind, said = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
-    elif what == "token" and entry.joint is None:
+        kind, span = "cache-lost", joined.span
+    elif reached == "pair" and hides(run, entry):
+        kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
+    elif reached == "token" and entry.joint is None:
         kind, span = "rotary-cache", called(entry)
-    return Suspect(kind, span, stand_ins, said=said, proved=True, evidence=evidence)
+    return Suspect(kind, span, stand_ins, said=values, proved=True, evidence=evidence)
 
 
 def _joined_by(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp | None:
     """What put what was kept into an operand, and is not run without a cache; None: nothing did."""
-    for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
+    for tensor, marks in zip(entry.inputs, entry.given, strict=True):
         if marks is None or marks.kind != "token":
             continue
-        for each in reversed(chain_of(run, entry.at, seen.number)):
-            if transplants.is_known(each):
+        for op in reversed(chain_of(run, entry.at, tensor.number)):
+            if transplants.is_known(op):
                 break
-            if joins(each):
-                return each
+            if joins(op):
+                return op
     return None
 
 
@@ -277,22 +275,22 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
     """ "pair": scores; "token": what is no score yet; "fused": torch's whole attention; "": that is not known."""
     if entry.last in ATTENTIONS:
         return "fused"
-    numbers = {each.number for each in entry.operation.outputs}
-    kinds = [each.kind for each in entry.made if each is not None]
+    numbers = entry.results
+    kinds = [each.kind for each in entry.output_marks if each is not None]
     if kinds:
         return kinds[0]
-    for each in run.seen[entry.at + 1 :]:
-        if not numbers & {one.number for one in each.operation.inputs}:
+    for op in run.seen[entry.at + 1 :]:
+        if not numbers & op.taken:
             continue
-        kinds = [one.kind for one in each.given if one is not None]
-        if each.last in ATTENTIONS:
+        kinds = [marks.kind for marks in op.given if marks is not None]
+        if op.last in ATTENTIONS:
             return "pair"
         if kinds:
             return kinds[0]
-        numbers |= {one.number for one in each.operation.outputs}
+        numbers |= op.results
     return ""
 
 
 def _unexplained(breach: Breach, attention: AttentionOps) -> list[Suspect]:
     entry = attention.softmax or attention.scores or attention.context
-    return [Suspect("cache-step-differs", entry.operation.span, proved=False, evidence=_far(breach), guess="cache")]
+    return [Suspect("cache-step-differs", entry.span, proved=False, evidence=_far(breach), guess="cache")]

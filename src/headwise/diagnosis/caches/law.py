@@ -13,6 +13,7 @@ from torch import Tensor
 from headwise.calls import EMPTY, Plan, Way, call_role, callee, parameters, seen_names, ways
 from headwise.dataflow import Decoded, Decoder
 from headwise.diagnosis.caches.decoding_calls import attention_of, is_left_behind
+from headwise.diagnosis.distance import distance
 from headwise.recording import Budget, tensors
 
 __all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep"]
@@ -67,13 +68,13 @@ def kept(decoder: Decoder) -> Kept:
     try:
         names = tuple(seen_names(decoder.plan))
         plan = _placed(decoder)
-        found = list(ways(plan, decoder.sizes, decoder.dtype))
+        candidates = list(ways(plan, decoder.sizes, decoder.dtype))
     except (TypeError, ValueError, OSError, KeyError):
         return Kept()
     budget = Budget(LONGEST)
     working: list[tuple[Way, list[Breach]]] = []
     raising: list[Breach] = []
-    for way in found:
+    for way in candidates:
         if budget.is_over:
             break
         step = decoder.parts(way, (3, 1))
@@ -96,9 +97,9 @@ def kept(decoder: Decoder) -> Kept:
     if _is_guessed(plan):
         return Kept(None, (), names)
     if working:
-        way, breaches = min(working, key=lambda each: (len(each[1]), not each[0].is_own))
+        way, breaches = min(working, key=lambda item: (len(item[1]), not item[0].is_own))
         return Kept(way, tuple(breaches), names)
-    raising.sort(key=lambda each: each.error is not None)
+    raising.sort(key=lambda breach: breach.error is not None)
     return Kept(None, tuple(raising[:1]), names)
 
 
@@ -114,9 +115,11 @@ def may_keep(decoder: Decoder) -> bool:
 def looking_back(plan: Plan) -> Plan | None:
     """The plan with the flag on by which a target looks back only; None: it has none that is off."""
 
-    def off(own: list[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    def off(arguments: list[inspect.Parameter], options: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            each.name: True for each in own if "causal" in each.name and given.get(each.name, each.default) is False
+            parameter.name: True
+            for parameter in arguments
+            if "causal" in parameter.name and options.get(parameter.name, parameter.default) is False
         }
 
     built = parameters(plan.target) if isinstance(plan.target, type) else []
@@ -151,8 +154,8 @@ def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
     """Whether places that hold no token yet are looked at, which who calls may hide with a mask."""
     if not any(call_role(each.name) == "mask" for each in parameters(callee(decoder.plan.target))):
         return False
-    done = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
-    attention = None if done.run is None else attention_of(done, breach.at)
+    decoded = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
+    attention = None if decoded.run is None else attention_of(decoded, breach.at)
     if attention is None:
         return False
     values = [marks for marks in attention.context.given if marks is not None and marks.kind == "token"][-1:]
@@ -161,10 +164,10 @@ def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
 
 def _holds_tokens(value: Any) -> bool:
     """Whether what was handed on may be keys and values: tensors with an axis of tokens, and no scores."""
-    held = value if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else [value]
-    if not held or not all(isinstance(each, Tensor) for each in held):
+    items = value if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else [value]
+    if not items or not all(isinstance(each, Tensor) for each in items):
         return False
-    return all(3 in each.shape and tuple(each.shape[-2:]) != (3, 3) for each in held)
+    return all(3 in each.shape and tuple(each.shape[-2:]) != (3, 3) for each in items)
 
 
 def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
@@ -173,9 +176,9 @@ def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
         return False
     if not way.names:
         # where a step is told its place, or asked to keep
-        done = decoder.parts(way, (3, 1), recorded=True) if way.starts or way.options else None
-        attention = None if done is None else attention_of(done, 1)
-        return done is not None and attention is not None and is_left_behind(done, 1, attention)
+        decoded = decoder.parts(way, (3, 1), recorded=True) if way.starts or way.options else None
+        attention = None if decoded is None else attention_of(decoded, 1)
+        return decoded is not None and attention is not None and is_left_behind(decoded, 1, attention)
     if way.pick is not None:
         return all(_holds_tokens(each) for each in step.cache.values())
     kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.cache.values()]
@@ -185,10 +188,10 @@ def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
 
 def _depends(decoder: Decoder, way: Way, step: Decoded) -> bool:
     """Whether a step is changed by the tokens before it."""
-    other = decoder.parts(way, (3, 1), disturbed=3)
-    if other.error is not None or other.outputs[1].shape != step.outputs[1].shape:
+    decoded = decoder.parts(way, (3, 1), disturbed=3)
+    if decoded.error is not None or decoded.outputs[1].shape != step.outputs[1].shape:
         return False
-    return not _is_near(other.outputs[1], step.outputs[1])
+    return not _is_near(decoded.outputs[1], step.outputs[1])
 
 
 def _breaches(decoder: Decoder, way: Way) -> list[Breach]:
@@ -209,8 +212,8 @@ def breach_of(
     decoder: Decoder, way: Way, cuts: tuple[int, ...], *, again: bool = False, **options: Any
 ) -> Breach | None:
     """Where a sequence in these parts is first not what it is all at once; None: nowhere."""
-    done = decoder.parts(way, cuts, again=again, **options)
-    for at, output in enumerate(done.outputs):
+    decoded = decoder.parts(way, cuts, again=again, **options)
+    for at, output in enumerate(decoded.outputs):
         first, end = sum(cuts[:at]), sum(cuts[: at + 1])
         wanted = _rows_of(decoder, first, end, is_step=False)
         if wanted is None:
@@ -219,9 +222,9 @@ def breach_of(
             # what sees all at once sees in parts what is there, and each token may be alone in that
             apart = _rows_of(decoder, first, end, is_step=True) if end - first > 1 else None
             if apart is None or not _is_near(output, apart):
-                return Breach(way, cuts, at, distance=_distance(output, wanted), again=again)
-    if done.error is not None:
-        return Breach(way, cuts, len(done.outputs), done.error, again=again)
+                return Breach(way, cuts, at, distance=distance(output, wanted), again=again)
+    if decoded.error is not None:
+        return Breach(way, cuts, len(decoded.outputs), decoded.error, again=again)
     return None
 
 
@@ -232,19 +235,17 @@ def _rows_of(decoder: Decoder, first: int, end: int, *, is_step: bool) -> Tensor
     """
     if is_step:
         rows = [_rows_of(decoder, at, at + 1, is_step=False) for at in range(first, end)]
-        known = [each for each in rows if each is not None]
-        return torch.cat(known, dim=decoder.axis) if len(known) == len(rows) else None
-    done = decoder.whole(end)
-    if done.error is not None or done.outputs[0].ndim <= decoder.axis or done.outputs[0].shape[decoder.axis] != end:
+        outputs = [each for each in rows if each is not None]
+        return torch.cat(outputs, dim=decoder.axis) if len(outputs) == len(rows) else None
+    decoded = decoder.whole(end)
+    if (
+        decoded.error is not None
+        or decoded.outputs[0].ndim <= decoder.axis
+        or decoded.outputs[0].shape[decoder.axis] != end
+    ):
         return None
-    return done.outputs[0].narrow(decoder.axis, first, end - first)
+    return decoded.outputs[0].narrow(decoder.axis, first, end - first)
 
 
 def _is_near(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and _distance(a, b) <= NEAR * max(1.0, float(b.abs().nan_to_num().max()))
-
-
-def _distance(a: Tensor, b: Tensor) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    return float((a - b).nan_to_num(nan=float("inf"), posinf=float("inf")).abs().max())
+    return a.shape == b.shape and distance(a, b) <= NEAR * max(1.0, float(b.abs().nan_to_num().max()))

@@ -9,7 +9,6 @@ import torch
 from headwise.dataflow import AttentionOps, Decoder, MarkedOp, Run
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 
 __all__ = ["hides", "is_mask_alone", "is_rectangle", "unmasked_suspects"]
 
@@ -20,16 +19,16 @@ HIDING = ("masked_fill", "masked_fill_", "where", "tril", "triu", "__setitem__")
 
 def hides(run: Run, entry: MarkedOp) -> bool:
     """Whether what reaches scores hides some of them: it is true or false, or far below zero."""
-    numbers = {each.number for each in entry.operation.outputs}
-    for each in [entry, *run.seen[entry.at + 1 :]]:
-        if each is not entry and not numbers & {one.number for one in each.operation.inputs}:
+    numbers = entry.results
+    for op in [entry, *run.seen[entry.at + 1 :]]:
+        if op is not entry and not numbers & op.taken:
             continue
-        if each is not entry and any(marks is not None for marks in each.given):
-            return each.last in HIDING or any(_is_far(one.value) for one in each.operation.outputs)
-        if any(one.dtype == torch.bool or _is_far(one.value) for one in each.operation.outputs):
+        if op is not entry and op.is_marked:
+            return op.last in HIDING or any(_is_far(output.value) for output in op.outputs)
+        if any(output.dtype == torch.bool or _is_far(output.value) for output in op.outputs):
             return True
-        numbers |= {one.number for one in each.operation.outputs}
-    return any(marks is not None for marks in entry.made)
+        numbers |= op.results
+    return any(marks is not None for marks in entry.output_marks)
 
 
 def _is_far(value: Any) -> bool:
@@ -43,18 +42,18 @@ def is_mask_alone(decoder: Decoder, breach: Breach, entry: MarkedOp) -> bool:
     def right(*args: Any, **options: Any) -> Any:
         kept_as = {name: each for name, each in options.items() if name not in ("attn_mask", "is_causal")}
         rows, columns = args[0].shape[-2], args[1].shape[-2]
-        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
-        return function(*args[:3], attn_mask=seen, **kept_as)
+        visible = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        return function(*args[:3], attn_mask=visible, **kept_as)
 
     if len(entry.args) < len("qkv"):
         return False
-    return breach_of(decoder, breach.way, breach.cuts, stand_ins={site_of(entry.operation): right}) is None
+    return breach_of(decoder, breach.way, breach.cuts, stand_ins={entry.site: right}) is None
 
 
 def is_rectangle(entry: MarkedOp) -> bool:
     """Whether a mask was made for several queries and more keys."""
-    shape = entry.operation.outputs[0].shape if entry.operation.outputs else ()
-    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.made)
+    shape = entry.outputs[0].shape if entry.outputs else ()
+    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.output_marks)
 
 
 def unmasked_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
@@ -68,10 +67,10 @@ def unmasked_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps)
         rows, columns = scores.shape[-2:]
         if (rows, columns) != (place.end - place.first, place.end):
             return function(scores, *args, **options)
-        seen = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
-        return function(scores.masked_fill(~seen, float("-inf")), *args, **options)
+        visible = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        return function(scores.masked_fill(~visible, float("-inf")), *args, **options)
 
-    stand_ins = {site_of(softmax.operation): right}
+    stand_ins = {softmax.site: right}
     if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
         return []
-    return [Suspect("causal-cache", softmax.operation.span, stand_ins, proved=True, evidence=f"{breach.distance:.4g}")]
+    return [Suspect("causal-cache", softmax.span, stand_ins, proved=True, evidence=f"{breach.distance:.4g}")]

@@ -1,4 +1,4 @@
-"""Uncached results: the result of an operation for all tokens replaces its result for a part of them."""
+"""Uncached results: results for all tokens in place of those for a part of them, and the tokens that a cache lost."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, Decoded, Decoder, MarkedOp
+from headwise.dataflow import AttentionOps, Decoded, Decoder, MarkedOp, chain_of
+from headwise.diagnosis.caches.decoding_calls import drops, in_call, joins, places_of
+from headwise.diagnosis.caches.law import Breach, breach_of
+from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site, site_of
 
-__all__ = ["Transplants"]
+__all__ = ["Transplants", "lost_suspects"]
 
 NEAR = 1e-9
 
@@ -27,28 +31,28 @@ class Transplants:
 
     def _of(self, end: int) -> dict[Site, list[tuple[Tensor, ...]]]:
         run = self.decoder.whole(end, recorded=True).run
-        found: dict[Site, list[tuple[Tensor, ...]]] = {}
-        for each in () if run is None else run.record.operations:
-            values = tuple(made.value for made in each.outputs if made.value is not None)
-            found.setdefault(site_of(each), []).append(values)
-        return found
+        values_by_site: dict[Site, list[tuple[Tensor, ...]]] = {}
+        for operation in () if run is None else run.record.operations:
+            values = tuple(output.value for output in operation.outputs if output.value is not None)
+            values_by_site.setdefault(site_of(operation), []).append(values)
+        return values_by_site
 
-    def roots(self, done: Decoded, at: int, attention: AttentionOps) -> list[MarkedOp]:
+    def roots(self, decoded: Decoded, at: int, attention: AttentionOps) -> list[MarkedOp]:
         """The operations of one call, up to the weighted sum, that make of what is right another thing than without."""
-        run = done.run
+        run = decoded.run
         if run is None:
             return []
-        first, end = sum(done.cuts[:at]), sum(done.cuts[: at + 1])
+        first, end = sum(decoded.cuts[:at]), sum(decoded.cuts[: at + 1])
         counts: dict[Site, int] = {}
         wrong: set[int] = set()
         out = []
-        for entry in run.seen[done.bounds[at] : attention.context.at + 1]:
-            site = site_of(entry.operation)
+        for entry in run.seen[decoded.bounds[at] : attention.context.at + 1]:
+            site = entry.site
             place = counts[site] = counts.get(site, -1) + 1
             wholes = self._known[end].get(site, [])
             differs = _differs(entry, wholes[place], first, end) if place < len(wholes) else None
-            is_led = bool(wrong & {each.number for each in entry.operation.inputs})
-            numbers = {each.number for each in entry.operation.outputs} | set(entry.operation.writes)
+            is_led = bool(wrong & entry.taken)
+            numbers = entry.results | set(entry.operation.writes)
             if differs is False:
                 wrong -= numbers
             elif differs or is_led:
@@ -59,28 +63,28 @@ class Transplants:
 
     def stand_ins(self, entries: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:
         """What makes of some tokens what is made of all."""
-        return {site_of(each.operation): self._right(site_of(each.operation), each.function) for each in entries}
+        return {each.site: self._right(each.site, each.function) for each in entries}
 
     def is_known(self, entry: MarkedOp) -> bool:
         """Whether an operation is also run without a cache."""
-        return any(site_of(entry.operation) in each for each in self._known.values())
+        return any(entry.site in each for each in self._known.values())
 
     def widened(self, entry: MarkedOp, before: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:
         """What makes of some tokens, where others came before them, what is made of all up to the last of them.
 
         before: the operations of the same call; where a site is met more than once, only this time is meant.
         """
-        site = site_of(entry.operation)
+        site = entry.site
         place, function = self.decoder.place, entry.function
-        turn = sum(each.at < entry.at and site_of(each.operation) == site for each in before)
+        turn = sum(each.at < entry.at and each.site == site for each in before)
 
         def right(*args: Any, **options: Any) -> Any:
-            made = function(*args, **options)
+            output = function(*args, **options)
             count = place.counts[site] = place.counts.get(site, -1) + 1
             wholes = self._known[place.end].get(site, [])
-            if count != turn or count >= len(wholes) or not isinstance(made, Tensor) or len(wholes[count]) != 1:
-                return made
-            return wholes[count][0].to(made.dtype).clone()
+            if count != turn or count >= len(wholes) or not isinstance(output, Tensor) or len(wholes[count]) != 1:
+                return output
+            return wholes[count][0].to(output.dtype).clone()
 
         return {site: right}
 
@@ -88,40 +92,40 @@ class Transplants:
         place = self.decoder.place
 
         def right(*args: Any, **options: Any) -> Any:
-            made = function(*args, **options)
+            output = function(*args, **options)
             count = place.counts[site] = place.counts.get(site, -1) + 1
             wholes = self._known[place.end].get(site, [])
             if count >= len(wholes):
-                return made
-            many = list(made) if isinstance(made, tuple | list) else [made]
+                return output
+            many = list(output) if isinstance(output, tuple | list) else [output]
             parts = [
-                _part_of(whole, tuple(each.shape), place.first, place.end) if isinstance(each, Tensor) else None
-                for each, whole in zip(many, wholes[count], strict=False)
+                _part_of(whole, tuple(output.shape), place.first, place.end) if isinstance(output, Tensor) else None
+                for output, whole in zip(many, wholes[count], strict=False)
             ]
             parts += [None] * (len(many) - len(parts))
             out = [_put(each, part, function) for each, part in zip(many, parts, strict=True)]
-            return type(made)(out) if isinstance(made, tuple | list) else out[0]
+            return type(output)(out) if isinstance(output, tuple | list) else out[0]
 
         return right
 
 
 def _differs(entry: MarkedOp, wholes: tuple[Tensor, ...], first: int, end: int) -> bool | None:
     """Whether an operation made another thing of some tokens than of all; None: the two cannot be compared."""
-    known = []
-    for made, whole in zip(entry.operation.outputs, wholes, strict=False):
-        part = _part_of(whole, made.shape, first, end)
-        if part is not None and made.value is not None:
-            known.append(not _is_same(part, made.value))
-    return any(known) if known else None
+    differences = []
+    for output, whole in zip(entry.outputs, wholes, strict=False):
+        part = _part_of(whole, output.shape, first, end)
+        if part is not None and output.value is not None:
+            differences.append(not _is_same(part, output.value))
+    return any(differences) if differences else None
 
 
-def _put(made: Any, part: Tensor | None, function: Callable[..., Any]) -> Any:
+def _put(output: Any, part: Tensor | None, function: Callable[..., Any]) -> Any:
     if part is None:
-        return made
-    part = part.to(made.dtype)
+        return output
+    part = part.to(output.dtype)
     name = getattr(function, "__name__", "")
     if name.endswith("_") and not name.endswith("__"):
-        return made.copy_(part)
+        return output.copy_(part)
     return part.clone()
 
 
@@ -142,3 +146,89 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
     if a.dtype == torch.bool or b.dtype == torch.bool:
         return torch.equal(a, b)
     return torch.allclose(a, b.to(a.dtype), rtol=NEAR, atol=NEAR, equal_nan=True)
+
+
+def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention: AttentionOps) -> list[Suspect]:
+    """Tokens that were there before, and are not among the keys or the values any more."""
+    end = sum(breach.cuts[: breach.at + 1])
+    if decoded.run is None:
+        return []
+    transplants = Transplants(decoder, breach.cuts)
+    stand_ins: dict[Site, Callable[..., Any]] = {}
+    spans, dropped = [], []
+    lost = [each for each in sides(attention) if each.name != "q" and not places_of(each.t) >= set(range(end))]
+    for side in lost:
+        chain = [
+            entry
+            for entry in chain_of(decoded.run, side.entry, side.operand)
+            if entry.at >= decoded.bounds[breach.at] and entry.at < side.entry.at
+        ]
+        joined = [each for each in chain if joins(each)]
+        new_entries = chain[: chain.index(joined[0])] if joined else chain
+        uncached = [each for each in new_entries if transplants.is_known(each)]
+        dropped += [each.span for each in chain if drops(each, end)]
+        spans += [each.span for each in joined[:1]] or [side.entry.span]
+        if uncached:
+            stand_ins |= transplants.widened(uncached[-1], in_call(decoded, breach.at))
+            stand_ins |= {each.site: _last_part for each in joined}
+    if not spans:
+        return []
+    own_joins = [each.span for each in in_call(decoded, breach.at) if joins(each)]
+    span = next((each for each in spans if each in own_joins), (own_joins or spans)[0])
+    tried = [stand_ins, _handed(decoder, breach, decoded, lost)]
+    right = next((each for each in tried if each and _is_right(decoder, breach, each)), None)
+    return [
+        Suspect(
+            "cache-lost", (dropped or [span])[0], stand_ins if right is None else right,
+            proved=right is not None, evidence=f"{breach.distance:.4g}",
+        )
+    ]  # fmt: skip
+
+
+def _is_right(decoder: Decoder, breach: Breach, stand_ins: dict[Site, Callable[..., Any]]) -> bool:
+    return breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None
+
+
+def _handed(decoder: Decoder, breach: Breach, decoded: Decoded, lost: Sequence[Side]) -> dict[Site, Callable[..., Any]]:
+    """What hands the products the keys and the values that they get where there is no cache."""
+    out: dict[Site, Callable[..., Any]] = {}
+    for entry in {each.entry.at: each.entry for each in lost}.values():
+        site = entry.site
+        turn = sum(each.at < entry.at and each.site == site for each in in_call(decoded, breach.at))
+        places = [
+            next(at for at, each in enumerate(entry.tensors) if each is side.operand)
+            for side in lost if side.entry is entry
+        ]  # fmt: skip
+        values_by_turn: dict[int, dict[int, Tensor]] = {}
+        # all of them now, as none may run within another
+        for end in accumulate(breach.cuts):
+            run = decoder.whole(end, recorded=True).run
+            entries = [] if run is None else [each for each in run.seen if each.site == site]
+            values = [] if turn >= len(entries) else [each.value for each in entries[turn].operation.inputs]
+            values_by_turn[end] = {at: value for at, value in enumerate(values) if at in places and value is not None}
+        out[site] = _with(entry.function, decoder, site, turn, values_by_turn)
+    return out
+
+
+def _with(
+    function: Callable[..., Any], decoder: Decoder, site: Site, turn: int, values_by_turn: dict[int, dict[int, Tensor]]
+) -> Callable[..., Any]:
+    place = decoder.place
+
+    def right(*args: Any, **options: Any) -> Any:
+        count = place.counts[site] = place.counts.get(site, -1) + 1
+        others = values_by_turn[place.end] if count == turn else {}
+        at = -1
+        arguments = list(args)
+        for number, argument in enumerate(args):
+            at += isinstance(argument, Tensor)
+            if isinstance(argument, Tensor) and at in others and others[at].ndim == argument.ndim:
+                arguments[number] = others[at].to(argument.dtype)
+        return function(*arguments, **options)
+
+    return right
+
+
+def _last_part(*args: Any, **options: Any) -> Any:
+    parts = args[0] if args else options["tensors"]
+    return parts[-1]

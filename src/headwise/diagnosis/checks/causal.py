@@ -26,10 +26,10 @@ from headwise.dataflow import (
     place_of,
 )
 from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal
-from headwise.diagnosis.checks.inverted_mask import inverted, is_inverted_triangle
+from headwise.diagnosis.checks.mask_repair import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.suspects import Hiding, Suspect
-from headwise.recording import Recalled, Site, site_of
+from headwise.recording import Recalled, Site
 from headwise.source import Span, is_left, written_in
 
 __all__ = ["order_suspects", "pattern_of"]
@@ -49,16 +49,16 @@ def order_suspects(run: Run) -> list[Suspect]:
         zeroed = _zeroed(attention)
         if zeroed is not None:
             stand_ins = _stand_ins(attention, zeroed)
-            return [Suspect("causal-zeroed", zeroed.operation.span, stand_ins, is_local=True)]
-        seen = _pattern(sight)
-        if seen is None:
+            return [Suspect("causal-zeroed", zeroed.span, stand_ins, is_local=True)]
+        allowed = _pattern(sight)
+        if allowed is None:
             continue
         dropped = _dropped(run)
-        kind = _kind(seen, wants=dropped is not None or wants_causal(run))
+        kind = _kind(allowed, wants=dropped is not None or wants_causal(run))
         if not kind and sight.weights.shape[-1] > 1:
             late = _hidden_late(attention, sight)
             if late is not None:
-                return [Suspect("mask-after-softmax", late.operation.span, _stand_ins(attention), is_local=True)]
+                return [Suspect("mask-after-softmax", late.span, _stand_ins(attention), is_local=True)]
         if kind == "causal-missing" and _is_of_a_memory(run):
             continue
         if kind:
@@ -67,18 +67,18 @@ def order_suspects(run: Run) -> list[Suspect]:
                 maker = _made_by(run, entry)
                 home = _home(run, entry, kind) if maker is None else None
                 if maker is not None and not (
-                    kind == "causal-inverted" and _is_usual(_value(maker)) and not _is_plainly_closed(entry, maker)
+                    kind == "causal-inverted" and _is_usual(maker.value) and not _is_plainly_closed(entry, maker)
                 ):
                     entry = maker
                 elif kind == "causal-inverted":
                     entry = filled_by(run, entry) or entry
-            return [Suspect(kind, entry.operation.span, _stand_ins(attention), is_local=True, home=home)]
+            return [Suspect(kind, entry.span, _stand_ins(attention), is_local=True, home=home)]
     return []
 
 
 def _is_of_a_memory(run: Run) -> bool:
     """Whether keys may come with an argument of their own, of which all is seen, beside tokens that look back."""
-    if not any(isinstance(said, list) and call_role(name) in KEYS for name, said in run.plan.call.items()):
+    if not any(isinstance(shape, list) and call_role(name) in KEYS for name, shape in run.plan.call.items()):
         return False
     patterns = [pattern_of(each) for each in attentions(run)]
     return any(each is not None and bool(each.any()) and not bool(each.triu(1).any()) for each in patterns)
@@ -93,8 +93,8 @@ def pattern_of(attention: AttentionOps) -> Tensor | None:
 def _hidden_late(attention: AttentionOps, sight: AttentionPattern) -> MarkedOp | None:
     """What takes away the weights of later keys when they have had their share; None: no row lost any."""
     softmax = attention.softmax
-    value = None if softmax is None else softmax.operation.outputs[0].value
-    marks = None if softmax is None or not softmax.made else softmax.made[0]
+    value = None if softmax is None else softmax.outputs[0].value
+    marks = None if softmax is None or not softmax.output_marks else softmax.output_marks[0]
     if softmax is None or value is None or marks is None or marks.kind != "pair":
         return None
     x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
@@ -116,10 +116,10 @@ def _zeroed(attention: AttentionOps) -> MarkedOp | None:
     for entry in attention.path:
         if softmax is None or entry.at >= softmax.at:
             return None
-        made = entry.operation.outputs
-        if made and _is_level(attention, entry.made[0], made[0].value):
-            given = softmax.operation.inputs[0].value
-            return entry if _is_level(attention, softmax.given[0], given) else None
+        output = entry.outputs
+        if output and _is_level(attention, entry.output_marks[0], output[0].value):
+            inputs = softmax.inputs[0].value
+            return entry if _is_level(attention, softmax.given[0], inputs) else None
     return None
 
 
@@ -130,8 +130,8 @@ def _is_level(attention: AttentionOps, marks: Marks | None, value: Tensor | None
     x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
     if value.shape != x.shape:
         return False
-    known = (x >= 0) & (y >= 0)
-    later, earlier = value[(y > x) & known], value[(y < x) & known]
+    is_known = (x >= 0) & (y >= 0)
+    later, earlier = value[(y > x) & is_known], value[(y < x) & is_known]
     if later.numel() < FEW or earlier.numel() < FEW or not bool(later.isfinite().all()):
         return False
     return bool((later == later[0]).all()) and bool(later[0] > HIDES) and not bool((earlier == earlier[0]).all())
@@ -148,19 +148,19 @@ def _pattern(sight: AttentionPattern) -> Tensor | None:
     totals.index_put_(index, usable.to(counts.dtype).flatten(), accumulate=True)
     if bool(((counts > 0) & (counts < totals)).any()):
         return None
-    seen = counts > 0
-    return torch.where((totals > 0), seen, torch.zeros_like(seen)) if bool((totals > 0).any()) else None
+    visible = counts > 0
+    return torch.where((totals > 0), visible, torch.zeros_like(visible)) if bool((totals > 0).any()) else None
 
 
-def _kind(seen: Tensor, *, wants: bool) -> str:
-    rows, columns = seen.shape
-    known = seen.any(dim=-1)
+def _kind(visible: Tensor, *, wants: bool) -> str:
+    rows, columns = visible.shape
+    is_known = visible.any(dim=-1)
     i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
 
     def is_like(pattern: Tensor) -> bool:
-        return bool((seen == pattern)[known].all()) and int(known.sum()) > 1
+        return bool((visible == pattern)[is_known].all()) and int(is_known.sum()) > 1
 
-    if is_like(torch.ones_like(seen)):
+    if is_like(torch.ones_like(visible)):
         return "causal-missing" if wants else ""
     if is_like(j <= i) or is_like(j <= i + columns - rows):
         return ""
@@ -174,18 +174,18 @@ def _kind(seen: Tensor, *, wants: bool) -> str:
 
 def _dropped(run: Run) -> MarkedOp | None:
     """The operation that hides later keys of scores, or makes the square for it, and whose result nothing takes."""
-    taken = {each.number for entry in run.seen for each in entry.operation.inputs}
+    taken = {each.number for entry in run.seen for each in entry.inputs}
     for entry in run.seen:
         marks = [each for each in entry.given if each is not None and each.kind == "pair"]
-        if any(made.number in taken for made in entry.operation.outputs) or entry.operation.writes:
+        if any(output.number in taken for output in entry.outputs) or entry.operation.writes:
             continue
-        value = _value(entry)
+        value = entry.value
         is_square = entry.last in ("tril", "triu") and not marks and value is not None and is_triangle(value)
-        if is_square and is_left(entry.operation.span):
+        if is_square and is_left(entry.span):
             return entry
         if entry.last not in ("masked_fill", "where") or not marks:
             continue
-        values = [seen.value for seen, own in zip(entry.operation.inputs, entry.given, strict=True) if own is None]
+        values = [each.value for each in entry.unmarked_inputs]
         if any(each is not None and is_triangle(each) for each in values):
             return entry
     return None
@@ -217,11 +217,11 @@ def _closer(attention: AttentionOps) -> MarkedOp:
 
 def _fills(entry: MarkedOp) -> bool:
     """Whether an operation makes some scores next to minus infinity that were not."""
-    given = [each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None]
-    made, before = _value(entry), given[0] if len(given) == 1 else None
-    if made is None or before is None or before.shape != made.shape or not made.is_floating_point():
+    inputs = [each.value for each in entry.marked_inputs]
+    output, before = entry.value, inputs[0] if len(inputs) == 1 else None
+    if output is None or before is None or before.shape != output.shape or not output.is_floating_point():
         return False
-    return bool(((made < CLOSED) & (before > CLOSED)).any())
+    return bool(((output < CLOSED) & (before > CLOSED)).any())
 
 
 def _is_plainly_closed(entry: MarkedOp, maker: MarkedOp) -> bool:
@@ -229,8 +229,8 @@ def _is_plainly_closed(entry: MarkedOp, maker: MarkedOp) -> bool:
 
     Where it is called by what may be seen, or turned where it is used, what is done with it is wrong.
     """
-    code, own = entry.operation.span.source, maker.operation.span
-    is_here = own.function == entry.operation.span.function and own.line != entry.operation.span.line
+    code, made_at = entry.span.source, maker.span
+    is_here = made_at.function == entry.span.function and made_at.line != entry.span.line
     is_turned = re.search(r"~|==|!=|logical_not|keep|allow|visib|seen|see\b|valid|attend\b|lower|tril|open", code)
     return is_here and entry.last in ("masked_fill", "masked_fill_", *LAYERS) and is_turned is None
 
@@ -238,10 +238,10 @@ def _is_plainly_closed(entry: MarkedOp, maker: MarkedOp) -> bool:
 def _made_by(run: Run, entry: MarkedOp) -> MarkedOp | None:
     """The operation that gave a mask its triangle; None: it came from outside of the run."""
     names = ("tril", "triu", "tril_", "triu_")
-    found = made_from(run, [entry])
+    makers = made_from(run, [entry])
     return next(
-        (each for each in found
-         if each.last in names or (each.operation.name in ("<", "<=", ">", ">=") and is_step(_value(each)))), None,
+        (op for op in makers
+         if op.last in names or (op.name in ("<", "<=", ">", ">=") and is_step(op.value))), None,
     )  # fmt: skip
 
 
@@ -253,20 +253,16 @@ def _home(run: Run, entry: MarkedOp, kind: str) -> Span | None:
             return False
         return not (kind == "causal-inverted" and _is_usual(value))
 
-    return written_in(run.target, entry.operation.span, is_it)
-
-
-def _value(entry: MarkedOp) -> Tensor | None:
-    return entry.operation.outputs[0].value if entry.operation.outputs else None
+    return written_in(run.target, entry.span, is_it)
 
 
 def _is_usual(t: Tensor | None) -> bool:
     """Whether a square marks what may be seen, or what may not, as people write it: with the diagonal in the first."""
     if t is None or t.ndim < 2 or t.shape[-1] != t.shape[-2] or t.is_complex():
         return False
-    held = t.reshape(-1, *t.shape[-2:])[0] != 0
-    every = torch.ones_like(held)
-    return bool(torch.equal(held, every.tril()) or torch.equal(held, every.triu(1)))
+    nonzero = t.reshape(-1, *t.shape[-2:])[0] != 0
+    every = torch.ones_like(nonzero)
+    return bool(torch.equal(nonzero, every.tril()) or torch.equal(nonzero, every.triu(1)))
 
 
 def _stand_ins(attention: AttentionOps, closer: MarkedOp | None = None) -> dict[Site, Callable[..., Any]]:
@@ -278,12 +274,12 @@ def _stand_ins(attention: AttentionOps, closer: MarkedOp | None = None) -> dict[
     if softmax is None or marks is None or marks.kind != "pair" or scores is None:
         return {}
     x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
-    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, y <= x)}
+    out: dict[Site, Callable[..., Any]] = {softmax.site: Hiding(softmax.function, y <= x)}
     closer = closer or _closer(attention)
     if closer is not softmax and closer is not scores:
         place = next((at for at, each in enumerate(closer.given) if each is not None and each.kind == "pair"), 0)
-        out[site_of(closer.operation)] = lambda *args, **options: [
-            each for each in (*args, *options.values()) if isinstance(each, Tensor)
+        out[closer.site] = lambda *args, **options: [
+            argument for argument in (*args, *options.values()) if isinstance(argument, Tensor)
         ][place]
     return out
 
@@ -296,4 +292,4 @@ def _fused_stand_ins(attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
     if attention.context.last != "scaled_dot_product_attention":
         return {}
     again = inverted(entry.function) if is_inverted_triangle(entry) else Recalled(entry.function, {"is_causal": True})
-    return {site_of(entry.operation): again}
+    return {entry.site: again}

@@ -143,16 +143,16 @@ def is_step(t: Tensor | None) -> bool:
 
 def filled_by(run: Run, entry: MarkedOp) -> MarkedOp | None:
     """The last operation that made numbers far below 0 of a mask, before an operation took them; None: none did."""
-    found = [
-        each for each in made_from(run, [entry])
-        if each.at < entry.at and each.last in FILLS and all(marks is None for marks in each.given) and _is_far(each)
+    entries = [
+        op for op in made_from(run, [entry])
+        if op.at < entry.at and op.last in FILLS and not op.is_marked and _is_far(op)
     ]  # fmt: skip
-    return max(found, key=lambda each: each.at, default=None)
+    return max(entries, key=lambda entry: entry.at, default=None)
 
 
 def _is_far(entry: MarkedOp) -> bool:
     """Whether an operation makes numbers of which some are as good as minus infinity, and some are not."""
-    value = entry.operation.outputs[0].value if entry.operation.outputs else None
+    value = entry.value
     if value is None or not value.is_floating_point():
         return False
     return bool((value < FAR).any()) and not bool((value < FAR).all())

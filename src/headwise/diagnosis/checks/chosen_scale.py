@@ -1,4 +1,4 @@
-"""Chosen scale: whether a scale is a choice: by the length, or a number of the constructor."""
+"""Chosen scale: whether a scale is a choice: a temperature, by the length, or a number of the constructor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from math import isclose, prod, sqrt
 from typing import Any
 
 from headwise.calls import callee, evaluated, init_role, parameters
-from headwise.dataflow import Manner, Run, run
+from headwise.dataflow import Run
 from headwise.diagnosis.checks.head_layout import sides
-from headwise.diagnosis.checks.temperature import is_tempered
 from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import Sentence
@@ -20,17 +19,19 @@ __all__ = ["as_chosen", "inverts_norms", "is_given"]
 
 NEAR = 1e-3
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
+# the sizes of a plan that differ from each other
+PROBES = (0, 1)
 # so many tokens more, to see whether the scale is of their number
 MORE = 4
 # roles of whole numbers that are no sizes
 COUNTED = ("place", "factor", "number", "")
 
 
-def is_given(done: Run, total: float, wanted: float) -> bool:
+def is_given(run: Run, total: float, wanted: float) -> bool:
     """Whether scores are multiplied by a number that a class is built with, which is no size of its axes, or by that
     besides what is wanted: a temperature, or the place of a layer, counted from 0 or from 1.
     """
-    for number in _numbers(done):
+    for number in _numbers(run):
         if number > 0 and any(isclose(total, each, rel_tol=NEAR) for each in (number, 1 / number, number**-0.5)):
             return True
         shares = (number, 1 / number, number + 1, 1 / (number + 1)) if number > 0 else ()
@@ -44,7 +45,7 @@ def inverts_norms(scale: Scale) -> bool:
     products may be (arXiv:2010.04245): those of a layer norm are as long as √d, and divided by it (arXiv:2302.05442).
     """
     path = [*scale.attention.path, scale.attention.context]
-    late = prod(each.value for each in scale.factors if any(each.entry is one for one in path))
+    late = prod(each.value for each in scale.factors if any(each.entry is op for op in path))
     root = sqrt(scale.width)
     if not (isclose(scale.total, root, rel_tol=NEAR) and isclose(late, root, rel_tol=NEAR)):
         return False
@@ -52,46 +53,60 @@ def inverts_norms(scale: Scale) -> bool:
     return len(lengths) == 2 and prod(lengths) > root
 
 
-def _numbers(done: Run) -> Iterator[float]:
+def _numbers(run: Run) -> Iterator[float]:
     """The numbers that a class is built or called with, by default too, that are no sizes of its axes."""
-    free = {each.name for each in done.plan.symbols if each.meaning == "parameter"}
-    for value in done.plan.init.values():
+    free = {each.name for each in run.plan.symbols if each.meaning == "parameter"}
+    for value in run.plan.init.values():
         if isinstance(value, float) or (isinstance(value, str) and value in free):
-            yield float(value if isinstance(value, float) else done.sizes[value])
+            yield float(value if isinstance(value, float) else run.sizes[value])
         elif isinstance(value, Mapping):
             # within a config, or for a module that is handed over; many a share is 1.0, which is no scale
             yield from (number for number in map(float, NUMBER.findall(str(value.get("_expr", "")))) if number != 1)
-    kind = done.plan.target
-    for each in [*(parameters(kind) if isinstance(kind, type) else []), *parameters(callee(kind))]:
-        is_number = isinstance(each.default, float) or (type(each.default) is int and init_role(each.name) in COUNTED)
-        if is_number and each.name not in (*done.plan.init, *done.plan.call):
-            yield float(each.default)
+    kind = run.plan.target
+    for parameter in [*(parameters(kind) if isinstance(kind, type) else []), *parameters(callee(kind))]:
+        is_number = isinstance(parameter.default, float) or (
+            type(parameter.default) is int and init_role(parameter.name) in COUNTED
+        )
+        if is_number and parameter.name not in (*run.plan.init, *run.plan.call):
+            yield float(parameter.default)
 
 
 def as_chosen(exam: Any, place: int, scale: Scale, suspect: Suspect) -> Suspect:
-    """A scale that is a number of its own, as a note where it is another one for more tokens, or as many times what it
-    should be for heads of other widths. exam: its examination; place: of its attention among all.
+    """A scale that is a number of its own, as a note where it is a choice: another number for more tokens, or as many
+    times what it should be for heads of other widths. exam: its examination; place: of its attention among all.
     """
-    what = suspect.said.get("what")
-    if suspect.kind != "scale-wrong" or not isinstance(what, Sentence) or what.key != "doctor.factor.constant":
+    factor = suspect.said.get("what")
+    if suspect.kind != "scale-wrong" or not isinstance(factor, Sentence) or factor.key != "doctor.factor.constant":
         return suspect
-    if is_tempered(exam, exam.free, place, scale):
-        return replace(suspect, severity="note")
-    plan, sizes = exam.free, dict(exam.sizes)
-    for name in ("L", "S"):
-        if name in sizes:
-            sizes[name] += MORE
-    sizes |= {each.name: evaluated(each.equals, sizes) for each in plan.symbols if each.equals}
-    longer = [
-        run(
-            plan, Manner(dtype=exam.dtype, seed=seed), sizes=sizes, stand_ins=exam.stand_ins, own=exam.own,
-            change=exam.change,
-        )
-        for seed in (0, 1)
-    ]  # fmt: skip
-    if any(each.record.failure is not None for each in longer):
-        return suspect
-    then = scales(*longer)
-    if len(then) <= place or isclose(then[place].total, scale.total, rel_tol=NEAR):
-        return suspect
-    return replace(suspect, severity="note")
+    is_chosen = _knows_width(exam, place, scale) or _knows_length(exam, place, scale)
+    return replace(suspect, severity="note") if is_chosen else suspect
+
+
+def _knows_width(exam: Any, place: int, scale: Scale) -> bool:
+    """Whether with heads of other widths scores are scaled by as many times what they should be, or by just that, as by
+    a temperature.
+    """
+    times, is_other = scale.total * sqrt(scale.width), False
+    for probe in PROBES:
+        there = _scale_at(exam, place, exam.free.sizes(probe))
+        if there is None:
+            return False
+        if not any(isclose(there.total * sqrt(there.width), each, rel_tol=NEAR) for each in (1, times)):
+            return False
+        is_other |= there.width != scale.width
+    return is_other
+
+
+def _knows_length(exam: Any, place: int, scale: Scale) -> bool:
+    """Whether with more tokens scores are scaled by another number."""
+    sizes = {name: size + MORE * (name in ("L", "S")) for name, size in exam.sizes.items()}
+    sizes |= {each.name: evaluated(each.equals, sizes) for each in exam.free.symbols if each.equals}
+    there = _scale_at(exam, place, sizes)
+    return there is not None and not isclose(there.total, scale.total, rel_tol=NEAR)
+
+
+def _scale_at(exam: Any, place: int, sizes: Mapping[str, int]) -> Scale | None:
+    """The scale of one attention at other sizes; None: it does not run with them."""
+    runs = [exam.run(plan=exam.free, sizes=sizes, seed=seed) for seed in (0, 1)]
+    measured = [] if any(run.failure is not None for run in runs) else scales(*runs)
+    return measured[place] if place < len(measured) else None

@@ -12,10 +12,16 @@ from torch import Tensor, nn
 
 from headwise.calls import call_role, is_of_code, is_of_library, is_wrong_kind
 from headwise.dataflow import Marks, Run, chain_of, operand_marks, source_of
-from headwise.diagnosis.checks.compressed_keys import is_condensed
 from headwise.diagnosis.checks.head_axes import early_merge
 from headwise.diagnosis.checks.inputs import redirected
-from headwise.diagnosis.checks.refusals import is_of_another_kind, is_optional, is_refusal, name_of, takes_one_size
+from headwise.diagnosis.checks.refusals import (
+    is_condensed,
+    is_of_another_kind,
+    is_optional,
+    is_refusal,
+    name_of,
+    takes_one_size,
+)
 from headwise.diagnosis.checks.transposed_scores import PRODUCTS, transposed_scores
 from headwise.diagnosis.checks.undefined_names import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.view_errors import asked_sizes, view_suspect
@@ -27,89 +33,87 @@ __all__ = ["crash_suspect"]
 INPUTS = frozenset({"query", "key", "value"})
 
 
-def crash_suspect(done: Run, exam: Any) -> Suspect | None:
+def crash_suspect(run: Run, exam: Any) -> Suspect | None:
     """What the error of a run says; exam: the examination, which a name that is put right is handed to."""
-    failure = done.record.failure
+    failure = run.failure
     if failure is None:
         return None
     error = failure.error
-    said: dict[str, object] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
+    values: dict[str, object] = {"error": failure.words}
     if isinstance(error, NameError):
         is_missing = is_optional(failure.span, name_of(error))
-        return None if is_missing else name_suspect(error, failure.span, exam, said)
+        return None if is_missing else name_suspect(error, failure.span, exam, values)
     if isinstance(error, AttributeError) and (isinstance(error.obj, nn.Module | Tensor) or is_of_library(error.obj)):
         # what was called with a tensor may want something else
-        is_other = is_of_another_kind(error, done.named.values())
-        return None if is_other else attribute_suspect(error, failure, said)
+        is_other = is_of_another_kind(error, run.named.values())
+        return None if is_other else attribute_suspect(error, failure, values)
     if failure.operation is not None:
-        found = transposed_scores(done, failure.operation, exam, said)
-        found = found or _swapped_input(done, failure.operation) or _misfit(done, failure.operation)
-        if found is None and failure.operation.function.rpartition(".")[2] in ("matmul", "__matmul__", "bmm"):
-            found = _product(done, failure.operation, exam, said)
-        found = found or _merge(done, exam, said) or _operation(done, failure.operation, str(error), said)
-        if found is not None:
-            return found
-    turned = _turned_mask(done, failure.operation, exam)
+        suspect = transposed_scores(run, failure.operation, exam, values)
+        suspect = suspect or _swapped_input(run, failure.operation) or _misfit(run, failure.operation)
+        if suspect is None and failure.operation.last in ("matmul", "__matmul__", "bmm"):
+            suspect = _product(run, failure.operation, exam, values)
+        suspect = suspect or _merge(run, exam, values) or _operation(run, failure.operation, str(error), values)
+        if suspect is not None:
+            return suspect
+    turned = _turned_mask(run, failure.operation, exam)
     if turned is not None:
         return turned
     if is_refusal(failure):
         return None
-    if _with_mask_only(done, exam):
-        return None if is_condensed(done, failure.operation) else Suspect("mask-raises", failure.span, said=said)
-    if exam.is_published or not _is_certain(done, failure.operation):
+    if _with_mask_only(run, exam):
+        return None if is_condensed(run, failure.operation) else Suspect("mask-raises", failure.span, said=values)
+    if exam.is_published or not _is_certain(run, failure.operation):
         return None
     kind = "super-init-missing" if "before Module.__init__()" in str(error) else "raises"
     # as many of the largest as there are none: of fewer experts or keys than were meant
-    is_few = failure.operation is not None and failure.operation.function.rpartition(".")[2] in ("topk", "kthvalue")
-    guess = "sizes" if is_few or takes_one_size(done, exam) else ""
-    return Suspect(kind, failure.span, said=said, guess=guess)
+    is_few = failure.operation is not None and failure.operation.last in ("topk", "kthvalue")
+    guess = "sizes" if is_few or takes_one_size(run, exam) else ""
+    return Suspect(kind, failure.span, said=values, guess=guess)
 
 
-def _merge(done: Run, exam: Any, said: dict[str, object]) -> Suspect | None:
+def _merge(run: Run, exam: Any, values: dict[str, object]) -> Suspect | None:
     """Heads that are merged before the tokens stand in front of them, where the call runs once these change places."""
-    merge = early_merge(done, exam.run)
+    merge = early_merge(run, exam.run)
     if merge is None:
         return None
-    return Suspect("merge-without-transpose", merge.span, merge.stand_ins, said={**said, "_move": merge.move})
+    return Suspect("merge-without-transpose", merge.span, merge.stand_ins, said={**values, "_move": merge.move})
 
 
-def _is_certain(done: Run, operation: Operation | None) -> bool:
+def _is_certain(run: Run, operation: Operation | None) -> bool:
     """Whether an operation failed on what the code itself computed, and not on what it was called with."""
-    error = None if done.record.failure is None else done.record.failure.error
-    if isinstance(error, Exception) and (is_of_code(error, done.plan) or is_wrong_kind(error, done.plan)):
+    error = None if run.failure is None else run.failure.error
+    if isinstance(error, Exception) and (is_of_code(error, run.plan) or is_wrong_kind(error, run.plan)):
         return True
-    if operation is None or not operation.inputs or _is_of_guessed_width(done, operation):
+    if operation is None or not operation.inputs or _is_of_guessed_width(run, operation):
         return False
-    others = [name for name in done.named if name != done.plan.mask][1:]
+    others = [name for name in run.named if name != run.plan.mask][1:]
     if any(call_role(name.partition(".")[0]) not in INPUTS for name in others):
         # nothing says what shape such an argument has
         return False
-    return all(each.requires_grad or done.marks_at(each) is not None for each in operation.inputs)
+    return all(each.requires_grad or run.marks_at(each) is not None for each in operation.inputs)
 
 
-def _is_of_guessed_width(done: Run, failed: Operation) -> bool:
+def _is_of_guessed_width(run: Run, failed: Operation) -> bool:
     """Whether a projection was given an input whose width no layer took before: the width of the call is a guess."""
-    if failed.function.rpartition(".")[2] != "linear" or len(failed.inputs) < 2:
+    if failed.last != "linear" or len(failed.inputs) < 2:
         return False
-    marks = done.marks_at(failed.inputs[0])
-    if marks is None or any(
-        entry.joint is not None for entry in chain_of(done, len(done.seen), failed.inputs[0].number)
-    ):
+    marks = run.marks_at(failed.inputs[0])
+    if marks is None or any(entry.joint is not None for entry in chain_of(run, len(run.seen), failed.inputs[0].number)):
         return False
-    taken = (each for entry in done.seen if _has_weights(entry.operation) for each in entry.given)
+    taken = (each for entry in run.seen if _has_weights(entry.operation) for each in entry.given)
     return not any(each is not None and each.kind == "token" and _sources(each) & _sources(marks) for each in taken)
 
 
 def _has_weights(operation: Operation) -> bool:
     """Whether an operation takes weights with its features: a projection or a norm."""
-    return operation.function.rpartition(".")[2] in ("linear", "layer_norm", "rms_norm")
+    return operation.last in ("linear", "layer_norm", "rms_norm")
 
 
-def _turned_mask(done: Run, operation: Operation | None, exam: Any) -> Suspect | None:
+def _turned_mask(run: Run, operation: Operation | None, exam: Any) -> Suspect | None:
     """A mask that would fit the scores if its last two axes changed places: it lies along the queries."""
-    if not done.plan.mask or operation is None:
+    if not run.plan.mask or operation is None:
         return None
-    marks = [done.marks.get(each.number) for each in operation.inputs]
+    marks = [run.marks.get(each.number) for each in operation.inputs]
     scores = next((at for at, each in enumerate(marks) if each is not None and each.kind == "pair"), None)
     others = [at for at, each in enumerate(marks) if each is None and len(operation.inputs[at].shape) > 1]
     if scores is None or len(others) != 1:
@@ -119,11 +123,11 @@ def _turned_mask(done: Run, operation: Operation | None, exam: Any) -> Suspect |
     if not _fits(turned, wanted) or _fits(shape, wanted):
         return None
     stand_ins = {site_of(operation): _with_turned(operation.function, shape)}
-    then = exam.run(stand_ins)
-    if then.record.failure is not None and then.record.failure.span == operation.span:
+    repeated = exam.run(stand_ins)
+    if repeated.failure is not None and repeated.failure.span == operation.span:
         return None
-    said: dict[str, object] = {"error": ""}
-    return Suspect("mask-axis", operation.span, stand_ins, said=said, is_local=True)
+    values: dict[str, object] = {"error": ""}
+    return Suspect("mask-axis", operation.span, stand_ins, said=values, is_local=True)
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -147,79 +151,79 @@ def _with_turned(name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
     return right
 
 
-def _with_mask_only(done: Run, exam: Any) -> bool:
-    return bool(done.plan.mask) and exam.run(plan=exam.free).record.failure is None
+def _with_mask_only(run: Run, exam: Any) -> bool:
+    return bool(run.plan.mask) and exam.run(plan=exam.free).failure is None
 
 
-def _operation(done: Run, operation: Operation, error: str, said: dict[str, object]) -> Suspect | None:
-    last = operation.function.rpartition(".")[2]
+def _operation(run: Run, operation: Operation, error: str, values: dict[str, object]) -> Suspect | None:
+    last = operation.last
     if last in ("view", "reshape", "_unsafe_view", "unflatten", "view_as"):
-        return view_suspect(done, operation, error, said)
+        return view_suspect(run, operation, error, values)
     return None
 
 
-def _swapped_input(done: Run, failed: Operation) -> Suspect | None:
+def _swapped_input(run: Run, failed: Operation) -> Suspect | None:
     """A key or a value that is made from the queries' input, although there is another for it."""
-    if "S" not in done.sizes or len(done.known) < 2:
+    if "S" not in run.sizes or len(run.known) < 2:
         return None
-    queries, *others = done.known
+    queries, *others = run.known
     # an argument whose name does not say that it holds tokens may be anything
     others = [name for name in others if call_role(name) in INPUTS]
     if not others:
         return None
-    mine = done.sources[queries]
+    mine = run.sources[queries]
     candidates: list[tuple[str, int, int]] = []
-    for entry in done.seen:
+    for entry in run.seen:
         marks = operand_marks(entry)
         if entry.joint is not None and all(
             m is not None and m.kind == "token" and _sources(m) == {mine} for m in marks
         ):  # fmt: skip
-            number = entry.operation.inputs[[t is entry.joint.b for t in entry.tensors].index(True)].number
+            number = entry.inputs[[t is entry.joint.b for t in entry.tensors].index(True)].number
             candidates.append((others[0], entry.at, number))
-    kinds = {each.number: done.marks_at(each) for each in failed.inputs}
-    for place, each in enumerate(failed.inputs):
-        held = kinds[each.number]
+    kinds = {each.number: run.marks_at(each) for each in failed.inputs}
+    for place, tensor in enumerate(failed.inputs):
+        held = kinds[tensor.number]
         if held is None or held.kind != "token" or _sources(held) != {mine}:
             continue
         # beside scores that are added to, what comes from the queries is a bias of theirs
-        has_pair = any(other is not None and other.kind == "pair" for other in kinds.values())
-        with_pair = has_pair and failed.function.rpartition(".")[2] in PRODUCTS
-        if with_pair or (failed.name == "scaled_dot_product_attention" and place > 0) or _asks_keys(done, failed):
-            candidates.append((others[-1] if with_pair or place == 2 else others[0], len(done.seen), each.number))
+        has_pair = any(kind is not None and kind.kind == "pair" for kind in kinds.values())
+        with_pair = has_pair and failed.last in PRODUCTS
+        if with_pair or (failed.name == "scaled_dot_product_attention" and place > 0) or _asks_keys(run, failed):
+            candidates.append((others[-1] if with_pair or place == 2 else others[0], len(run.seen), tensor.number))
     for name, at, number in candidates[:1]:
-        chain = chain_of(done, at, number)
+        chain = chain_of(run, at, number)
         projection = next((each for each in reversed(chain) if each.joint is not None), None)
         if projection is not None:
-            return redirected(done, projection, name, queries)
+            return redirected(run, projection, name, queries)
     return None
 
 
-def _misfit(done: Run, failed: Operation) -> Suspect | None:
+def _misfit(run: Run, failed: Operation) -> Suspect | None:
     """A projection that was handed another argument than the one whose width it has."""
-    if failed.function.rpartition(".")[2] != "linear" or len(failed.inputs) < 2:
+    if failed.last != "linear" or len(failed.inputs) < 2:
         return None
-    marks, wanted = done.marks_at(failed.inputs[0]), failed.inputs[1].shape[-1]
+    marks, wanted = run.marks_at(failed.inputs[0]), failed.inputs[1].shape[-1]
     if marks is None or marks.kind != "token":
         return None
-    taken = {name for name, number in done.sources.items() if number in _sources(marks) and name in done.known}
-    fitting = [name for name, own in done.known.items() if own.shape[-1] == wanted and name not in taken]
-    used = {source for entry in done.seen for marks in entry.given if marks is not None and marks.kind == "token"
+    taken = {name for name, number in run.sources.items() if number in _sources(marks) and name in run.known}
+    fitting = [name for name, value in run.known.items() if value.shape[-1] == wanted and name not in taken]
+    used = {source for entry in run.seen for marks in entry.given if marks is not None and marks.kind == "token"
             for source in _sources(marks)}  # fmt: skip
-    left = [name for name in fitting if done.sources[name] not in used]
+    left = [name for name in fitting if run.sources[name] not in used]
     if not left:
         # what was computed since is no argument any more
-        taken = {name for name in taken if done.known[name].shape[-1] == marks.shape[-1]}
+        taken = {name for name in taken if run.known[name].shape[-1] == marks.shape[-1]}
     fitting = left or fitting
     if not fitting or not taken:
         return None
-    given: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     function = torch.nn.functional.linear
 
     def right(_: Any, *args: Any, **options: Any) -> Any:
-        return function(given["value"], *args, **options)
+        return function(kept["value"], *args, **options)
 
     def change(_: Any, options: dict[str, Any]) -> None:
-        given["value"] = options.get(fitting[0])
+        kept["value"] = options.get(fitting[0])
 
     return Suspect(
         "input-ignored", failed.span, {site_of(failed): right}, change=change,
@@ -231,19 +235,19 @@ def _sources(marks: Marks) -> set[int]:
     return {int(each) for each in source_of(marks.arrays["t"]).unique() if each >= 0}
 
 
-def _asks_keys(done: Run, failed: Operation) -> bool:
+def _asks_keys(run: Run, failed: Operation) -> bool:
     """Whether what has the length of the queries was to be given that of the keys."""
     asked, count = asked_sizes(failed), prod(failed.inputs[0].shape)
     for place, size in enumerate(asked):
-        changed = [done.sizes["L"] if at == place else each for at, each in enumerate(asked)]
-        if size == done.sizes["S"] and prod(changed) == count:
+        changed = [run.sizes["L"] if at == place else each for at, each in enumerate(asked)]
+        if size == run.sizes["S"] and prod(changed) == count:
             return True
     return False
 
 
-def _product(done: Run, operation: Operation, exam: Any, said: dict[str, object]) -> Suspect | None:
+def _product(run: Run, operation: Operation, exam: Any, values: dict[str, object]) -> Suspect | None:
     """A product that wants its right side turned: the key was not transposed."""
-    if len(operation.inputs) < 2 or any(done.marks.get(each.number) is None for each in operation.inputs[:2]):
+    if len(operation.inputs) < 2 or any(run.marks.get(each.number) is None for each in operation.inputs[:2]):
         return None
     function = torch.matmul
     for order in _orders(operation):
@@ -252,9 +256,9 @@ def _product(done: Run, operation: Operation, exam: Any, said: dict[str, object]
             return function(args[0], args[1].permute(order))
 
         stand_ins = {site_of(operation): turned}
-        then = exam.run(stand_ins)
-        if then.record.failure is None or then.record.failure.span != operation.span:
-            return Suspect("key-not-transposed", operation.span, stand_ins, said={**said, "_product": True})
+        repeated = exam.run(stand_ins)
+        if repeated.failure is None or repeated.failure.span != operation.span:
+            return Suspect("key-not-transposed", operation.span, stand_ins, said={**values, "_product": True})
     return None
 
 

@@ -16,7 +16,7 @@ from headwise.dataflow import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.errors import AttentionError
 from headwise.recording import tensors
-from headwise.source import Span
+from headwise.source import Span, function_node
 from headwise.tracing import SpokenShape, as_trace, probed, spoken
 from headwise.wording import Sentence
 
@@ -34,12 +34,12 @@ DATA = frozenset({"query", "key", "value", "x", ""})
 
 def docstring_notes(run: Run) -> list[Suspect]:
     """Where the docstring of what was called names a size wrongly, leaves a shape empty, or tells another result."""
-    found = _docstring(run.plan)
-    if found is None:
+    docstring = _docstring(run.plan)
+    if docstring is None:
         return []
-    span, lines = found
+    span, lines = docstring
     out: list[Suspect] = []
-    arguments = {name: said for name, said in run.plan.call.items() if isinstance(said, list)}
+    arguments = {name: shape for name, shape in run.plan.call.items() if isinstance(shape, list)}
     every = [name for name in inspect.signature(callee(run.plan.target)).parameters if name != "self"]
     is_result, depth = False, 0
     for number, line in lines:
@@ -67,23 +67,14 @@ def _docstring(plan: Plan) -> tuple[Span, list[tuple[int, str]]] | None:
     code = getattr(function, "__code__", None)
     if code is None:
         return None
-    lines = linecache.getlines(code.co_filename)
-    block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
-    try:
-        tree = (
-            ast.parse("if True:\n" + "".join(block)) if block and block[0][:1].isspace() else ast.parse("".join(block))
-        )
-    except SyntaxError:
+    node = function_node(code)
+    if node is None or ast.get_docstring(node) is None:
         return None
-    before = code.co_firstlineno - (2 if block and block[0][:1].isspace() else 1)
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef) or ast.get_docstring(node) is None:
-            continue
-        text = node.body[0]
-        first, last = text.lineno + before, (text.end_lineno or text.lineno) + before
-        span = Span(code.co_filename, code.co_qualname, first)
-        return span, [(number, lines[number - 1].rstrip("\n")) for number in range(first, last + 1)]
-    return None
+    first, last = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
+    lines = linecache.getlines(code.co_filename)[first - 1 : last]
+    return Span(code.co_filename, code.co_qualname, first), [
+        (number, line.rstrip("\n")) for number, line in enumerate(lines, start=first)
+    ]
 
 
 def _named(line: str, names: Sequence[str]) -> str:
@@ -94,8 +85,8 @@ def _named(line: str, names: Sequence[str]) -> str:
 
 def _result(run: Run, name: str, span: Span) -> Iterator[Suspect]:
     """A mask or lengths that are listed as the result."""
-    given = run.named.get(name)
-    is_given_back = given is not None and run.output is not None and run.output.shape == given.shape
+    argument = run.named.get(name)
+    is_given_back = argument is not None and run.output is not None and run.output.shape == argument.shape
     if call_role(name) in ("mask", "lengths") and not is_given_back and run.output is not None:
         wanted = ", ".join(map(str, run.output.shape)) if run.output.ndim else ""
         shape = _symbols_of(run, tuple(run.output.shape)) or wanted
@@ -119,10 +110,10 @@ def _shape(
 
 
 def _words(
-    run: Run, name: str, real: list[str], own: SpokenShape, lines: list[tuple[int, str]], span: Span
+    run: Run, name: str, real: list[str], spoken_shape: SpokenShape, lines: list[tuple[int, str]], span: Span
 ) -> Iterator[Suspect]:
     meanings = {each.name: each.meaning for each in run.plan.symbols}
-    for word, axis in zip(own.elements, real, strict=True):
+    for word, axis in zip(spoken_shape.elements, real, strict=True):
         meaning = meanings.get(axis, "")
         parts = set(re.split(r"[_\s]+", word.lower()))
         is_length = meaning in ("queries", "keys")
@@ -134,8 +125,8 @@ def _words(
         near = _defined(word, [text for _, text in lines]) or Sentence(
             f"doctor.axis.{'width' if is_length else 'keys'}"
         )
-        said: dict[str, object] = {"name": name, "was": word, "near": near, "wanted": f"({', '.join(real)})"}
-        yield _note("docstring-size-name", span, {**said, "axis": Sentence(f"doctor.axis.{meaning}")})
+        values: dict[str, object] = {"name": name, "was": word, "near": near, "wanted": f"({', '.join(real)})"}
+        yield _note("docstring-size-name", span, {**values, "axis": Sentence(f"doctor.axis.{meaning}")})
 
 
 def _defined(word: str, lines: Sequence[str]) -> str:
@@ -153,30 +144,30 @@ def _symbols_of(run: Run, shape: tuple[int, ...]) -> str:
     return ", ".join(names[each] for each in shape) if all(each in names for each in shape) else ""
 
 
-def comment_notes(plan: Plan, own: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
+def comment_notes(plan: Plan, user_files: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
     """The comments beside the code that tell a shape which is surely another."""
-    texts = {said: "".join(linecache.getlines(file)) for file, said in files.items()}
+    texts = {title: "".join(linecache.getlines(file)) for file, title in files.items()}
     if not any(spoken(line.partition("#")[2]) for text in texts.values() for line in text.split("\n") if "#" in line):
         return []
     try:
         with torch.random.fork_rng(devices=()):
             if sum(each.numel() for each in tensors(plan.arguments(plan.sizes(0)))) > MOST:
                 return []
-            seen = probed(plan, user_files=own, spoken=files)
+            probe = probed(plan, user_files=user_files, spoken=files)
     except (AttentionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError):
         # what cannot be traced is not compared
         return []
-    if seen.problems:
+    if probe.problems:
         return []
-    back = {said: file for file, said in files.items()}
+    back = {title: file for file, title in files.items()}
     out = []
-    for each in as_trace(plan, seen, title="", texts=texts).comments:
-        if each.true and each.place.file in back:
-            place = each.place
+    for comment in as_trace(plan, probe, title="", texts=texts).comments:
+        if comment.true and comment.place.file in back:
+            place = comment.place
             span = Span(back[place.file], "", place.line, place.column, place.end_line, place.end_column)
-            out.append(_note("comment-shape-wrong", span, {"was": each.said, "wanted": each.true}))
+            out.append(_note("comment-shape-wrong", span, {"was": comment.said, "wanted": comment.true}))
     return out
 
 
-def _note(kind: str, span: Span, said: dict[str, object]) -> Suspect:
-    return Suspect(kind, span, said=said, proved=True)
+def _note(kind: str, span: Span, values: dict[str, object]) -> Suspect:
+    return Suspect(kind, span, said=values, proved=True)

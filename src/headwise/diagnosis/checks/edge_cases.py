@@ -27,11 +27,11 @@ HIDDEN = 5000.0
 
 def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..., Run]) -> list[Suspect]:
     """Warnings about a plan with a mask. as_written: a run in which nothing is put right."""
-    said = plan.call.get("_mask")
-    if not isinstance(said, Mapping):
+    declared = plan.call.get("_mask")
+    if not isinstance(declared, Mapping):
         return []
     out = []
-    means, name = str(said["means"]), str(said["argument"])
+    means, name = str(declared["means"]), str(declared["argument"])
 
     def change(_: Any, options: dict[str, Any]) -> None:
         mask = options.get(name)
@@ -39,20 +39,20 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
             closed = {"attend": 0.0, "blocked": 1.0, "lengths": 0.0}.get(means, float("-inf"))
             options[name] = torch.full_like(mask, closed)
 
-    done = rerun(plan=plan, more_change=change)
-    found = attentions(done)
-    if done.record.failure is None and done.output is not None and bool(done.output.isnan().any()) and found:
-        entry = found[0].softmax or found[0].context
-        stand_ins = {site_of(entry.operation): _without_nan(entry.function)}
-        out.append(Suspect("mask-empty-row", entry.operation.span, stand_ins))
+    run = rerun(plan=plan, more_change=change)
+    all_attentions = attentions(run)
+    if run.failure is None and run.output is not None and bool(run.output.isnan().any()) and all_attentions:
+        entry = all_attentions[0].softmax or all_attentions[0].context
+        stand_ins = {entry.site: _without_nan(entry.function)}
+        out.append(Suspect("mask-empty-row", entry.span, stand_ins))
     # what puts a fill right may hide that its number is too large
     halves = [_in_half(plan, way) for way in (rerun, as_written)]
-    failures = [half.record.failure for half in halves if half is not None]
+    failures = [half.failure for half in halves if half is not None]
     failure = next((each for each in failures if each is not None and "overflow" in str(each.error)), None)
     if failure is not None and "overflow" in str(failure.error):
         error = f"float16 → {type(failure.error).__name__}: {failure.error}"
-        held = failure.operation
-        stand_ins = {} if held is None else {site_of(held): _within_range(held.function)}
+        operation = failure.operation
+        stand_ins = {} if operation is None else {site_of(operation): _within_range(operation.function)}
         out.append(
             Suspect(
                 "mask-half-overflow", failure.span, stand_ins, said={"was": _too_large(failure.span), "error": error}
@@ -61,48 +61,48 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
     return out
 
 
-def half_suspects(plan: Plan, done: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
+def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
     """Where half precision overflows on inputs for which scores are as large as trained ones; and what was tried.
 
-    done: a run of the plan.
+    run: a run of the plan.
     """
-    most = max((_largest(each) for each in attentions(done)), default=0.0)
+    most = max((_largest(each) for each in attentions(run)), default=0.0)
     # where torch keeps the scores, the inputs are as they are
     grow = min((SCORES / most) ** 0.5, LARGEST) if most > 0 else 1.0
 
     def change(_: Any, options: dict[str, Any]) -> None:
         for name, value in options.items():
-            if name in done.known and isinstance(value, Tensor) and value.is_floating_point():
+            if name in run.known and isinstance(value, Tensor) and value.is_floating_point():
                 options[name] = value * grow
 
     wide, half = rerun(plan=plan, more_change=change), _in_half(plan, rerun, more_change=change)
-    if half is None or half.record.failure is not None or half.output is None:
+    if half is None or half.failure is not None or half.output is None:
         return [], Missed("doctor.missed.no_half")
     if half.output.isfinite().all() or wide.output is None or not wide.output.isfinite().all():
         return [], True
-    for entry, other in zip(half.seen, wide.seen, strict=False):
-        pairs = zip(entry.operation.outputs, other.operation.outputs, strict=False)
+    for entry, op in zip(half.seen, wide.seen, strict=False):
+        pairs = zip(entry.outputs, op.outputs, strict=False)
         if any(
             a.value is not None and b.value is not None and bool((a.value.isfinite() != b.value.isfinite()).any())
             for a, b in pairs
         ):
-            return [Suspect("half-overflow", entry.operation.span, proved=True)], True
+            return [Suspect("half-overflow", entry.span, proved=True)], True
     return [], True
 
 
 def _too_large(span: Span | None) -> str:
     """The number, as it is written, that float16 cannot hold; what stands there, where it is not written out."""
     source = "" if span is None else span.source
-    for found in re.finditer(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", source):
-        if abs(float(found[0])) > torch.finfo(torch.float16).max:
-            return found[0]
+    for match in re.finditer(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", source):
+        if abs(float(match[0])) > torch.finfo(torch.float16).max:
+            return match[0]
     return source.partition("\n")[0]
 
 
 def _largest(attention: AttentionOps) -> float:
     """The largest score that a softmax was given."""
     entry = attention.softmax or next((each for each in attention.path if each.last in ("exp", "exp_")), None)
-    value = None if entry is None else entry.operation.inputs[0].value
+    value = None if entry is None else entry.inputs[0].value
     if value is None or value.dtype == torch.bool:
         return 0.0
     return float(value.masked_fill(~value.isfinite(), 0.0).masked_fill(value.abs() > HIDDEN, 0.0).abs().max())
@@ -131,7 +131,7 @@ def _within_range(name: str) -> Callable[..., Any]:
         def held(value: Any) -> Any:
             return max(value, least) if isinstance(value, float | int) and not isinstance(value, bool) else value
 
-        given = {key: held(each) for key, each in options.items()}
-        return function(*map(held, args), **given)
+        limited = {key: held(each) for key, each in options.items()}
+        return function(*map(held, args), **limited)
 
     return right

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import FAILURES, AttentionOps, Einsum, MarkedOp, Run, attentions, chain_of, is_movement, makers
+from headwise.dataflow import FAILURES, AttentionOps, Einsum, MarkedOp, Run, attentions, chain_of, makers
 from headwise.diagnosis.checks.head_layout import sides
-from headwise.diagnosis.checks.weight_sums import TOLERANCE, key_axis, weights_of
+from headwise.diagnosis.checks.weight_sums import TOLERANCE, are_shares
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 
 __all__ = ["value_suspects"]
 
@@ -31,14 +30,14 @@ def value_suspects(run: Run) -> list[Suspect]:
     """
     for attention in attentions(run):
         if attention.fused:
-            found = _ordered(run, attention)
+            suspects = _ordered(run, attention)
         elif attention.scores is None:
             continue
         else:
-            found = _lone_axis(attention) or _signless(run, attention) or _unshared(run, attention)
-            found = found or _ordered(run, attention)
-        if found:
-            return found
+            suspects = _lone_axis(attention) or _signless(run, attention) or _unshared(run, attention)
+            suspects = suspects or _ordered(run, attention)
+        if suspects:
+            return suspects
     return []
 
 
@@ -46,13 +45,15 @@ def _lone_axis(attention: AttentionOps) -> list[Suspect]:
     """A product that also sums over an axis that its other side has not."""
     for entry in (attention.scores, attention.context):
         if entry is not None and entry.joint is not None and _has_lone(entry.joint):
-            return [Suspect("contraction-extra-axis", entry.operation.span)]
+            return [Suspect("contraction-extra-axis", entry.span)]
     return []
 
 
 def _has_lone(joint: Einsum) -> bool:
-    for own, other, operand in ((joint.left, joint.right, joint.a), (joint.right, joint.left, joint.b)):
-        if any(each not in other and each not in joint.out and operand.shape[own.index(each)] > 1 for each in own):
+    for letters, others, operand in ((joint.left, joint.right, joint.a), (joint.right, joint.left, joint.b)):
+        if any(
+            each not in others and each not in joint.out and operand.shape[letters.index(each)] > 1 for each in letters
+        ):
             return True
     return False
 
@@ -71,35 +72,34 @@ def _signless(run: Run, attention: AttentionOps) -> list[Suspect]:
 
 def _unshared(run: Run, attention: AttentionOps) -> list[Suspect]:
     """Weights that were shares of 1, and are none after a step that takes nothing but them."""
-    softmax, weights = attention.softmax, weights_of(attention)
-    if softmax is None or weights is None or weights.isnan().any() or _are_shares(weights, -1):
+    softmax, weights = attention.softmax, attention.weights
+    if softmax is None or weights is None or weights.isnan().any() or are_shares(weights, -1):
         return []
     for entry in attention.path:
         if entry.at <= softmax.at or not _is_alone(entry) or _is_meant(entry) or _is_scaled(entry):
             continue
-        before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
-        marks = entry.made[0]
-        axis = None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
+        before, after = entry.inputs[0].value, entry.outputs[0].value
+        axis = attention.key_axis(entry)
         if before is None or after is None or axis is None or before.shape != after.shape:
             continue
-        if _are_shares(before, axis) and not _are_shares(after, axis) and _is_on_way(run, entry, attention.context):
+        if are_shares(before, axis) and not are_shares(after, axis) and _is_on_way(run, entry, attention.context):
             return [_changed(entry)]
     return []
 
 
 def _ordered(run: Run, attention: AttentionOps) -> list[Suspect]:
     """A step that takes one tensor, keeps its shape, and gives what depends on the order of its entries."""
-    found: dict[int, tuple[MarkedOp, MarkedOp]] = {}
+    goals: dict[int, tuple[MarkedOp, MarkedOp]] = {}
     for side in sides(attention):
         chain = chain_of(run, side.entry, side.operand)
         start = max((place for place, each in enumerate(chain) if each.joint is not None), default=len(chain))
-        found |= {each.at: (each, side.entry) for each in chain[start + 1 :]}
-    found |= {each.at: (each, attention.context) for each in attention.path if each.joint is None}
+        goals |= {each.at: (each, side.entry) for each in chain[start + 1 :]}
+    goals |= {each.at: (each, attention.context) for each in attention.path if each.joint is None}
     after = next((each.at for each in run.seen if each.at > attention.context.at and each.joint is not None), None)
     if after is not None:
-        found |= {each.at: (each, run.seen[after]) for each in run.seen[attention.context.at + 1 : after]}
-    for entry, goal in (found[at] for at in sorted(found)):
-        is_meant = _is_meant(entry) or is_movement(entry.operation.function)
+        goals |= {each.at: (each, run.seen[after]) for each in run.seen[attention.context.at + 1 : after]}
+    for entry, goal in (goals[at] for at in sorted(goals)):
+        is_meant = _is_meant(entry) or entry.is_movement
         if not is_meant and _is_alone(entry) and _depends_on_order(entry) and _is_on_way(run, entry, goal):
             return [_changed(entry)]
     return []
@@ -107,10 +107,10 @@ def _ordered(run: Run, attention: AttentionOps) -> list[Suspect]:
 
 def _is_alone(entry: MarkedOp) -> bool:
     """Whether an operation takes one tensor that follows from the inputs, and gives one of its shape first."""
-    numbers = {each.number for each in entry.operation.inputs}
-    if len(numbers) != 1 or not entry.operation.outputs or all(marks is None for marks in entry.given):
+    numbers = entry.taken
+    if len(numbers) != 1 or not entry.outputs or not entry.is_marked:
         return False
-    before, after = entry.operation.inputs[0], entry.operation.outputs[0]
+    before, after = entry.inputs[0], entry.outputs[0]
     return before.value is not None and after.value is not None and tuple(before.shape) == tuple(after.shape)
 
 
@@ -120,31 +120,33 @@ def _is_meant(entry: MarkedOp) -> bool:
 
 def _is_scaled(entry: MarkedOp) -> bool:
     """Whether an operation multiplies all by one number."""
-    before, after = entry.operation.inputs[0].value, entry.operation.outputs[0].value
+    before, after = entry.inputs[0].value, entry.outputs[0].value
     if before is None or after is None:
         return False
-    known = before.abs() > NEAR
-    factors = (after / before)[known]
+    is_known = before.abs() > NEAR
+    factors = (after / before)[is_known]
     return not factors.numel() or bool(((factors - factors.flatten()[0]).abs() < TOLERANCE).all())
-
-
-def _are_shares(weights: Tensor, axis: int) -> bool:
-    return bool(((weights.sum(dim=axis) - 1).abs() < TOLERANCE).all()) and bool((weights >= -TOLERANCE).all())
 
 
 def _is_even(entry: MarkedOp) -> bool:
     """Whether an operation gives the same for a number and for its opposite, and not the number itself."""
-    value, made = entry.operation.inputs[0].value, entry.operation.outputs[0].value
-    if value is None or made is None or not value.isfinite().all() or torch.equal(value, made) or not (value < 0).any():
+    value, output = entry.inputs[0].value, entry.outputs[0].value
+    if (
+        value is None
+        or output is None
+        or not value.isfinite().all()
+        or torch.equal(value, output)
+        or not (value < 0).any()
+    ):
         return False
     turned = _again(entry, -value)
-    is_constant = made.numel() > 1 and bool((made == made.flatten()[0]).all())
-    return turned is not None and turned.shape == made.shape and torch.equal(turned, made) and not is_constant
+    is_constant = output.numel() > 1 and bool((output == output.flatten()[0]).all())
+    return turned is not None and turned.shape == output.shape and torch.equal(turned, output) and not is_constant
 
 
 def _depends_on_order(entry: MarkedOp) -> bool:
     """Whether entries in another order along an axis give other entries, and not the same in that order."""
-    value = entry.operation.inputs[0].value
+    value = entry.inputs[0].value
     if value is None or not value.is_floating_point() or not bool(value.isfinite().all()):
         return False
     plain = _again(entry, value)
@@ -166,15 +168,15 @@ def _depends_on_order(entry: MarkedOp) -> bool:
 def _again(entry: MarkedOp, value: Tensor) -> Tensor | None:
     """What an operation gives for another tensor; None: it does not take it."""
 
-    def instead(each: Any) -> Any:
-        if isinstance(each, tuple | list) and any(isinstance(one, Tensor) for one in each):
-            return [instead(one) for one in each]
-        return value.clone() if isinstance(each, Tensor) else each
+    def instead(argument: Any) -> Any:
+        if isinstance(argument, tuple | list) and any(isinstance(part, Tensor) for part in argument):
+            return [instead(part) for part in argument]
+        return value.clone() if isinstance(argument, Tensor) else argument
 
     try:
         with torch.no_grad():
             out = entry.function(
-                *map(instead, entry.args), **{name: instead(own) for name, own in entry.options.items()}
+                *map(instead, entry.args), **{name: instead(value) for name, value in entry.options.items()}
             )
     except FAILURES:
         return None
@@ -187,7 +189,7 @@ def _is_on_way(run: Run, entry: MarkedOp, goal: MarkedOp, start: MarkedOp | None
     where what the other took was made.
     """
     begins = {start.at} if start is not None else {each.at for each in _first_makers(run, entry)}
-    ahead, met = [(goal.at, each.number) for each in _of_data(goal)], set[int]()
+    ahead, met = [(goal.at, each.number) for each in goal.marked_inputs], set[int]()
     while ahead:
         before, number = ahead.pop()
         for maker in makers(run, before, number):
@@ -196,16 +198,12 @@ def _is_on_way(run: Run, entry: MarkedOp, goal: MarkedOp, start: MarkedOp | None
             if maker.at in met or maker.at == entry.at:
                 continue
             met.add(maker.at)
-            ahead += [(maker.at, each.number) for each in _of_data(maker)]
+            ahead += [(maker.at, each.number) for each in maker.marked_inputs]
     return True
 
 
 def _first_makers(run: Run, entry: MarkedOp) -> Iterable[MarkedOp]:
-    return makers(run, entry.at, entry.operation.inputs[0].number)
-
-
-def _of_data(entry: MarkedOp) -> list[Any]:
-    return [seen for seen, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None]
+    return makers(run, entry.at, entry.inputs[0].number)
 
 
 def _changed(entry: MarkedOp) -> Suspect:
@@ -213,12 +211,12 @@ def _changed(entry: MarkedOp) -> Suspect:
     function = entry.function
 
     def right(*args: Any, **options: Any) -> Any:
-        made = function(*args, **options)
-        given = next(each for each in (*args, *options.values()) if isinstance(each, Tensor))
-        if isinstance(made, tuple):
-            return type(made)((given, *made[1:])) if hasattr(made, "n_fields") else (given, *made[1:])
-        return given
+        output = function(*args, **options)
+        inputs = next(each for each in (*args, *options.values()) if isinstance(each, Tensor))
+        if isinstance(output, tuple):
+            return type(output)((inputs, *output[1:])) if hasattr(output, "n_fields") else (inputs, *output[1:])
+        return inputs
 
     stand_in: Callable[..., Any] = right
-    said = {"name": entry.last.strip("_")}
-    return Suspect("value-changed", entry.operation.span, {site_of(entry.operation): stand_in}, said=said)
+    values = {"name": entry.last.strip("_")}
+    return Suspect("value-changed", entry.span, {entry.site: stand_in}, said=values)

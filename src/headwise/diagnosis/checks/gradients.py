@@ -10,8 +10,8 @@ import torch
 
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Site, site_of
-from headwise.source import Code, Span, code_at
+from headwise.recording import Site
+from headwise.source import Span, code_at, span_like
 
 __all__ = ["gradient_cut"]
 
@@ -21,7 +21,7 @@ SWITCHES = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 
 
 def gradient_cut(
-    done: Run,
+    run: Run,
     rerun: Callable[[StandIns], Run],
     is_better: Callable[[Run], bool],
     *,
@@ -37,23 +37,23 @@ def gradient_cut(
     """
     together: StandIns = {}
     first: MarkedOp | None = None
-    for entry in _cutting(done, is_data=is_data):
+    for entry in _cutting(run, is_data=is_data):
         first = first or entry
-        alone = {site_of(entry.operation): _attached(entry)}
+        alone = {entry.site: _attached(entry)}
         together |= alone
         for stand_ins, place in ((alone, entry), (together, first)):
             if is_better(rerun(dict(stand_ins))):
                 return [_suspect(kind, place, stand_ins, said)]
-        later = [each for each in done.seen if each.at > entry.at and each.last not in DETACHING]
-        found = _fewest([_with(together, later[:count]) for count in range(len(later) + 1)],
+        later = [each for each in run.seen if each.at > entry.at and each.last not in DETACHING]
+        sufficient = _fewest([_with(together, later[:count]) for count in range(len(later) + 1)],
                         lambda stand_ins: is_better(rerun(dict(stand_ins))))  # fmt: skip
-        if found is not None:
-            return [_suspect(kind, first, found, said)]
+        if sufficient is not None:
+            return [_suspect(kind, first, sufficient, said)]
     return []
 
 
 def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:
-    return {**{site_of(each.operation): _attached(each) for each in entries}, **stand_ins}
+    return {**{each.site: _attached(each) for each in entries}, **stand_ins}
 
 
 def _fewest(choices: Sequence[StandIns], suffices: Callable[[StandIns], bool]) -> StandIns | None:
@@ -67,27 +67,27 @@ def _fewest(choices: Sequence[StandIns], suffices: Callable[[StandIns], bool]) -
     return choices[many]
 
 
-def _suspect(kind: str, entry: MarkedOp, stand_ins: StandIns, said: Mapping[str, object] | None) -> Suspect:
+def _suspect(kind: str, entry: MarkedOp, stand_ins: StandIns, values: Mapping[str, object] | None) -> Suspect:
     operation = entry.operation
     spans = [operation.span, *reversed(operation.chain)]
-    home = None if entry.operation.name in DETACHING else next(filter(None, map(_switch, spans)), None)
-    return Suspect(kind, operation.span, dict(stand_ins), said=dict(said or {}), home=home)
+    home = None if entry.name in DETACHING else next(filter(None, map(_switch, spans)), None)
+    return Suspect(kind, operation.span, dict(stand_ins), said=dict(values or {}), home=home)
 
 
-def _cutting(done: Run, *, is_data: bool) -> Iterator[MarkedOp]:
+def _cutting(run: Run, *, is_data: bool) -> Iterator[MarkedOp]:
     """The operations that take what has a gradient and give what has none."""
-    for entry in done.seen:
-        has_gradient = any(each.requires_grad for each in entry.operation.inputs)
-        if not has_gradient or (is_data and all(marks is None for marks in entry.given)):
+    for entry in run.seen:
+        has_gradient = any(each.requires_grad for each in entry.inputs)
+        if not has_gradient or (is_data and not entry.is_marked):
             continue
-        made = entry.operation.outputs
-        if entry.operation.name in DETACHING if not made else _loses(entry):
+        output = entry.outputs
+        if entry.name in DETACHING if not output else _loses(entry):
             yield entry
 
 
 def _loses(entry: MarkedOp) -> bool:
-    made = entry.operation.outputs[0]
-    return made.dtype.is_floating_point and not made.requires_grad
+    output = entry.outputs[0]
+    return output.dtype.is_floating_point and not output.requires_grad
 
 
 def _attached(entry: MarkedOp) -> Callable[..., Any]:
@@ -110,14 +110,14 @@ def _switch(span: Span) -> Span | None:
         return None
     for node in code.around(code.node):
         if isinstance(node, ast.With):
-            found = [each.context_expr for each in node.items]
+            expressions = [each.context_expr for each in node.items]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found = node.decorator_list
+            expressions = node.decorator_list
         else:
             continue
-        for each in found:
-            if _name(each) in SWITCHES:
-                return _placed(code, each, span)
+        for expression in expressions:
+            if _name(expression) in SWITCHES:
+                return span_like(code, expression, span)
         if not isinstance(node, ast.With):
             return None
     return None
@@ -126,8 +126,3 @@ def _switch(span: Span) -> Span | None:
 def _name(node: ast.expr) -> str:
     called = node.func if isinstance(node, ast.Call) else node
     return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-
-
-def _placed(code: Code, node: ast.expr, span: Span) -> Span:
-    where = code.edit(node, "")
-    return Span(span.file, span.function, where.line, where.column, where.end_line, where.end_column)

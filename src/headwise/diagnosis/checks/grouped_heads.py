@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 
 __all__ = ["groups_suspects"]
 
@@ -22,14 +21,14 @@ def groups_suspects(run: Run) -> list[Suspect]:
     """Key or value heads that are laid out as tiles where each should serve neighbouring query heads."""
     out = []
     for attention in attentions(run):
-        known = {each.name: each for each in sides(attention)}
-        if "q" not in known:
+        by_name = {each.name: each for each in sides(attention)}
+        if "q" not in by_name:
             continue
-        queries = _heads(known["q"].f)
+        queries = _heads(by_name["q"].f)
         for name in "kv":
-            if name not in known:
+            if name not in by_name:
                 continue
-            side = known[name]
+            side = by_name[name]
             problems = queries if name == "k" else _weights_heads(attention)
             keys = _heads(side.f)
             if problems is None or len(problems) != len(keys):
@@ -51,12 +50,9 @@ def _heads(f: Tensor) -> Tensor:
 
 
 def _weights_heads(attention: AttentionOps) -> Tensor | None:
-    joint = attention.context.joint
-    marks = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
-    if joint is None or marks is None:
+    if attention.weight_tokens is None:
         return _heads(sides(attention)[0].f) if attention.fused else None
-    left = operand_marks(attention.context)[0] is marks
-    heads = joint.flat(marks.arrays["h"], left=left)[:, 0, 0]
+    heads = attention.weight_tokens[2][:, 0, 0]
     ranks: Tensor = torch.unique(heads, return_inverse=True)[1]
     return ranks
 
@@ -65,19 +61,19 @@ def _suspect(run: Run, side: Side, group: int) -> Suspect:
     copies = [each for each in chain_of(run, side.entry, side.operand) if each.last in COPIES]
     entry = copies[-1] if copies else side.entry
     axis = _grown(entry, group)
-    stand_ins = {site_of(entry.operation): _blocks(entry, group)} if copies else {}
-    return Suspect("groups-tiled", entry.operation.span, stand_ins, said={"_axis": axis})
+    stand_ins = {entry.site: _blocks(entry, group)} if copies else {}
+    return Suspect("groups-tiled", entry.span, stand_ins, said={"_axis": axis})
 
 
 def _grown(entry: MarkedOp, group: int) -> int | None:
     """The axis along which an operation makes so many of each; None: along none."""
-    before, after = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
+    before, after = entry.inputs[0].shape, entry.outputs[0].shape
     return next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if b == a * group), None)
 
 
 def _blocks(entry: MarkedOp, group: int) -> Callable[..., Any]:
     function, axis = entry.function, _grown(entry, group)
-    is_as_deep = len(entry.operation.inputs[0].shape) == len(entry.operation.outputs[0].shape)
+    is_as_deep = len(entry.inputs[0].shape) == len(entry.outputs[0].shape)
 
     def right(*args: Any, **options: Any) -> Any:
         if axis is None or not is_as_deep:

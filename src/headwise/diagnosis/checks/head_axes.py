@@ -6,20 +6,23 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, attentions, chain_of, is_movement, place_of
-from headwise.diagnosis.checks.head_layout import Breach, Side, leaving
-from headwise.diagnosis.checks.layer_inputs import handed, taken_breaches
+from torch import Tensor, nn
+
+from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Marks, Run, attentions, chain_of, place_of
+from headwise.diagnosis.checks.head_layout import Breach, Side, breaches, leaving, sides
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 from headwise.source import Span
 
-__all__ = ["Merge", "Rerun", "early_merge", "movements_of", "untransposed_heads"]
+__all__ = ["Rerun", "early_merge", "handed", "movements_of", "taken_breaches", "untransposed_heads"]
 
 Rerun = Callable[[dict[Site, Callable[..., Any]]], Run]
 # (batch, heads, tokens, head_dim), and how heads and tokens change places
 HEADED, SWAPPED = 4, (0, 2, 1, 3)
 # where heads stand, counted from the last axis: before the features, or before what several projections are stacked on
 HEADS_AT = (2, 3)
+# what nn.MultiheadAttention.forward calls its first three arguments
+NAMES = {"q": "query", "k": "key", "v": "value"}
 
 
 class Merge(NamedTuple):
@@ -36,21 +39,21 @@ def movements_of(run: Run, side: Side) -> list[MarkedOp]:
     for entry in chain_of(run, side.entry, side.operand):
         if entry.joint is not None:
             out = []
-        elif is_movement(entry.operation.function) and len(entry.operation.outputs) == 1:
+        elif entry.is_movement and len(entry.outputs) == 1:
             out.append(entry)
     return out
 
 
 def untransposed_heads(
-    run: Run, rerun: Rerun, attention: AttentionOps, number: int, found: list[Breach]
+    run: Run, rerun: Rerun, attention: AttentionOps, number: int, known_breaches: list[Breach]
 ) -> Suspect | None:
     """That each token attends to its own heads, as these were never brought before the tokens; None: that is not all.
 
     A merge that fits heads behind tokens is put right with it: one mistake, one finding.
     """
-    splits = _splits(run, attention, found)
+    splits = _splits(run, attention, known_breaches)
     ways = (_swaps(splits, place) for place in HEADS_AT) if splits else ()
-    return next((each for way in ways if (each := _suspect(run, rerun, way, number)) is not None), None)
+    return next((suspect for way in ways if (suspect := _suspect(run, rerun, way, number)) is not None), None)
 
 
 # the split of each operand, and its axes in the order in which heads and tokens have changed places
@@ -59,29 +62,27 @@ Swaps = list[tuple[MarkedOp, tuple[int, ...]]]
 
 def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | None:
     """The finding where swaps bring tokens together; None: they do not, or the output is of another shape then."""
-    stand_ins = {site_of(split.operation): _permuted(split.function, order) for split, order in swaps}
-    done = rerun(stand_ins) if swaps else None
-    now = [] if done is None else attentions(done)
-    if done is None or len(now) <= number or taken_breaches(now[number]):
+    stand_ins = {split.site: _permuted(split.function, order) for split, order in swaps}
+    result = rerun(stand_ins) if swaps else None
+    now = [] if result is None else attentions(result)
+    if result is None or len(now) <= number or taken_breaches(now[number]):
         return None
-    said: dict[str, object] = {
-        "_swapped": tuple(dict.fromkeys((split.operation.span, order) for split, order in swaps))
-    }
-    is_merged = done.record.failure is None and not leaving(done, now[-1])
-    if is_merged and done.output is not None and run.output is not None and done.output.shape != run.output.shape:
+    values: dict[str, object] = {"_swapped": tuple(dict.fromkeys((split.span, order) for split, order in swaps))}
+    is_merged = result.failure is None and not leaving(result, now[-1])
+    if is_merged and result.output is not None and run.output is not None and result.output.shape != run.output.shape:
         return None
-    merge = None if is_merged else early_merge(done, lambda more: rerun({**stand_ins, **more}))
+    merge = None if is_merged else early_merge(result, lambda more: rerun({**stand_ins, **more}))
     if merge is not None:
-        said["_merge"] = merge.span, merge.move
+        values["_merge"] = merge.span, merge.move
     together = stand_ins if merge is None else {**stand_ins, **merge.stand_ins}
     span = swaps[0][0].operation.span
-    return Suspect("attention-over-heads", span, together, said=said)
+    return Suspect("attention-over-heads", span, together, said=values)
 
 
-def _splits(run: Run, attention: AttentionOps, found: list[Breach]) -> list[MarkedOp]:
+def _splits(run: Run, attention: AttentionOps, known_breaches: list[Breach]) -> list[MarkedOp]:
     """The movements that split the heads of the operands, each once; []: that of one is not known."""
     out: dict[int, MarkedOp] = {}
-    for breach in found:
+    for breach in known_breaches:
         side = next(each for each in handed(attention) if each.name == breach.side)
         split = next((each for each in movements_of(run, side) if _adds_axes(each)), None)
         if split is None:
@@ -91,7 +92,7 @@ def _splits(run: Run, attention: AttentionOps, found: list[Breach]) -> list[Mark
 
 
 def _adds_axes(entry: MarkedOp) -> bool:
-    return len(entry.operation.outputs[0].shape) > len(entry.operation.inputs[0].shape)
+    return len(entry.outputs[0].shape) > len(entry.inputs[0].shape)
 
 
 def _swaps(splits: list[MarkedOp], place: int) -> Swaps:
@@ -101,8 +102,8 @@ def _swaps(splits: list[MarkedOp], place: int) -> Swaps:
     """
     out: Swaps = []
     for split in splits:
-        marks = split.made[0] if split.made else None
-        rank = len(split.operation.outputs[0].shape)
+        marks = split.output_marks[0] if split.output_marks else None
+        rank = len(split.outputs[0].shape)
         tokens = None if marks is None or marks.kind != "token" else _token_axis(marks)
         heads = rank - place
         if tokens is None or heads <= tokens or rank < HEADED:
@@ -122,17 +123,17 @@ def early_merge(run: Run, rerun: Rerun) -> Merge | None:
     """The first merge after the last attention of a run with which the output is right once heads and tokens change
     places before it; None: there is none.
     """
-    found = attentions(run)
-    after = [each for each in run.seen if found and each.at > found[-1].context.at]
-    for entry in (each for each in after if is_movement(each.operation.function)):
-        before, made = entry.operation.inputs[0].shape, entry.operation.outputs[0].shape
-        if len(before) != HEADED or len(made) >= len(before) or prod(before) != prod(made):
+    all_attentions = attentions(run)
+    after = [each for each in run.seen if all_attentions and each.at > all_attentions[-1].context.at]
+    for entry in (each for each in after if each.is_movement):
+        before, output = entry.inputs[0].shape, entry.outputs[0].shape
+        if len(before) != HEADED or len(output) >= len(before) or prod(before) != prod(output):
             continue
-        stand_ins = {site_of(entry.operation): _after_swap(entry.function)}
-        then = rerun(stand_ins)
-        if then.record.failure is None and not leaving(then, attentions(then)[-1]):
-            cuts = (1,) * (len(made) - 1) + (len(before) - len(made) + 1,)
-            return Merge(entry.operation.span, stand_ins, (tuple(before), tuple(before), SWAPPED, tuple(made), cuts))
+        stand_ins = {entry.site: _after_swap(entry.function)}
+        repeated = rerun(stand_ins)
+        if repeated.failure is None and not leaving(repeated, attentions(repeated)[-1]):
+            cuts = (1,) * (len(output) - 1) + (len(before) - len(output) + 1,)
+            return Merge(entry.span, stand_ins, (tuple(before), tuple(before), SWAPPED, tuple(output), cuts))
     return None
 
 
@@ -143,3 +144,39 @@ def _permuted(function: Callable[..., Any], order: tuple[int, ...]) -> Callable[
 def _after_swap(function: Callable[..., Any]) -> Callable[..., Any]:
     """A movement of a tensor whose heads and tokens change places first."""
     return lambda *args, **options: function(args[0].permute(SWAPPED), *args[1:], **options)
+
+
+def handed(attention: AttentionOps) -> list[Side]:
+    """The operands of an attention; of a layer of torch's, which splits heads by itself, what it was called with."""
+    entry = attention.context
+    if not attention.fused or entry.last not in LAYERS:
+        return sides(attention)
+    module = entry.args[0] if entry.args else None
+    if not isinstance(module, nn.MultiheadAttention):
+        return []
+    out: list[Side] = []
+    for place, (name, word) in enumerate(NAMES.items(), start=1):
+        value = entry.args[place] if place < len(entry.args) else entry.options.get(word)
+        at = next((at for at, each in enumerate(entry.tensors) if each is value), None)
+        marks = None if at is None else entry.given[at]
+        recorded = None if at is None else entry.inputs[at].value
+        if not isinstance(value, Tensor) or marks is None or marks.kind != "token" or value.ndim not in (2, 3):
+            continue
+        t, f, x = (
+            _rows(module, array)
+            for array in (marks.arrays["t"], marks.arrays["f"], value if recorded is None else recorded)
+        )
+        out.append(Side(name, entry, value, t, f, x))
+    return out
+
+
+def taken_breaches(attention: AttentionOps) -> list[Breach]:
+    """What is wrong with what an attention is handed, in order: with its operands, or with a layer's arguments."""
+    return breaches(attention, handed(attention))
+
+
+def _rows(module: Any, array: Tensor) -> Tensor:
+    """(samples, tokens, features) of an argument, by the layer's batch_first."""
+    if array.ndim == 2:
+        return array.unsqueeze(0)
+    return array if module.batch_first else array.transpose(0, 1)

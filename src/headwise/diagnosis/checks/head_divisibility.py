@@ -8,7 +8,6 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
-from headwise.dataflow import Manner, run
 from headwise.diagnosis.checks.refusals import is_said
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.suspects import Suspect
@@ -33,23 +32,26 @@ def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
         there.build(sizes)
     except Exception:  # noqa: BLE001  a constructor may refuse by any error
         return [], True
-    manner = Manner(dtype=exam.dtype)
-    done = run(there, manner, sizes=sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
-    failure = done.record.failure
+    failure = exam.run(plan=there, sizes=sizes).failure
     if failure is None or failure.operation is None or _is_said(failure.error):
         return [], True
     heads = next(name for name, value in plan.init.items() if value == "H")
     built = f"{widths[0]}={sizes['D']}, {heads}={sizes['H']}"
-    error = f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:200]
-    said = {"name": widths[0], "was": sizes["D"], "near": heads, "factor": sizes["H"], "error": f"{built} → {error}"}
+    values = {
+        "name": widths[0],
+        "was": sizes["D"],
+        "near": heads,
+        "factor": sizes["H"],
+        "error": f"{built} → {failure.words}",
+    }
     place = _division(plan.target) or _constructor(plan.target) or failure.span
-    return [Suspect("heads-not-divisible", place, said=said, proved=True)], True
+    return [Suspect("heads-not-divisible", place, said=values, proved=True)], True
 
 
 def _wider(call: Any, odd: str) -> dict[str, Any]:
     return {
-        name: [odd if each in PRODUCTS else each for each in said] if isinstance(said, list) else said
-        for name, said in call.items()
+        name: [odd if each in PRODUCTS else each for each in shape] if isinstance(shape, list) else shape
+        for name, shape in call.items()
     }
 
 
@@ -61,10 +63,10 @@ def _is_said(error: BaseException) -> bool:
 
 def _division(kind: type) -> Span | None:
     """Where a constructor divides the width by the number of heads."""
-    for own in constructors(kind):
-        for node in ast.walk(own.tree):
+    for constructor in constructors(kind):
+        for node in ast.walk(constructor.tree):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
-                return own.span(node)
+                return constructor.span(node)
     return None
 
 

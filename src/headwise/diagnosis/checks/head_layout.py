@@ -64,35 +64,35 @@ def sides(attention: AttentionOps) -> list[Side]:
         for name, place in (("q", 0), ("k", 1), ("v", 2)):
             marks = context.given[place] if place < len(context.given) else None
             if marks is not None and marks.kind == "token" and len(marks.shape) >= 2:
-                own = context.tensors[place]
+                operand = context.tensors[place]
                 t, f, x = (
-                    each.reshape(-1, *each.shape[-2:])
-                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(context, own))
+                    array.reshape(-1, *array.shape[-2:])
+                    for array in (marks.arrays["t"], marks.arrays["f"], value_of(context, operand))
                 )
-                out.append(Side(name, context, own, t, f, x))
+                out.append(Side(name, context, operand, t, f, x))
         return out
     if scores is not None and scores.joint is not None:
         names = ("q", "k") if attention.looks == "x" else ("k", "q")
         for left, name, marks in zip((True, False), names, operand_marks(scores), strict=True):
             if marks is not None and marks.kind == "token":
                 apart = _heads_apart(scores, marks, left=left)
-                own = scores.joint.a if left else scores.joint.b
+                operand = scores.joint.a if left else scores.joint.b
                 t, f, x = (
-                    scores.joint.flat(each, left=left, apart=apart)
-                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(scores, own))
+                    scores.joint.flat(array, left=left, apart=apart)
+                    for array in (marks.arrays["t"], marks.arrays["f"], value_of(scores, operand))
                 )
-                out.append(Side(name, scores, own, t, f, x))
+                out.append(Side(name, scores, operand, t, f, x))
     joint = context.joint
     if joint is not None:
         for left, marks in zip((True, False), operand_marks(context), strict=True):
             if marks is not None and marks.kind == "token":
-                own = joint.a if left else joint.b
+                operand = joint.a if left else joint.b
                 t, f, x = (
-                    joint.flat(each, left=left).transpose(1, 2)
-                    for each in (marks.arrays["t"], marks.arrays["f"], value_of(context, own))
+                    joint.flat(array, left=left).transpose(1, 2)
+                    for array in (marks.arrays["t"], marks.arrays["f"], value_of(context, operand))
                 )
-                out.append(Side("v", context, own, t, f, x))
-    return sorted(out, key=lambda each: "qkv".index(each.name))
+                out.append(Side("v", context, operand, t, f, x))
+    return sorted(out, key=lambda side: "qkv".index(side.name))
 
 
 def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:
@@ -100,36 +100,40 @@ def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:
     joint = scores.joint
     if joint is None:
         return ""
-    own, other = (joint.left, joint.right) if left else (joint.right, joint.left)
-    rows = [each for each in own if each in joint.out and each not in other]
-    heads = [each for each in rows if is_constant(marks.arrays["t"], own.index(each))]
+    letters, others = (joint.left, joint.right) if left else (joint.right, joint.left)
+    rows = [each for each in letters if each in joint.out and each not in others]
+    heads = [each for each in rows if is_constant(marks.arrays["t"], letters.index(each))]
     return "".join(heads) if len(rows) > 1 and len(heads) < len(rows) else ""
 
 
 def breaches(attention: AttentionOps, handed: Sequence[Side] | None = None) -> list[Breach]:
     """What is wrong with what an attention is handed, in order. handed: None: its operands."""
-    known = {each.name: each for each in (sides(attention) if handed is None else handed)}
-    out = [Breach(each.name, what) for each in known.values() if (what := breach_of(each.t, each.f))]
+    by_name = {each.name: each for each in (sides(attention) if handed is None else handed)}
+    out = [Breach(each.name, problem) for each in by_name.values() if (problem := breach_of(each.t, each.f))]
     # with what all samples share, rows may be of any of them
-    is_shared = any(name in known and bool((sample_held(known[name].t) < 0).all()) for name in "qk")
+    is_shared = any(name in by_name and bool((sample_held(by_name[name].t) < 0).all()) for name in "qk")
     out = [each for each in out if not (is_shared and each.side in ("q", "k") and each.what.startswith("samples"))]
     if out:
         return out
     if attention.fused:
-        return unequal(known)
-    out = unequal({name: each for name, each in known.items() if name != "v"})
-    return [*out, *(_unequal_tokens(attention, known["v"], known.get("k")) if "v" in known else [])]
+        return unequal(by_name)
+    out = unequal({name: each for name, each in by_name.items() if name != "v"})
+    return [*out, *(_unequal_tokens(attention, by_name["v"], by_name.get("k")) if "v" in by_name else [])]
 
 
-def unequal(known: Mapping[str, Side]) -> list[Breach]:
+def unequal(sides_by_name: Mapping[str, Side]) -> list[Breach]:
     """That queries and keys are of other samples, or keys and values of other tokens."""
     out = []
-    if "q" in known and "k" in known and known["q"].t.shape[0] == known["k"].t.shape[0]:
-        a, b = (_one(sample_held(known[name].t)) for name in "qk")
+    if "q" in sides_by_name and "k" in sides_by_name and sides_by_name["q"].t.shape[0] == sides_by_name["k"].t.shape[0]:
+        a, b = (_one(sample_held(sides_by_name[name].t)) for name in "qk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
             out.append(Breach("k", "unequal samples"))
-    if "v" in known and "k" in known and known["v"].t.shape[:2] == known["k"].t.shape[:2]:
-        a, b = (own_of(known[name].t[:, :, 0]) for name in "vk")
+    if (
+        "v" in sides_by_name
+        and "k" in sides_by_name
+        and sides_by_name["v"].t.shape[:2] == sides_by_name["k"].t.shape[:2]
+    ):
+        a, b = (own_of(sides_by_name[name].t[:, :, 0]) for name in "vk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
             out.append(Breach("v", "unequal tokens"))
     return out
@@ -137,12 +141,10 @@ def unequal(known: Mapping[str, Side]) -> list[Breach]:
 
 def _unequal_tokens(attention: AttentionOps, v: Side, k: Side | None) -> list[Breach]:
     """Whether the weights of a key meet the value of another."""
-    joint = attention.context.joint
-    pair = next((each for each in operand_marks(attention.context) if each is not None and each.kind == "pair"), None)
-    if joint is None or pair is None:
+    tokens = attention.weight_tokens
+    if tokens is None:
         return []
-    left = operand_marks(attention.context)[0] is pair
-    looked_at = joint.flat(pair.arrays[attention.keys], left=left)[:, 0, :]
+    looked_at = tokens[1][:, 0, :]
     if k is not None and set(torch.unique(source_of(looked_at)).tolist()).isdisjoint(
         torch.unique(source_of(k.t)).tolist()
     ):
@@ -177,8 +179,8 @@ def breach_of(t: Tensor, f: Tensor) -> str:
 
 def _is_shifted(t: Tensor) -> bool:
     """Whether each channel goes from token to token, so that some of them are of tokens before the others."""
-    steps, known = t.diff(dim=1), (t[:, 1:] >= 0) & (t[:, :-1] >= 0)
-    return bool(known.any()) and bool((steps[known] == 1).all())
+    steps, is_known = t.diff(dim=1), (t[:, 1:] >= 0) & (t[:, :-1] >= 0)
+    return bool(is_known.any()) and bool((steps[is_known] == 1).all())
 
 
 def _one(samples: Tensor) -> Tensor:
@@ -188,15 +190,15 @@ def _one(samples: Tensor) -> Tensor:
 def leaving(run: Run, attention: AttentionOps) -> str:
     """What is wrong on the way from the weighted sum to the output; "": nothing, or it is not known."""
     after = [each for each in run.seen if each.at > attention.context.at]
-    for each in after:
-        if each.last in FRESH and (what := _into_places(attention, each)) is not None:
-            if what:
-                return what
+    for entry in after:
+        if entry.last in FRESH and (problem := _into_places(attention, entry)) is not None:
+            if problem:
+                return problem
             break
-        if each.joint is None:
+        if entry.joint is None:
             continue
-        marks = next((m for m in operand_marks(each) if m is not None), None)
-        a, b = operand_marks(each)
+        marks = next((m for m in operand_marks(entry) if m is not None), None)
+        a, b = operand_marks(entry)
         if (
             marks is None
             or marks.kind != "token"
@@ -204,10 +206,10 @@ def leaving(run: Run, attention: AttentionOps) -> str:
             or not _comes_from(attention, marks)
         ):
             continue
-        letters = each.joint.left if a is not None else each.joint.right
-        if any(not is_constant(marks.arrays["t"], letters.index(one)) for one in each.joint.summed):
+        letters = entry.joint.left if a is not None else entry.joint.right
+        if any(not is_constant(marks.arrays["t"], letters.index(letter)) for letter in entry.joint.summed):
             return "mixed"
-        rows = each.joint.flat(marks.arrays["f"], left=a is not None)
+        rows = entry.joint.flat(marks.arrays["f"], left=a is not None)
         if not is_constant(rows, 1) and bool((marks.arrays["t"] >= 0).all()) and rows.shape[0] == 1:
             return "features mixed"
         break
@@ -217,12 +219,12 @@ def leaving(run: Run, attention: AttentionOps) -> str:
 
 def _beside(attention: AttentionOps, entry: MarkedOp) -> str:
     """What is wrong where a weighted sum of an input's tokens is added to these tokens themselves."""
-    known = [each for each in entry.given if each is not None]
-    if len(known) != 2 or any(each.kind != "token" or len(each.shape) < 4 for each in known):
+    marks = [each for each in entry.given if each is not None]
+    if len(marks) != 2 or any(each.kind != "token" or len(each.shape) < 4 for each in marks):
         return ""
-    a, b = (each.arrays["t"] for each in known)
+    a, b = (each.arrays["t"] for each in marks)
     is_known = a.shape == b.shape and bool(((a >= 0) & (b >= 0)).all())
-    if not is_known or bool((source_of(a) != source_of(b)).any()) or not _comes_from(attention, known[0]):
+    if not is_known or bool((source_of(a) != source_of(b)).any()) or not _comes_from(attention, marks[0]):
         return ""
     # the same tokens in another order: shifted or halved on purpose, others would be among them or fewer
     is_same = torch.equal(a.flatten().sort().values, b.flatten().sort().values)
@@ -246,11 +248,11 @@ def _into_places(attention: AttentionOps, entry: MarkedOp) -> str | None:
 
 
 def _comes_from(attention: AttentionOps, marks: Marks) -> bool:
-    made = attention.context.made[0]
-    if made is None or made.kind != "token":
+    marks_of_sum = attention.context.output_marks[0]
+    if marks_of_sum is None or marks_of_sum.kind != "token":
         return True
     return set(torch.unique(source_of(marks.arrays["t"])).tolist()) <= {
-        *torch.unique(source_of(made.arrays["t"])).tolist(), -1,
+        *torch.unique(source_of(marks_of_sum.arrays["t"])).tolist(), -1,
     }  # fmt: skip
 
 
@@ -264,8 +266,8 @@ def _against_query(run: Run) -> str:
     name = next((name for name, number in run.sources.items() if number == source), None)
     if name is None or bool((t < 0).all()):
         return ""
-    given = run.marks_of(name)
-    wanted = None if given is None or t.ndim < 2 else _laid_over(given.arrays["t"], tuple(t.shape))
+    queries = run.marks_of(name)
+    wanted = None if queries is None or t.ndim < 2 else _laid_over(queries.arrays["t"], tuple(t.shape))
     if wanted is None:
         return ""
     wrong = (t != wanted) & (t >= 0) & (wanted >= 0)
@@ -277,13 +279,13 @@ def _against_query(run: Run) -> str:
     return "mixed"
 
 
-def _laid_over(given: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+def _laid_over(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """The tokens of an argument, laid over a tensor that may have other features; None: it has another form."""
-    if tuple(given.shape) == shape:
-        return given
-    if given.ndim != len(shape):
+    if tuple(tensor.shape) == shape:
+        return tensor
+    if tensor.ndim != len(shape):
         return None
-    other = [axis for axis in range(given.ndim) if given.shape[axis] != shape[axis]]
-    if len(other) != 1 or not is_constant(given, other[0]):
+    axes = [axis for axis in range(tensor.ndim) if tensor.shape[axis] != shape[axis]]
+    if len(axes) != 1 or not is_constant(tensor, axes[0]):
         return None
-    return given.narrow(other[0], 0, 1)
+    return tensor.narrow(axes[0], 0, 1)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from headwise.dataflow import AttentionOps, Run, attentions, chain_of, is_movement, sample_of
+from headwise.dataflow import AttentionOps, Run, attentions, chain_of, sample_of
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
@@ -32,17 +32,17 @@ DENIED = re.compile(
 def unsplit_heads(run: Run) -> list[Suspect]:
     """One attention of the full width where several heads were asked for."""
     count = _asked_heads(run)
-    found = attentions(run)
+    all_attentions = attentions(run)
     # a list of heads is as many attentions as heads
-    if count < 2 or not found or len(found) >= count:
+    if count < 2 or not all_attentions or len(all_attentions) >= count:
         return []
-    for attention in found:
-        known = {each.name: each for each in sides(attention)}
-        if set(known) != set("qkv") or attention.fused:
+    for attention in all_attentions:
+        by_name = {each.name: each for each in sides(attention)}
+        if set(by_name) != set("qkv") or attention.fused:
             return []
-        if not all(_is_whole(run, each, count) for each in known.values()):
+        if not all(_is_whole(run, each, count) for each in by_name.values()):
             return []
-    side = next(each for each in sides(found[0]) if each.name == "q")
+    side = next(each for each in sides(all_attentions[0]) if each.name == "q")
     span = _last_step(run, side)
     return [Suspect("heads-not-split", span, said={"factor": count})]
 
@@ -50,8 +50,8 @@ def unsplit_heads(run: Run) -> list[Suspect]:
 def _asked_heads(run: Run) -> int:
     """How many heads a class was built with; 1 where it was not asked for any number."""
     names = {each.name for each in run.plan.symbols if each.meaning == "heads"}
-    said = [value for value in run.plan.init.values() if isinstance(value, str) and value in names]
-    return run.sizes[said[0]] if said else 1
+    symbols = [value for value in run.plan.init.values() if isinstance(value, str) and value in names]
+    return run.sizes[symbols[0]] if symbols else 1
 
 
 def _is_whole(run: Run, side: Side, count: int) -> bool:
@@ -72,58 +72,58 @@ def _is_whole(run: Run, side: Side, count: int) -> bool:
 def _last_step(run: Run, side: Side) -> Span:
     """Where the split should stand: the last that was done to the queries before they met the keys."""
     chain = chain_of(run, side.entry, side.operand)
-    moved = [each for each in chain if is_movement(each.operation.function) or each.joint is not None]
+    moved = [each for each in chain if each.is_movement or each.joint is not None]
     # the last that gives it more axes, where there is one
-    split = [each for each in moved if each.joint is None
-             and len(each.operation.outputs[0].shape) > len(each.operation.inputs[0].shape)]  # fmt: skip
+    split = [op for op in moved if op.joint is None
+             and len(op.outputs[0].shape) > len(op.inputs[0].shape)]  # fmt: skip
     moved = split or moved
     return (moved[-1] if moved else side.entry).operation.span
 
 
 def missing_projection(run: Run) -> list[Suspect]:
     """Heads that are merged and never mixed: a fault where the class says that they are, else a note."""
-    target, found = run.target, attentions(run)
-    if not isinstance(target, nn.Module) or not found or run.output is None or found[-1].fused:
+    target, all_attentions = run.target, attentions(run)
+    if not isinstance(target, nn.Module) or not all_attentions or run.output is None or all_attentions[-1].fused:
         return []
-    attention = found[-1]
-    if len(found) > 1 or not _has_projections(run, attention) or not _is_merged(run, attention):
+    attention = all_attentions[-1]
+    if len(all_attentions) > 1 or not _has_projections(run, attention) or not _is_merged(run, attention):
         return []
     after = [each for each in run.seen if each.at > attention.context.at]
     if any(each.joint is not None or each.last in ("conv1d", "conv2d") for each in after):
         return []
-    span = after[-1].operation.span if after else attention.context.operation.span
-    said = _said_in(target)
-    if said is None:
+    span = after[-1].span if after else attention.context.span
+    claim = _said_in(target)
+    if claim is None:
         return [Suspect("no-output-projection", span, proved=True)]
-    return [Suspect("projection-missing", span, said={"name": said})]
+    return [Suspect("projection-missing", span, said={"name": claim})]
 
 
 def _has_projections(run: Run, attention: AttentionOps) -> bool:
     """Whether queries, keys and values are all projected inside."""
-    own = {each.name: each for each in sides(attention)}
-    return set(own) == set("qkv") and all(
-        any(each.joint is not None for each in chain_of(run, side.entry, side.operand)) for side in own.values()
+    by_name = {each.name: each for each in sides(attention)}
+    return set(by_name) == set("qkv") and all(
+        any(each.joint is not None for each in chain_of(run, side.entry, side.operand)) for side in by_name.values()
     )
 
 
 def _is_merged(run: Run, attention: AttentionOps) -> bool:
     """Whether the output holds the features of several heads side by side."""
-    known = {each.name: each for each in sides(attention)}
+    by_name = {each.name: each for each in sides(attention)}
     batch, heads = run.sizes.get("B", 1), run.sizes.get("H", 1)
     return (
         heads > 1
-        and known["q"].t.shape[0] == batch * heads
+        and by_name["q"].t.shape[0] == batch * heads
         and run.output is not None
-        and run.output.shape[-1:] == (known["v"].t.shape[2] * heads,)
+        and run.output.shape[-1:] == (by_name["v"].t.shape[2] * heads,)
     )
 
 
 def _said_in(target: nn.Module) -> str | None:
     """What the comments and docstrings of a class say of an output projection; None: nothing, or that there is none."""
-    found = [line for line in spoken(type(target)) if SAID.search(line)]
-    if not found or any(DENIED.search(line) for line in found):
+    claims = [line for line in spoken(type(target)) if SAID.search(line)]
+    if not claims or any(DENIED.search(line) for line in claims):
         return None
-    return found[0].strip(" #\"'")[:80]
+    return claims[0].strip(" #\"'")[:80]
 
 
 def spoken(kind: type) -> Iterator[str]:

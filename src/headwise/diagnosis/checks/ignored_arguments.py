@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from headwise.calls import Plan, callee, parameters
 from headwise.dataflow import Run
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
+from headwise.source import function_node
 
 __all__ = ["is_dead", "is_dead_elsewhere", "is_read", "is_switched"]
 
@@ -35,35 +35,35 @@ def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
             # numbers of tokens stay such
             options[name] = value.max() - value
 
-    done = rerun(more_change=change)
-    return done.output is not None and run.output is not None and torch.equal(done.output, run.output)
+    result = rerun(more_change=change)
+    return result.output is not None and run.output is not None and torch.equal(result.output, run.output)
 
 
 def is_dead_elsewhere(run: Run, rerun: Callable[..., Run], name: str) -> bool:
     """Whether no way that was not gone reads an argument, or a flag of the call leads there, and it is dead there."""
     if not is_elsewhere(run, name):
         return True
-    for each in parameters(callee(run.plan.target)):
-        if isinstance(each.default, bool) and each.name not in run.plan.call:
-            plan = replace(run.plan, call={**run.plan.call, each.name: not each.default})
+    for parameter in parameters(callee(run.plan.target)):
+        if isinstance(parameter.default, bool) and parameter.name not in run.plan.call:
+            plan = replace(run.plan, call={**run.plan.call, parameter.name: not parameter.default})
             there = partial(rerun, plan=plan)
-            other = there()
-            if other.output is not None and not is_elsewhere(other, name):
-                return is_dead(other, there, name)
+            second = there()
+            if second.output is not None and not is_elsewhere(second, name):
+                return is_dead(second, there, name)
     return False
 
 
 def is_switched(run: Run, rerun: Callable[..., Run], name: str) -> bool:
     """Whether an argument counts where a flag of the constructor is the other way round, or a word of it another."""
     target = run.plan.target
-    for each in parameters(target) if isinstance(target, type) else []:
+    for parameter in parameters(target) if isinstance(target, type) else []:
         plans: list[Plan] = []
-        if isinstance(each.default, bool) and each.name not in run.plan.init:
-            plans = [replace(run.plan, init={**run.plan.init, each.name: not each.default})]
-        elif isinstance(each.default, str):
-            said = run.plan.init.get(each.name, each.default)
-            words = [word for word in _words(target) if word != said][:MOST]
-            plans = [replace(run.plan, init={**run.plan.init, each.name: word}) for word in words]
+        if isinstance(parameter.default, bool) and parameter.name not in run.plan.init:
+            plans = [replace(run.plan, init={**run.plan.init, parameter.name: not parameter.default})]
+        elif isinstance(parameter.default, str):
+            current = run.plan.init.get(parameter.name, parameter.default)
+            words = [word for word in _words(target) if word != current][:MOST]
+            plans = [replace(run.plan, init={**run.plan.init, parameter.name: word}) for word in words]
         if any(_counts(partial(rerun, plan=plan), name) for plan in plans):
             return True
     return False
@@ -71,8 +71,8 @@ def is_switched(run: Run, rerun: Callable[..., Run], name: str) -> bool:
 
 def _counts(there: Callable[..., Run], name: str) -> bool:
     """Whether a run gives something, and something else with another argument of a name."""
-    other = there()
-    return other.output is not None and not is_dead(other, there, name)
+    second = there()
+    return second.output is not None and not is_dead(second, there, name)
 
 
 def _words(kind: type) -> list[str]:
@@ -100,9 +100,9 @@ def is_read(target: nn.Module, path: str) -> bool:
 
 def _names(kind: type) -> Iterator[set[str]]:
     """The names that each method of a class, and of those of the person's that it inherits from, has in its code."""
-    for each in kind.__mro__:
-        if each not in nn.Module.__mro__:
-            for label, function in vars(each).items():
+    for base in kind.__mro__:
+        if base not in nn.Module.__mro__:
+            for label, function in vars(base).items():
                 if label != "__init__" and inspect.isfunction(inspect.unwrap(function)):
                     code = inspect.unwrap(function).__code__
                     yield set(_named(code)) - _asked(code)
@@ -110,22 +110,20 @@ def _names(kind: type) -> Iterator[set[str]]:
 
 def _asked(code: Any) -> set[str]:
     """The attributes of which code only asks whether they are there."""
-    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    try:
-        tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines)))) if lines else ast.Module([], [])
-    except (SyntaxError, ValueError, IndentationError):
+    tree = function_node(code)
+    if tree is None:
         return set()
     asked = [part for node in ast.walk(tree) if isinstance(node, ast.Compare)
              and isinstance(node.ops[0], ast.Is | ast.IsNot) for part in (node.left, *node.comparators)]  # fmt: skip
     read = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
-    others = {each.attr for each in read if all(each is not one for one in asked)}
+    others = {each.attr for each in read if all(each is not compared for compared in asked)}
     return {each.attr for each in asked if isinstance(each, ast.Attribute)} - others
 
 
 def _named(code: Any) -> Iterator[str]:
     yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, str):
-            yield each
-        elif inspect.iscode(each):
-            yield from _named(each)
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif inspect.iscode(constant):
+            yield from _named(constant)

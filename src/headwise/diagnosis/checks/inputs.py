@@ -17,9 +17,9 @@ from headwise.diagnosis.checks.ignored_arguments import is_dead, is_dead_elsewhe
 from headwise.diagnosis.checks.packed_weights import shared_features, shared_part
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
-from headwise.diagnosis.members import module_at, parameter_at
+from headwise.diagnosis.modules import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 from headwise.source import assigned
 
 __all__ = ["Held", "Making", "ignored_inputs", "is_absorbed", "makings", "redirected", "shared_projections"]
@@ -45,9 +45,9 @@ class Making:
         entry = self.projection
         if entry is None:
             return None, None
-        for seen, marks, tensor in zip(entry.operation.inputs, entry.given, entry.tensors, strict=True):
+        for operand, marks, tensor in zip(entry.inputs, entry.given, entry.tensors, strict=True):
             if marks is None and tensor.ndim > 1:
-                return seen.number, tensor
+                return operand.number, tensor
         return None, None
 
 
@@ -58,45 +58,47 @@ def makings(run: Run, attention: AttentionOps) -> dict[str, Making]:
 
 def is_absorbed(run: Run, attention: AttentionOps) -> bool:
     """Whether keys are what values are then projected from, as latents are: heads have another width than their own."""
-    made = {each.name: each for each in sides(attention)}
+    by_name = {each.name: each for each in sides(attention)}
     latent = makings(run, attention).get("k")
-    if latent is None or latent.projection is None or "v" not in made:
+    if latent is None or latent.projection is None or "v" not in by_name:
         return False
-    joints = [each for each in chain_of(run, made["v"].entry, made["v"].operand) if each.joint is not None]
+    joints = [each for each in chain_of(run, by_name["v"].entry, by_name["v"].operand) if each.joint is not None]
     return latent.projection in joints[:-1]
 
 
 def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """Arguments that change nothing, and the projections that took another in their place."""
-    found = attentions(run)
-    if not found or run.output is None:
+    all_attentions = attentions(run)
+    if not all_attentions or run.output is None:
         return []
     names = [name for name in run.named if name in run.known]
     dead = [name for name in names if is_dead(run, rerun, name) and is_dead_elsewhere(run, rerun, name)]
     dead = [name for name in dead if not is_switched(run, rerun, name)]
     if not dead:
         return []
-    made = makings(run, found[0])
+    origins = makings(run, all_attentions[0])
     ordered = names if len(names) > 2 else [*names, names[-1]]
     wanted = dict(zip("qkv", ordered, strict=False)) | {
         role[0]: name for name in names if (role := call_role(name)) in ("query", "key", "value") and len(names) > 2
     }
     out = []
     for name in dead:
-        side = next((s for s, each in wanted.items() if each == name and s in made and made[s].source != name), None)
+        side = next(
+            (s for s, each in wanted.items() if each == name and s in origins and origins[s].source != name), None
+        )
         if side is None:
             continue
-        out.append(redirected(run, made[side].projection or made[side].first, name, made[side].source or ""))
+        out.append(redirected(run, origins[side].projection or origins[side].first, name, origins[side].source or ""))
     return out
 
 
 def redirected(run: Run, entry: MarkedOp, name: str, was: str) -> Suspect:
     """That an operation takes one argument in place of another; and with the other."""
     place = next((at for at, each in enumerate(entry.args) if each is run.named.get(was)), None)
-    said, home = {"name": name, "was": was}, call_of(run, entry)
+    values, home = {"name": name, "was": was}, call_of(run, entry)
     kind = "input-unused" if not was else "input-mixed" if _is_taken(run, name) else "input-ignored"
     if place is None or name not in run.plan.arguments(run.sizes)[1]:
-        return Suspect(kind, entry.operation.span, said=said, home=home)
+        return Suspect(kind, entry.span, said=values, home=home)
     taken: dict[str, Any] = {}
     function = entry.function
 
@@ -106,14 +108,14 @@ def redirected(run: Run, entry: MarkedOp, name: str, was: str) -> Suspect:
     def change(_: Any, options: dict[str, Any]) -> None:
         taken["value"] = options[name]
 
-    return Suspect(kind, entry.operation.span, {site_of(entry.operation): right}, said=said, change=change, home=home)
+    return Suspect(kind, entry.span, {entry.site: right}, said=values, change=change, home=home)
 
 
 def _is_taken(run: Run, name: str) -> bool:
     """Whether any operation takes what comes from an argument."""
     number = run.sources.get(name)
-    given = (marks for entry in run.seen for marks in entry.given if marks is not None and marks.kind == "token")
-    return any(number in source_of(marks.arrays["t"]).unique().tolist() for marks in given)
+    taken = (marks for entry in run.seen for marks in entry.given if marks is not None and marks.kind == "token")
+    return any(number in source_of(marks.arrays["t"]).unique().tolist() for marks in taken)
 
 
 class Held:
@@ -139,42 +141,42 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
     if not isinstance(target, nn.Module):
         return shared_arguments(run)
     names: dict[int, list[str]] = {}
-    for name, each in target.named_parameters(remove_duplicate=False):
-        names.setdefault(id(each), []).append(name)
+    for name, parameter in target.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
     for attention in attentions(run)[:1]:
-        made = makings(run, attention)
-        packed = {name: (each.projection, each.value) for name, each in made.items()
-                  if each.projection is not None and each.value is not None}  # fmt: skip
+        origins = makings(run, attention)
+        packed = {name: (making.projection, making.value) for name, making in origins.items()
+                  if making.projection is not None and making.value is not None}  # fmt: skip
         if out := shared_part(run, packed):
             return out
         for a, b in (("q", "k"), ("k", "v"), ("q", "v")):
-            if a not in made or b not in made:
+            if a not in origins or b not in origins:
                 continue
-            one, other = made[a], made[b]
-            if one.weight is None or one.weight != other.weight or one.projection is other.projection:
+            first, second = origins[a], origins[b]
+            if first.weight is None or first.weight != second.weight or first.projection is second.projection:
                 continue
-            aliases = names.get(id(one.value), [])
-            shape = () if one.value is None else tuple(one.value.shape)
+            aliases = names.get(id(first.value), [])
+            shape = () if first.value is None else tuple(first.value.shape)
             spare = [name for name in unused if parameter_at(target, name).ndim > 1 and _is_twin(target, name, shape)]
             later = max(
-                (x for x in (one, other) if x.projection is not None),
+                (x for x in (first, second) if x.projection is not None),
                 key=lambda x: x.projection.at if x.projection else 0,
             )
             if len(aliases) > 1:
-                span = assigned(target, aliases[1:]) or (later.projection.operation.span if later.projection else None)
-                all_one = [name for name, each in made.items() if each.weight == one.weight]
-                said = {"name": ", ".join(sorted(all_one, key="qkv".index)), "near": _owners(aliases)}
-                out.append(Suspect("projection-shared", span, said=said, change=_apart(aliases[1:])))
+                span = assigned(target, aliases[1:]) or (later.projection.span if later.projection else None)
+                all_one = [name for name, each in origins.items() if each.weight == first.weight]
+                values = {"name": ", ".join(sorted(all_one, key="qkv".index)), "near": _owners(aliases)}
+                out.append(Suspect("projection-shared", span, said=values, change=_apart(aliases[1:])))
             elif spare:
                 entry = next(
-                    (x.projection for x in (other, one) if x.projection is not None and role_of(spare[0]) == x.name),
+                    (x.projection for x in (second, first) if x.projection is not None and role_of(spare[0]) == x.name),
                     later.projection,
                 )
                 if entry is not None:
                     stand_ins, change = _with_weight(entry, spare[0])
                     out.append(
                         Suspect(
-                            "projection-reused", entry.operation.span, stand_ins, change=change,
+                            "projection-reused", entry.span, stand_ins, change=change,
                             said={"name": f"{a}, {b}", "near": _owners(spare[:1])},
                         )
                     )  # fmt: skip
@@ -187,33 +189,33 @@ def shared_arguments(run: Run) -> list[Suspect]:
     """Weights that a function is given, of which two sides are made, where others of that shape are used nowhere."""
     taken = {id(tensor) for entry in run.seen for tensor in entry.tensors}
     for attention in attentions(run)[:1]:
-        made = [each for each in makings(run, attention).values() if each.value is not None]
-        for one, other in combinations(made, 2):
-            if one.weight != other.weight or one.projection is None or other.projection is one.projection:
+        origins = [each for each in makings(run, attention).values() if each.value is not None]
+        for first, second in combinations(origins, 2):
+            if first.weight != second.weight or first.projection is None or second.projection is first.projection:
                 continue
-            spare = [name for name, each in run.named.items()
-                     if id(each) not in taken and one.value is not None and each.shape == one.value.shape
+            spare = [name for name, value in run.named.items()
+                     if id(value) not in taken and first.value is not None and value.shape == first.value.shape
                      and not is_elsewhere(run, name)]  # fmt: skip
-            named = next((name for name, each in run.named.items() if each is one.value), "")
-            if not spare or not named or other.projection is None:
+            named = next((name for name, each in run.named.items() if each is first.value), "")
+            if not spare or not named or second.projection is None:
                 continue
-            later = max((one.projection, other.projection), key=lambda each: each.at)
-            return [_given_another(later, named, spare[0], f"{one.name}, {other.name}")]
+            later = max((first.projection, second.projection), key=lambda entry: entry.at)
+            return [_given_another(later, named, spare[0], f"{first.name}, {second.name}")]
     return []
 
 
 def _given_another(entry: MarkedOp, named: str, spare: str, sides: str) -> Suspect:
     """A product that takes another of the weights that a function is given."""
-    given: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     function = entry.function
 
     def right(*args: Any, **options: Any) -> Any:
-        return function(*(given["spare"] if each is given["named"] else each for each in args), **options)
+        return function(*(weights["spare"] if each is weights["named"] else each for each in args), **options)
 
     def change(_: Any, options: dict[str, Any]) -> None:
-        given.update(named=options[named], spare=options[spare])
+        weights.update(named=options[named], spare=options[spare])
 
-    return Suspect("projection-shared", entry.operation.span, {site_of(entry.operation): right}, change=change,
+    return Suspect("projection-shared", entry.span, {entry.site: right}, change=change,
                    said={"name": sides, "near": named})  # fmt: skip
 
 
@@ -224,21 +226,21 @@ def _owners(names: list[str]) -> str:
 
 def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
     """Whether an unused weight is a twin of one of this shape; its own input width may be free, as nothing uses it."""
-    own = tuple(parameter_at(target, name).shape)
-    return own == shape or (own[0] == shape[0] and role_of(name) != "")
+    own_shape = tuple(parameter_at(target, name).shape)
+    return own_shape == shape or (own_shape[0] == shape[0] and role_of(name) != "")
 
 
 def _with_weight(entry: MarkedOp, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:
     """A product that is made with another of the target's weights."""
     owner, _, leaf = name.rpartition(".")
-    held, function = Held(owner), entry.function
+    holder, function = Held(owner), entry.function
 
     def right(*args: Any, **options: Any) -> Any:
-        if isinstance(held.module, nn.Linear):
-            return held.module(args[0])
-        return function(args[0], getattr(held.module, leaf), *args[2:], **options)
+        if isinstance(holder.module, nn.Linear):
+            return holder.module(args[0])
+        return function(args[0], getattr(holder.module, leaf), *args[2:], **options)
 
-    return {site_of(entry.operation): right}, held.take
+    return {entry.site: right}, holder.take
 
 
 def _apart(names: list[str]) -> Change:
@@ -252,11 +254,13 @@ def _apart(names: list[str]) -> Change:
                 leaf = path.rpartition(".")[2]
                 if path:
                     module = copy.deepcopy(module_at(target, path))
-                    for each in module.parameters():
-                        each.data = torch.randn_like(each) * (each.std() if each.numel() > 1 else 1.0)
+                    for parameter in module.parameters():
+                        parameter.data = torch.randn_like(parameter) * (
+                            parameter.std() if parameter.numel() > 1 else 1.0
+                        )
                     setattr(module_at(target, path.rpartition(".")[0]), leaf, module)
                 else:
-                    own = parameter_at(target, full)
-                    setattr(target, full, nn.Parameter(torch.randn_like(own) * own.std()))
+                    weight = parameter_at(target, full)
+                    setattr(target, full, nn.Parameter(torch.randn_like(weight) * weight.std()))
 
     return change

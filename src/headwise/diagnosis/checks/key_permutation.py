@@ -12,6 +12,7 @@ from headwise.dataflow import MarkedOp, Run, attentions, operand_marks, place_of
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.coverage import Missed, Tried
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["permuting_suspects"]
@@ -32,39 +33,37 @@ def permuting_suspects(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspec
             if isinstance(value, Tensor):
                 options[name] = value.roll(1, axis)
 
-    other = rerun(more_change=change)
-    if other.record.failure is not None or other.output is None or other.output.shape != run.output.shape:
+    second = rerun(more_change=change)
+    if second.failure is not None or second.output is None or second.output.shape != run.output.shape:
         return [], Missed("doctor.missed.no_output")
-    if _near(run.output, other.output):
+    if _near(run.output, second.output):
         return [], True
-    for a, b in zip(attentions(run), attentions(other), strict=False):
+    for a, b in zip(attentions(run), attentions(second), strict=False):
         if a.context.joint is None or b.context.joint is None or _near_value(a.context, b.context):
             continue
         if _is_rolled_alike(a.context, b.context):
-            return [Suspect("key-value-misaligned", a.context.operation.span)], True
+            return [Suspect("key-value-misaligned", a.context.span)], True
     return [], "positions count"
 
 
 def _key_axes(run: Run) -> dict[str, int]:
     """The arguments of keys and values, and the axis along which their tokens lie."""
-    shapes = {name: said for name, said in run.plan.call.items() if isinstance(said, list)}
-    if any("S" in said for said in shapes.values()):
-        return {name: said.index("S") for name, said in shapes.items() if "S" in said}
+    shapes = {name: shape for name, shape in run.plan.call.items() if isinstance(shape, list)}
+    if any("S" in shape for shape in shapes.values()):
+        return {name: value.index("S") for name, value in shapes.items() if "S" in value}
     # as many keys as queries, in arguments of their own
-    out = {name: said.index("L") for name, said in shapes.items() if call_role(name) in KEYS and "L" in said}
-    return out if len(out) < sum("L" in said for said in shapes.values()) else {}
+    out = {name: value.index("L") for name, value in shapes.items() if call_role(name) in KEYS and "L" in value}
+    return out if len(out) < sum("L" in shape for shape in shapes.values()) else {}
 
 
 def _near(a: Tensor, b: Tensor) -> bool:
     """Whether two results are no further apart than another order of the same sum makes them."""
-    if a.shape != b.shape:
-        return False
     largest = float(a.detach().abs().nan_to_num(posinf=0.0).max()) if a.numel() else 0.0
-    return bool(((a - b).detach().abs().nan_to_num() <= TOLERANCE * max(1.0, largest)).all())
+    return distance(a, b) <= TOLERANCE * max(1.0, largest)
 
 
 def _near_value(a: MarkedOp, b: MarkedOp) -> bool:
-    x, y = a.operation.outputs[0].value, b.operation.outputs[0].value
+    x, y = a.outputs[0].value, b.outputs[0].value
     return x is not None and y is not None and _near(x, y)
 
 
@@ -86,7 +85,7 @@ def _values(entry: MarkedOp) -> list[Tensor | None]:
     out = []
     for operand in (entry.joint.a, entry.joint.b):
         place = next((at for at, each in enumerate(entry.tensors) if each is operand), None)
-        out.append(None if place is None else entry.operation.inputs[place].value)
+        out.append(None if place is None else entry.inputs[place].value)
     return out
 
 

@@ -13,19 +13,16 @@ from headwise.dataflow import (
     attentions,
     chain_of,
     is_laid_over,
-    is_movement,
     place_of,
     sample_of,
 )
-from headwise.diagnosis.checks.einsum import sums_alone, unmet_weights
-from headwise.diagnosis.checks.head_axes import Rerun, movements_of, untransposed_heads
+from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_breaches, untransposed_heads
 from headwise.diagnosis.checks.head_layout import Breach, leaving
 from headwise.diagnosis.checks.inputs import makings, redirected
-from headwise.diagnosis.checks.layer_inputs import handed, taken_breaches
-from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, turns
+from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, sums_alone, turns, unmet_weights
 from headwise.diagnosis.checks.untaken_branches import is_chosen
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 
 __all__ = ["layout_suspects"]
 
@@ -44,20 +41,22 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     for number, attention in enumerate(attentions(run)):
         if unmet := unmet_weights(attention):
             return [unmet]
-        found = taken_breaches(attention)
-        if found:
+        known_breaches = taken_breaches(attention)
+        if known_breaches:
             spread = _spread(run, attention)
-            suspect = spread or _inward(run, rerun, attention, number, found)
-            return [suspect or _from_queries(run, attention) or _unknown(attention, found[0])]
+            suspect = spread or _inward(run, rerun, attention, number, known_breaches)
+            return [suspect or _from_queries(run, attention) or _unknown(attention, known_breaches[0])]
     # with as many keys as queries they meet all the same
     mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
     if (suspect := next(filter(None, mixed), None)) is not None:
         return [suspect]
     for attention in attentions(run)[-1:]:
-        what = leaving(run, attention)
-        if what:
-            place = attention.context.operation.span
-            return [_outward(run, rerun, attention, what) or Suspect("merge-without-transpose", place, guess="layout")]
+        problem = leaving(run, attention)
+        if problem:
+            place = attention.context.span
+            return [
+                _outward(run, rerun, attention, problem) or Suspect("merge-without-transpose", place, guess="layout")
+            ]
     return []
 
 
@@ -66,20 +65,24 @@ def _spread(run: Run, attention: AttentionOps) -> Suspect | None:
     for side in handed(attention):
         for entry in chain_of(run, side.entry, side.operand):
             if is_laid_over(entry):
-                return Suspect("split-without-transpose", entry.operation.span, guess="axes")
+                return Suspect("split-without-transpose", entry.span, guess="axes")
     return None
 
 
 def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
     """Keys or values that are made from the queries' input, where the other is made from its own."""
-    made = makings(run, attention)
-    if set(made) != set("qkv"):
+    origins = makings(run, attention)
+    if set(origins) != set("qkv"):
         return None
-    sources = {name: each.source for name, each in made.items()}
-    for name, other in (("k", "v"), ("v", "k")):
-        entry = made[name].projection
-        if sources[name] == sources["q"] != sources[other] and call_role(sources[other] or "") and entry is not None:
-            return redirected(run, entry, sources[other] or "", sources["q"] or "")
+    sources = {name: each.source for name, each in origins.items()}
+    for name, partner in (("k", "v"), ("v", "k")):
+        entry = origins[name].projection
+        if (
+            sources[name] == sources["q"] != sources[partner]
+            and call_role(sources[partner] or "")
+            and entry is not None
+        ):
+            return redirected(run, entry, sources[partner] or "", sources["q"] or "")
     return None
 
 
@@ -88,35 +91,37 @@ def _unknown(attention: AttentionOps, breach: Breach) -> Suspect:
     kind = MET[breach.what]
     if kind not in ("batch-length-confused", "sample-leak") and entry is attention.context and sums_alone(entry):
         # no order of axes gives the values their weights
-        return Suspect("contraction-extra-axis", entry.operation.span)
+        return Suspect("contraction-extra-axis", entry.span)
     guess = "" if kind == "batch-length-confused" else "layout"
-    return Suspect(kind, entry.operation.span, said={"met": breach.what}, guess=guess)
+    return Suspect(kind, entry.span, said={"met": breach.what}, guess=guess)
 
 
-def _inward(run: Run, rerun: Rerun, attention: AttentionOps, number: int, found: list[Breach]) -> Suspect | None:
-    if all(each.what == "features" for each in found) and len(found) > 1:
-        suspect = untransposed_heads(run, rerun, attention, number, found)
+def _inward(
+    run: Run, rerun: Rerun, attention: AttentionOps, number: int, known_breaches: list[Breach]
+) -> Suspect | None:
+    if all(each.what == "features" for each in known_breaches) and len(known_breaches) > 1:
+        suspect = untransposed_heads(run, rerun, attention, number, known_breaches)
         if suspect is not None:
             return suspect
-    breach = found[0]
+    breach = known_breaches[0]
     side = next(each for each in handed(attention) if each.name == breach.side)
     moves = movements_of(run, side)
     for entry in moves:
         for change in rearrangements(run, entry):
-            stand_ins = {site_of(entry.operation): change.instead(entry)}
+            stand_ins = {entry.site: change.instead(entry)}
             if _is_mended(rerun(stand_ins), number, breach):
                 together = _same_span(run, rerun, number, entry)
                 kind = _inward_kind(entry, breach, change)
                 return Suspect(
-                    kind, entry.operation.span, {**together, **stand_ins}, said={"_move": _move(entry, change)},
+                    kind, entry.span, {**together, **stand_ins}, said={"_move": _move(entry, change)},
                     is_local=True,
                 )  # fmt: skip
     for entry in reversed(moves):
         for order in turns(entry):
-            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            stand_ins = {entry.site: _then(entry, order)}
             if _is_mended(rerun(stand_ins), number, breach):
                 kind = "key-not-transposed" if breach.side == "k" else _split_kind(breach)
-                return Suspect(kind, entry.operation.span, stand_ins, said={"_then": order})
+                return Suspect(kind, entry.span, stand_ins, said={"_then": order})
     return None
 
 
@@ -125,11 +130,13 @@ def _split_kind(breach: Breach) -> str:
     return MET[breach.what] if breach.what in ("features", "unequal tokens") else "split-without-transpose"
 
 
-def _is_mended(done: Run, number: int, breach: Breach) -> bool:
-    found = attentions(done)
-    if done.record.failure is not None and not found:
+def _is_mended(run: Run, number: int, breach: Breach) -> bool:
+    all_attentions = attentions(run)
+    if run.failure is not None and not all_attentions:
         return False
-    return len(found) > number and all(each.side != breach.side for each in taken_breaches(found[number]))
+    return len(all_attentions) > number and all(
+        attention.side != breach.side for attention in taken_breaches(all_attentions[number])
+    )
 
 
 def _then(entry: MarkedOp, order: tuple[int, ...]) -> Callable[..., Any]:
@@ -143,11 +150,11 @@ def _same_span(run: Run, rerun: Rerun, number: int, entry: MarkedOp) -> dict[Sit
     for attention in attentions(run)[number : number + 1]:
         for breach in taken_breaches(attention):
             side = next(each for each in handed(attention) if each.name == breach.side)
-            for other in movements_of(run, side):
-                if other.operation.span != entry.operation.span or other.at == entry.at:
+            for op in movements_of(run, side):
+                if op.span != entry.span or op.at == entry.at:
                     continue
-                for change in rearrangements(run, other):
-                    stand_ins = {site_of(other.operation): change.instead(other)}
+                for change in rearrangements(run, op):
+                    stand_ins = {op.site: change.instead(op)}
                     if _is_mended(rerun(stand_ins), number, breach):
                         out |= stand_ins
                         break
@@ -160,7 +167,7 @@ def _inward_kind(entry: MarkedOp, breach: Breach, change: Rearrangement) -> str:
         if passed == {("sample", "place")}:
             return "batch-length-confused"
         return "heads-batch-swapped" if ("sample", "feature") in passed or not passed else _split_kind(breach)
-    before, after = len(entry.operation.inputs[0].shape), len(entry.operation.outputs[0].shape)
+    before, after = len(entry.inputs[0].shape), len(entry.outputs[0].shape)
     if breach.side == "k" and before == after:
         return "key-not-transposed"
     return _split_kind(breach)
@@ -173,43 +180,43 @@ def _passed(entry: MarkedOp, change: Rearrangement) -> set[tuple[str, str]]:
         return set()
     for axis, size in enumerate(change.parts):
         t, f = (marks.arrays[name].reshape(change.parts).movedim(axis, 0) for name in "tf")
-        held = {"sample": sample_of(t), "place": place_of(t), "feature": f}
-        roles.append(next((name for name, each in held.items() if size > 1 and bool((each != each[:1]).any())), ""))
-    known = ("sample", "place", "feature")
+        numbers = {"sample": sample_of(t), "place": place_of(t), "feature": f}
+        roles.append(next((name for name, each in numbers.items() if size > 1 and bool((each != each[:1]).any())), ""))
+    order_of_roles = ("sample", "place", "feature")
     out: set[tuple[str, str]] = set()
     for at, a in enumerate(change.order):
         for b in change.order[at + 1 :]:
-            pair = sorted((roles[a], roles[b]), key=lambda each: known.index(each) if each else -1)
+            pair = sorted((roles[a], roles[b]), key=lambda role: order_of_roles.index(role) if role else -1)
             if b < a and pair[0] and pair[0] != pair[1]:
                 out.add((pair[0], pair[1]))
     return out
 
 
-def _outward(run: Run, rerun: Rerun, attention: AttentionOps, what: str) -> Suspect | None:
-    after = [each for each in run.seen if each.at > attention.context.at and is_movement(each.operation.function)]
+def _outward(run: Run, rerun: Rerun, attention: AttentionOps, text: str) -> Suspect | None:
+    after = [each for each in run.seen if each.at > attention.context.at and each.is_movement]
     for entry, change in _changes(run, after):
-        stand_ins = {site_of(entry.operation): change.instead(entry)}
+        stand_ins = {entry.site: change.instead(entry)}
         if _is_led_back(run, rerun(stand_ins)):
             # what an option asks for is no accident
             is_note = any(is_chosen(run, each) for each in after if each.at <= entry.at)
             return Suspect(
-                _outward_kind(run, entry, what), entry.operation.span, stand_ins,
+                _outward_kind(run, entry, text), entry.span, stand_ins,
                 severity="note" if is_note else "fault", said={"_move": _move(entry, change)}, is_local=True,
             )  # fmt: skip
     for entry in after:
         for order in turns(entry):
-            stand_ins = {site_of(entry.operation): _then(entry, order)}
+            stand_ins = {entry.site: _then(entry, order)}
             if _is_led_back(run, rerun(stand_ins)):
-                return Suspect("merge-without-transpose", entry.operation.span, stand_ins, said={"_then": order})
+                return Suspect("merge-without-transpose", entry.span, stand_ins, said={"_then": order})
     return None
 
 
-def _is_led_back(run: Run, done: Run) -> bool:
+def _is_led_back(run: Run, result: Run) -> bool:
     """Whether a changed run leads its tokens to an output of the same shape, each to its own place."""
-    found = attentions(done)
-    if not found or done.record.failure is not None or done.output is None or run.output is None:
+    all_attentions = attentions(result)
+    if not all_attentions or result.failure is not None or result.output is None or run.output is None:
         return False
-    return done.output.shape == run.output.shape and not leaving(done, found[-1])
+    return result.output.shape == run.output.shape and not leaving(result, all_attentions[-1])
 
 
 def _changes(run: Run, entries: list[MarkedOp]) -> Iterator[tuple[MarkedOp, Any]]:
@@ -222,16 +229,16 @@ def _changes(run: Run, entries: list[MarkedOp]) -> Iterator[tuple[MarkedOp, Any]
             yield entry, change
 
 
-def _outward_kind(run: Run, entry: MarkedOp, what: str) -> str:
-    if what == "samples mixed":
+def _outward_kind(run: Run, entry: MarkedOp, text: str) -> str:
+    if text == "samples mixed":
         return "heads-batch-swapped"
     batch = next((size for size in run.sizes.values()), 0)
-    if len(entry.operation.inputs[0].shape) == 3 and len(entry.operation.outputs[0].shape) >= 4 and batch:
+    if len(entry.inputs[0].shape) == 3 and len(entry.outputs[0].shape) >= 4 and batch:
         return "heads-batch-swapped"
     return "merge-without-transpose"
 
 
 def _move(entry: MarkedOp, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
     """How a movement should go, for those who write it."""
-    before = tuple(entry.operation.inputs[0].shape)
+    before = tuple(entry.inputs[0].shape)
     return before, change.parts, change.order, change.shape, change.cuts

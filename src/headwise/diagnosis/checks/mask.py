@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from headwise.calls import call_role, callee, mask_arguments, parameters
 from headwise.dataflow import AttentionOps, AttentionPattern, MarkedOp, Run, allowed_by, attentions, find_pattern
-from headwise.diagnosis.checks.late_mask import also_wrong, is_shared_out
-from headwise.diagnosis.checks.mask_condition import waits_for_another
-from headwise.diagnosis.checks.mask_effects import mistaken, source_turned
+from headwise.diagnosis.checks.mask_arguments import waits_for_another, withheld
+from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mistaken, source_turned
 from headwise.diagnosis.checks.mask_path import arranged, home_of, nudges, reached_by, uses
 from headwise.diagnosis.checks.mask_repair import hiding
-from headwise.diagnosis.checks.partial_masks import is_other_half, of_others
 from headwise.diagnosis.checks.softmax import other_normalisation
-from headwise.diagnosis.checks.unpassed_mask import withheld
-from headwise.diagnosis.checks.weight_sums import TOLERANCE
+from headwise.diagnosis.checks.weight_sums import TOLERANCE, chooses_both_ways, is_mutual
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import percent
 
 __all__ = ["is_reached", "masking_suspects"]
 
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
+Pair = tuple[AttentionOps, AttentionPattern | None, AttentionPattern | None]
 
 
 def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
@@ -32,7 +33,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
-        if (sources and int(with_mask.source.max()) not in sources) or is_other_half(masked, a, pairs):
+        if (sources and int(with_mask.source.max()) not in sources) or _is_other_half(masked, a, pairs):
             # it looks at other tokens than those that the mask is for
             continue
         samples = int(with_mask.sample.max()) + 1
@@ -40,7 +41,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         allowed = allowed_by(masked, samples, rows, columns)
         if allowed is None:
             continue
-        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | of_others(with_mask, without)
+        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | _of_others(with_mask, without)
         if not bool(without.weights.isfinite().all()):
             # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
             is_of_mask = bool(free.plan.mask) and any(uses(each, reached_by(masked)) for each in a.path)
@@ -57,8 +58,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
         # where a softmax would give hidden keys nothing, what stands in its place is to blame, and not the mask
         is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
-        if (kind == "mask-nan" or (kind and is_below)) and (other := other_normalisation(a, reached)) is not None:
-            return [other]
+        if (kind == "mask-nan" or (kind and is_below)) and (replaced := other_normalisation(a, reached)) is not None:
+            return [replaced]
         if kind == "mask-ignored" and waits_for_another(masked):
             continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
@@ -75,7 +76,7 @@ def _is_of_queries(run: Run) -> bool:
     """Whether the keys have a mask of their own, which is not given: this one is then of the queries."""
     inputs = [name for name in run.known if call_role(name) == "key"]
     others = [name for name in mask_arguments(parameters(callee(run.target))) if name != run.plan.mask]
-    return any(other.startswith(name) for name in inputs for other in others)
+    return any(mask_name.startswith(name) for name in inputs for mask_name in others)
 
 
 def _is_flag(run: Run, attention: AttentionOps, masked: AttentionPattern, free: AttentionPattern) -> bool:
@@ -107,19 +108,19 @@ def _suspect(
     late = _late(run, attention)
     entry = on_path[0] if on_path else next((each for each in run.seen if uses(each, reached)), None)
     entry = late[0] if kind == "mask-after-softmax" and late else entry
-    span = None if entry is None else entry.operation.span
+    span = None if entry is None else entry.span
     is_part = kind == "mask-broadcast" and entry is not None and _is_part(entry, attention)
     if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast") and not is_part:
         span = arranged(run, reached, kind) or span
     if span is None:
         span = (attention.softmax or attention.scores or attention.context).operation.span
     if attention.fused:
-        span = attention.context.operation.span if entry is None else span
+        span = attention.context.span if entry is None else span
     if kind == "mask-ignored" and entry is None:
         span = withheld(run, attention) or span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
-    place = None if attention.softmax is None else attention.softmax.operation.span
-    is_product = kind == "mask-weak-fill" and entry is not None and entry.operation.name in PRODUCTS
+    place = None if attention.softmax is None else attention.softmax.span
+    is_product = kind == "mask-weak-fill" and entry is not None and entry.name in PRODUCTS
     return Suspect(
         "mask-multiplied" if is_product else kind, span, hiding(run, attention, on_path, source),
         said={"leak": percent(error), "_softmax": place},
@@ -131,27 +132,61 @@ def _is_of_mask(run: Run, attention: AttentionOps) -> bool:
     """Whether what brings a mask to scores makes NaN of scores that hold none."""
     for entry in attention.path:
         if uses(entry, reached_by(run)):
-            before = [
-                each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True) if marks is not None
-            ]
+            before = [each.value for each in entry.marked_inputs]
             return all(each is not None and not bool(each.isnan().any()) for each in before)
     return False
 
 
 def _is_part(entry: MarkedOp, attention: AttentionOps) -> bool:
     """Whether a mask is laid over some of the scores alone."""
-    whole, part = attention.softmax, entry.operation.outputs
+    whole, part = attention.softmax, entry.outputs
     return (
         bool(part)
         and whole is not None
         and part[0].value is not None
-        and whole.operation.inputs[0].value is not None
-        and (part[0].value.numel() < whole.operation.inputs[0].value.numel())
+        and whole.inputs[0].value is not None
+        and (part[0].value.numel() < whole.inputs[0].value.numel())
     )
 
 
 def is_reached(run: Run) -> bool:
     """Whether a mask is brought to scores, whatever comes of it."""
     reached = reached_by(run)
-    kinds = [{m.kind for m in (*each.given, *each.made) if m is not None} for each in run.seen if uses(each, reached)]
+    kinds = [
+        {m.kind for m in (*each.given, *each.output_marks) if m is not None} for each in run.seen if uses(each, reached)
+    ]
     return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))
+
+
+def _is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:
+    """Whether a mask hides none of these keys, but some of those that share a softmax with them and are of others; or
+    both sides choose among each other, and as many of both do not tell which of them the mask hides.
+    """
+    pair = next(each for each in pairs if each[0] is at)
+    pattern = pair[1]
+    if is_mutual(run, at) or chooses_both_ways(run, at):
+        return pattern is None or int(pattern.row.max()) == int(pattern.column.max())
+    mine, source = at.softmax, _source(pair)
+    others = [each for each in pairs if mine is not None and each[0] is not at and each[0].softmax is mine]
+    return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)
+
+
+def _of_others(masked: AttentionPattern, free: AttentionPattern) -> Tensor:
+    """Which keys are of an argument none of whose keys a mask hides, where it hides some of those of another."""
+    hidden = free.visible & ~masked.visible
+    if not bool(hidden.any()):
+        # what hides keys does so without a mask too, as where it stands in for one
+        hidden = ~masked.visible & masked.seeing
+    touched = torch.unique(masked.source[hidden])
+    return ~torch.isin(masked.source, touched) if touched.numel() else torch.zeros_like(hidden)
+
+
+def _hides(pair: Pair) -> bool:
+    _, masked, free = pair
+    if masked is None or free is None or masked.weights.shape != free.weights.shape:
+        return False
+    return bool((free.visible & ~masked.visible).any())
+
+
+def _source(pair: Pair) -> int:
+    return -1 if pair[1] is None else int(pair[1].source.max())

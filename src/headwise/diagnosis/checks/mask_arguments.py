@@ -1,21 +1,31 @@
-"""Mask arguments: a default of None that no call can use, and torch's two ways to say one mask in one call."""
+"""Mask arguments: masks that are not passed on, not read, given twice, or needed though their default is None."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import nn
 
-from headwise.calls import Plan, callee, parameters
-from headwise.dataflow import Run
+from headwise.calls import Plan, callee, mask_arguments, parameters
+from headwise.dataflow import AttentionOps, Run
+from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Failure
+from headwise.source import Span
 
-__all__ = ["default_suspects", "doubled_masks"]
+__all__ = ["default_suspects", "doubled_masks", "is_unread", "waits_for_another", "withheld"]
 
 # the places of attn_mask and is_causal among the arguments of scaled_dot_product_attention
 MASK, CAUSAL = 3, 5
+UNUSED = re.compile(r"not used|unused|ignored|compat|placeholder|noqa|未使用|没有用|兼容", re.IGNORECASE)
+MODULE = re.compile(r"self\.(\w+)\(")
 
 
 def doubled_masks(masked: Run) -> list[Suspect]:
@@ -30,7 +40,7 @@ def doubled_masks(masked: Run) -> list[Suspect]:
             mask = options.get("attn_mask", args[MASK] if len(args) > MASK else None)
             is_causal = options.get("is_causal", args[CAUSAL] if len(args) > CAUSAL else False)
             if isinstance(mask, torch.Tensor) and is_causal is True:
-                out.append(Suspect("mask-beside-is-causal", entry.operation.span, proved=True))
+                out.append(Suspect("mask-beside-is-causal", entry.span, proved=True))
     return out[:1]
 
 
@@ -40,11 +50,10 @@ def default_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     if not any(each.name == name and each.default is None for each in parameters(callee(plan.target))):
         return []
     call = {key: each for key, each in plan.call.items() if key not in ("_mask", name)}
-    failure = rerun(plan=replace(plan, call=call, mask="")).record.failure
+    failure = rerun(plan=replace(plan, call=call, mask="")).failure
     if failure is None or failure.span is None or not _is_of_none(failure):
         return []
-    error = f"{type(failure.error).__name__}: {failure.error}".splitlines()[0][:300]
-    return [Suspect("mask-default-raises", failure.span, said={"name": name, "error": error}, proved=True)]
+    return [Suspect("mask-default-raises", failure.span, said={"name": name, "error": failure.words}, proved=True)]
 
 
 def _is_of_none(failure: Failure) -> bool:
@@ -53,3 +62,66 @@ def _is_of_none(failure: Failure) -> bool:
     if isinstance(error, AttributeError):
         return error.obj is None and "NoneType" in str(error)
     return isinstance(error, TypeError) and "NoneType" in str(error)
+
+
+def withheld(run: Run, attention: AttentionOps) -> Span | None:
+    """Where the target calls what holds an attention and takes a mask, and gives it none; None: nowhere."""
+    operation = attention.context.operation
+    forward = f"{type(run.target).__qualname__}.forward"
+    span = next((each for each in operation.chain if each.function == forward), None)
+    if span is None or not isinstance(run.target, nn.Module) or is_elsewhere(run, run.plan.mask):
+        return None
+    match = MODULE.search(span.source)
+    module = getattr(run.target, match[1], None) if match is not None else None
+    if not isinstance(module, nn.Module) or re.search(rf"\b{re.escape(run.plan.mask)}\b", span.source):
+        return None
+    return span if mask_arguments(parameters(module.forward)) else None
+
+
+def is_unread(target: Any, name: str) -> bool:
+    """Whether the code of what is called reads an argument nowhere, and says nowhere that it does not."""
+    try:
+        source = textwrap.dedent(inspect.getsource(callee(target)))
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError):
+        return False
+    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return all(each.id not in (name, "locals") for each in reads) and not UNUSED.search(source)
+
+
+def waits_for_another(run: Run) -> bool:
+    """Whether the code reads a run's mask, and nowhere but where it asks for a mask that was not given."""
+    name = run.plan.mask
+    others = {each for each in mask_arguments(parameters(callee(run.target))) if each not in (name, *run.plan.call)}
+    reads = list(_reads(_tree(run), name, others, is_within=False)) if others else []
+    return bool(reads) and all(reads)
+
+
+def _tree(run: Run) -> ast.AST:
+    """The function that is called."""
+    kind = type(run.target)
+    function: Any = getattr(kind, "forward", kind.__call__)
+    function = run.target if inspect.isfunction(run.target) else function
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Pass()
+
+
+def _reads(node: ast.AST, name: str, others: Set[str], *, is_within: bool) -> Iterator[bool]:
+    """Of each place where a name is read, whether that is where one of others was asked for."""
+    if isinstance(node, ast.Name):
+        if node.id == name and isinstance(node.ctx, ast.Load):
+            yield is_within
+    elif isinstance(node, ast.If | ast.IfExp):
+        asked = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
+        body: list[ast.AST] = [*node.body] if isinstance(node, ast.If) else [node.body]
+        orelse: list[ast.AST] = [*node.orelse] if isinstance(node, ast.If) else [node.orelse]
+        yield from _reads(node.test, name, others, is_within=is_within or bool(asked & others))
+        for part in body:
+            yield from _reads(part, name, others, is_within=is_within or bool(asked & others))
+        for part in orelse:
+            yield from _reads(part, name, others, is_within=is_within)
+    else:
+        for part in ast.iter_child_nodes(node):
+            yield from _reads(part, name, others, is_within=is_within)

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import AttentionPattern
-from headwise.diagnosis.checks.diagonal import adds_itself
-from headwise.diagnosis.checks.late_mask import CLEAR
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 
-__all__ = ["mistaken", "source_turned"]
+__all__ = ["also_wrong", "is_shared_out", "mistaken", "source_turned"]
+
+CLEAR = 1e-4
 
 
 def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, wanted: Tensor) -> str:
@@ -24,22 +24,22 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
     before = free.weights.nan_to_num() > CLEAR
     right = before & wanted
     has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
-    seen = masked.visible & before
-    if bool(((seen == right) | ~has_some).all()):
+    visible = masked.visible & before
+    if bool(((visible == right) | ~has_some).all()):
         total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
         share = free.weights.nan_to_num().sum(dim=-1, keepdim=True)
         return "mask-after-softmax" if bool((((total - share).abs() > TOLERANCE) & has_some).any()) else ""
     if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
         return "mask-ignored"
-    if adds_itself(masked, seen, right):
+    if _adds_itself(masked, visible, right):
         return ""
     wrong = before & ~wanted
     has_wrong = wrong.any(dim=-1, keepdim=True)
-    if bool(((seen == wrong) | ~has_wrong).all()):
+    if bool(((visible == wrong) | ~has_wrong).all()):
         return "mask-inverted"
     if source_turned(masked, before, wanted) is not None:
         return "mask-inverted"
-    if bool((seen == before).all()):
+    if bool((visible == before).all()):
         # nothing is hidden: whole queries are made alike, or what should be nothing is too much
         return "mask-axis" if _levels_rows(masked, free, before) else "mask-weak-fill"
     if another := _of_another(masked, allowed, before):
@@ -49,7 +49,7 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
     if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
         # a query that has keys to see
         return "mask-nan"
-    if bool((seen | ~before | ~has_some).all()):
+    if bool((visible | ~before | ~has_some).all()):
         return "mask-weak-fill"
     return "mask-broadcast"
 
@@ -58,13 +58,13 @@ def source_turned(masked: AttentionPattern, before: Tensor, wanted: Tensor) -> i
     """The argument of whose keys just those are seen that a mask hides, beside keys of others, none of which is seen: a
     mask that keeps these always was turned round with the rest; None: there is none.
     """
-    seen, sources = masked.visible & before, torch.unique(masked.source)
+    visible, sources = masked.visible & before, torch.unique(masked.source)
     for source in sources if len(sources) > 1 else ():
-        own = masked.source == source
-        wrong = before & ~wanted & own
+        mine = masked.source == source
+        wrong = before & ~wanted & mine
         rows = wrong.any(dim=-1, keepdim=True)
-        is_own = bool(((seen == wrong) | ~rows | ~own).all()) and bool((before & wanted & own & rows).any())
-        if is_own and bool(rows.any()) and not bool((seen & ~own & rows).any()):
+        is_own = bool(((visible == wrong) | ~rows | ~mine).all()) and bool((before & wanted & mine & rows).any())
+        if is_own and bool(rows.any()) and not bool((visible & ~mine & rows).any()):
             return int(source)
     return None
 
@@ -94,9 +94,9 @@ def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> st
     every = torch.ones(allowed.shape[0], dtype=torch.bool)
     for problem in range(masked.weights.shape[0]):
         rows, columns = masked.row[problem], masked.column[problem]
-        seen = masked.visible[problem] & before[problem]
+        visible = masked.visible[problem] & before[problem]
         fits = [
-            bool(((seen == (before[problem] & allowed[sample][rows, columns]))
+            bool(((visible == (before[problem] & allowed[sample][rows, columns]))
                   | ~(before[problem] & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
             for sample in range(allowed.shape[0])
         ]  # fmt: skip
@@ -112,3 +112,28 @@ def _is_of_rows(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bo
         return False
     right = before & allowed.transpose(1, 2)[masked.sample, masked.row, masked.column]
     return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())
+
+
+def _adds_itself(masked: AttentionPattern, visible: Tensor, right: Tensor) -> bool:
+    """Whether each token sees what the mask lets it see, and itself besides: so that no row is empty."""
+    is_own = (masked.row == masked.column).expand(visible.shape)
+    return bool((visible == (right | (is_own & visible))).all()) and bool(
+        visible[masked.seeing.expand(visible.shape) & is_own].all()
+    )
+
+
+def also_wrong(kind: str, masked: AttentionPattern, free: AttentionPattern, wanted: Tensor) -> str:
+    """What is wrong besides with a mask that comes too late, or is turned round: the other of the two; "": no."""
+    before, weights = free.weights.nan_to_num() > CLEAR, masked.weights.nan_to_num()
+    if kind == "mask-inverted":
+        is_lost = (weights.sum(dim=-1) - free.weights.nan_to_num().sum(dim=-1)).abs() > TOLERANCE
+        return "mask-after-softmax" if bool(is_lost.any()) else ""
+    mixed = (before & wanted).any(dim=-1, keepdim=True) & (before & ~wanted).any(dim=-1, keepdim=True)
+    hidden = before & (weights <= TOLERANCE)
+    is_turned = bool(((hidden == (before & wanted)) | ~mixed).all()) and bool(mixed.any())
+    return "mask-inverted" if kind == "mask-after-softmax" and is_turned else ""
+
+
+def is_shared_out(free: AttentionPattern) -> bool:
+    """Whether each query shares itself out among its keys, whatever did it: the weights sum to 1."""
+    return bool(((free.weights.nan_to_num().sum(dim=-1) - 1).abs() <= TOLERANCE).all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from headwise.dataflow import SUMS, MarkedOp, Run, is_movement
+from headwise.dataflow import SUMS, MarkedOp, Run
 from headwise.source import Span, fill_of, made_at
 
 __all__ = ["arranged", "home_of", "is_counted", "nudges", "reached_by", "uses"]
@@ -25,64 +25,64 @@ TURNS = frozenset({
 
 def _is_spread(entry: MarkedOp, reached: set[int]) -> bool:
     """Whether an operation lays a mask over queries and keys, and no movement does, before it meets the scores."""
-    made = [each.shape for each in entry.operation.outputs]
-    given = [each.shape for each in entry.operation.inputs if each.number in reached]
-    if not made or not given or len(entry.operation.inputs) < 2 or is_movement(entry.operation.function):
+    output = [each.shape for each in entry.outputs]
+    inputs = [each.shape for each in entry.inputs if each.number in reached]
+    if not output or not inputs or len(entry.inputs) < 2 or entry.is_movement:
         return False
-    is_whole = len(made[0]) > 2 and min(made[0][-2:]) > 1
-    return is_whole and all(marks is None for marks in entry.given) and any(prod(x) < prod(made[0]) for x in given)
+    is_whole = len(output[0]) > 2 and min(output[0][-2:]) > 1
+    return is_whole and not entry.is_marked and any(prod(x) < prod(output[0]) for x in inputs)
 
 
 def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> Span | None:
     """Where what is wrong with a mask came into it, before it met the scores; None: there."""
     if entry is None:
         return _unread(run, reached) if kind == "mask-ignored" else None
-    made = [each for each in run.seen if each.at < entry.at and all(m is None for m in each.given)
-            and reached & {t.number for t in each.operation.inputs}]  # fmt: skip
+    makers = [op for op in run.seen if op.at < entry.at and not op.is_marked
+            and reached & op.taken]  # fmt: skip
     if kind == "mask-weak-fill":
-        is_added = entry.operation.name in ("+", "+=", "add", "add_")
-        filled = [each for each in made if is_added and each.operation.name in FILLS]
+        is_added = entry.name in ("+", "+=", "add", "add_")
+        filled = [each for each in makers if is_added and each.name in FILLS]
         if is_added and not filled:
             # what is added as it came
             return None
         place = filled[-1] if filled else entry
-        home = made_at(place.operation.span, place.operation.chain, fill_of)
-        return home or (place.operation.span if filled else None)
+        home = made_at(place.span, place.operation.chain, fill_of)
+        return home or (place.span if filled else None)
     if kind == "mask-inverted":
         # places below a length are those that are there: what is done with them is wrong
-        turned = [each for each in made if each.operation.name in TURNS and not _counts_places(run, each)]
-        filled = [each for each in made if each.operation.name in FILLS]
+        turned = [each for each in makers if each.name in TURNS and not _counts_places(run, each)]
+        filled = [each for each in makers if each.name in FILLS]
         return (turned or filled)[-1].operation.span if turned or filled else None
     if kind == "mask-ignored":
         return _unread(run, reached)
     if kind == "mask-nan":
-        broken = [each for each in made if any(one.value is not None and bool(one.value.isnan().any())
-                                               for one in each.operation.outputs)]  # fmt: skip
-        return broken[0].operation.span if broken else made_at(entry.operation.span, entry.operation.chain, fill_of)
+        broken = [op for op in makers if any(output.value is not None and bool(output.value.isnan().any())
+                                               for output in op.outputs)]  # fmt: skip
+        return broken[0].span if broken else made_at(entry.span, entry.operation.chain, fill_of)
     if kind == "mask-broadcast":
         # all samples have become one
-        lost = [each for each in made if each.last in SUMS or each.operation.name == "index"]
-        fewer = [each for each in lost if each.operation.outputs
-                 and prod(each.operation.outputs[0].shape) < prod(each.operation.inputs[0].shape)]  # fmt: skip
-        return fewer[0].operation.span if fewer else None
+        lost = [each for each in makers if each.last in SUMS or each.name == "index"]
+        fewer = [op for op in lost if op.outputs
+                 and prod(op.outputs[0].shape) < prod(op.inputs[0].shape)]  # fmt: skip
+        return fewer[0].span if fewer else None
     return None
 
 
 def _counts_places(run: Run, entry: MarkedOp) -> bool:
     """Whether an operation asks which places are below the lengths that are given."""
-    said = run.plan.call.get("_mask")
-    is_of_lengths = isinstance(said, Mapping) and said["means"] == "lengths"
-    return is_of_lengths and entry.operation.name in ("<", "lt", ">", "gt")
+    declared = run.plan.call.get("_mask")
+    is_of_lengths = isinstance(declared, Mapping) and declared["means"] == "lengths"
+    return is_of_lengths and entry.name in ("<", "lt", ">", "gt")
 
 
 def _unread(run: Run, reached: set[int]) -> Span | None:
     """Where something is made of a mask that nobody reads, and no scores are in it; None: nowhere."""
-    read = {each.number for entry in run.seen for each in entry.operation.inputs}
+    read = {each.number for entry in run.seen for each in entry.inputs}
     for entry in run.seen:
         operation = entry.operation
-        made = {each.number for each in operation.outputs}
-        is_of_mask = bool(reached & {each.number for each in operation.inputs})
-        if is_of_mask and made and not made & read and all(each is None for each in entry.given):
+        results = operation.results
+        is_of_mask = bool(reached & operation.taken)
+        if is_of_mask and results and not results & read and not entry.is_marked:
             return operation.span
     return None
 
@@ -90,45 +90,39 @@ def _unread(run: Run, reached: set[int]) -> Span | None:
 def is_counted(run: Run) -> bool:
     """Whether a mask is taken from one, negated or compared: it holds ones and zeros then, and is not to be added."""
     reached = reached_by(run)
-    return any(
-        each.operation.name in TURNS and bool(reached & {one.number for one in each.operation.inputs})
-        for each in run.seen
-        if all(marks is None for marks in each.given)
-    )
+    return any(each.name in TURNS and bool(reached & each.taken) for each in run.seen if not each.is_marked)
 
 
 def reached_by(run: Run) -> set[int]:
     """The numbers of the tensors that a mask led to, but for scores."""
     tensor = run.named.get(run.plan.mask)
-    found: set[int] = set()
+    numbers: set[int] = set()
     for entry in run.seen:
-        for own, seen in zip(entry.tensors, entry.operation.inputs, strict=True):
-            if own is tensor:
-                found.add(seen.number)
-        is_alone = all(each is None for each in entry.given) or entry.last in SHAPED
-        if is_alone and found & {each.number for each in entry.operation.inputs[: 1 if entry.last in SHAPED else None]}:
-            found |= {each.number for each in entry.operation.outputs}
-    return found
+        for argument, operand in zip(entry.tensors, entry.inputs, strict=True):
+            if argument is tensor:
+                numbers.add(operand.number)
+        is_alone = not entry.is_marked or entry.last in SHAPED
+        if is_alone and numbers & {each.number for each in entry.inputs[: 1 if entry.last in SHAPED else None]}:
+            numbers |= entry.results
+    return numbers
 
 
 def uses(entry: MarkedOp, reached: set[int]) -> bool:
     """Whether an operation brings a mask to scores, or to anything that depends on the inputs."""
-    if all(each is None for each in entry.given) or entry.last in SHAPED:
+    if not entry.is_marked or entry.last in SHAPED:
         return False
-    return bool(reached & {each.number for each in entry.operation.inputs})
+    return bool(reached & entry.taken)
 
 
 def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
     """Whether a mask changes scores on their way, by next to nothing, so that no weight shows it."""
     reached = reached_by(run)
     for entry in path:
-        before = next(
-            (t.value for t, m in zip(entry.operation.inputs, entry.given, strict=True) if m is not None), None
-        )
-        made = entry.operation.outputs[0].value if entry.operation.outputs else None
-        if not uses(entry, reached) or before is None or made is None or made.shape != before.shape:
+        before = next((each.value for each in entry.marked_inputs), None)
+        output = entry.value
+        if not uses(entry, reached) or before is None or output is None or output.shape != before.shape:
             continue
-        if made.is_floating_point() and 0 < float((made - before).abs().nan_to_num(nan=1.0).max()) < LITTLE:
+        if output.is_floating_point() and 0 < float((output - before).abs().nan_to_num(nan=1.0).max()) < LITTLE:
             return True
     return False
 
@@ -136,9 +130,9 @@ def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
 def arranged(run: Run, reached: set[int], kind: str) -> Span | None:
     """Where the mask was last given its shape."""
     moves = [
-        each for each in run.seen
-        if all(m is None for m in each.given) and reached & {t.number for t in each.operation.inputs}
-        and (is_movement(each.operation.function) or each.operation.name == "index")
+        entry for entry in run.seen
+        if not entry.is_marked and reached & entry.taken
+        and (entry.is_movement or entry.name == "index")
     ]  # fmt: skip
     if kind == "mask-repeat-order":
         copies = [each for each in moves if each.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
@@ -149,4 +143,4 @@ def arranged(run: Run, reached: set[int], kind: str) -> Span | None:
         # a mask that is already over queries and keys keeps its axes, whatever is done with it later
         ends = [each.at for each in run.seen if _is_spread(each, reached)]
         moves = [each for each in moves if not ends or each.at < ends[0]] or moves
-    return moves[-1].operation.span if moves else None
+    return moves[-1].span if moves else None

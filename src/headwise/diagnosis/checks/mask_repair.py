@@ -1,9 +1,12 @@
-"""Mask repair: what puts a mask right: its uses are undone, and the softmax itself hides the keys that are meant."""
+"""Mask repair: a mask applied as it is meant, in the softmax itself or inverted in torch's attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from headwise.dataflow import (
     AttentionOps,
@@ -19,9 +22,12 @@ from headwise.dataflow import (
 )
 from headwise.diagnosis.checks.mask_path import reached_by
 from headwise.diagnosis.suspects import Hiding
-from headwise.recording import Recalled, Site, site_of, tensors
+from headwise.recording import Recalled, Site, tensors
 
-__all__ = ["hiding"]
+__all__ = ["hiding", "inverted", "is_inverted_triangle"]
+
+# below it no score of numbers near 1 lies
+FAR = -1e3
 
 
 def hiding(
@@ -50,13 +56,13 @@ def hiding(
     open_to = allowed[sample_of(x), place_of(x), place_of(y)]
     if source is not None:
         open_to = open_to | (source_of(y) != source)
-    out: dict[Site, Callable[..., Any]] = {site_of(softmax.operation): Hiding(softmax.function, open_to)}
+    out: dict[Site, Callable[..., Any]] = {softmax.site: Hiding(softmax.function, open_to)}
     for entry in on_path:
         place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
         if entry.joint is not None:
-            out[site_of(entry.operation)] = _bare(entry.function)
+            out[entry.site] = _bare(entry.function)
         elif entry is not softmax:
-            out[site_of(entry.operation)] = _undone(place)
+            out[entry.site] = _undone(place)
     return out
 
 
@@ -75,7 +81,7 @@ def _fused_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[.
     if allowed is None:
         return {}
     open_to = allowed[sample_of(x), place_of(x), place_of(y)]
-    return {site_of(entry.operation): Recalled(entry.function, {"attn_mask": open_to})}
+    return {entry.site: Recalled(entry.function, {"attn_mask": open_to})}
 
 
 def _layer_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[..., Any]]:
@@ -85,7 +91,7 @@ def _layer_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[.
     if sight is None or (allowed := allowed_by(run, *size)) is None:
         return {}
     entry, reached = attention.context, reached_by(run)
-    masks = [each for each, seen in zip(entry.tensors, entry.operation.inputs, strict=True) if seen.number in reached]
+    masks = [each for each, tensor in zip(entry.tensors, entry.inputs, strict=True) if tensor.number in reached]
     return hidden_in_layer(entry, allowed[sight.sample, sight.row, sight.column], masks)
 
 
@@ -96,3 +102,31 @@ def _undone(place: int) -> Callable[..., Any]:
 def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
     """A product to which a mask is added, without it."""
     return lambda *args, **options: function(*args, **{**options, "beta": 0})
+
+
+def inverted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of torch's attention whose mask allows what the given one masks, and the other way round."""
+
+    def right(*args: Any, **options: Any) -> Any:
+        mask = options.pop("attn_mask", args[3] if len(args) > 3 else None)
+        return function(*args[:3], attn_mask=None if mask is None else _turned(mask), **options)
+
+    return right
+
+
+def is_inverted_triangle(entry: MarkedOp) -> bool:
+    """Whether the mask of a call, the other way round, lets queries attend to earlier keys and to their own only."""
+    args, options = entry.rules
+    mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
+    if not isinstance(mask, Tensor) or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2]:
+        return False
+    allowed = _turned(mask)
+    allowed = allowed if allowed.dtype is torch.bool else allowed == 0
+    lower = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+    return not bool((allowed & ~lower).any()) and bool(torch.equal(allowed.reshape(-1, *lower.shape).any(0), lower))
+
+
+def _turned(mask: Tensor) -> Tensor:
+    if mask.dtype is torch.bool:
+        return ~mask
+    return torch.zeros_like(mask).masked_fill(mask > FAR, float("-inf"))

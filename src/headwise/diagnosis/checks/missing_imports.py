@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headwise.dataflow import Manner, run
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Span
+from headwise.source import Span, characters, file_tree
 from headwise.targets import Loaded, meant
 
 __all__ = ["supplied_suspects"]
@@ -25,10 +24,10 @@ def supplied_suspects(loaded: Loaded, exams: Sequence[Any]) -> list[Suspect]:
     if not loaded.supplied or loaded.form == "open":
         return []
     if loaded.form == "fragment":
-        found = [place for name in loaded.supplied if (place := _first_read(loaded, name)) is not None]
-        place = min(found, key=lambda each: each.line, default=None)
-        said = {"name": ", ".join(loaded.supplied)}
-        return [Suspect("imports-omitted", place, said=said)]
+        places = [place for name in loaded.supplied if (place := _first_read(loaded, name)) is not None]
+        place = min(places, key=lambda span: span.line, default=None)
+        values = {"name": ", ".join(loaded.supplied)}
+        return [Suspect("imports-omitted", place, said=values)]
     out = []
     for name in loaded.supplied:
         span = _span(*loaded.early[name]) if name in loaded.early else _raised_at(loaded, exams, name)
@@ -48,19 +47,20 @@ def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
     """Where Python raises for a name that is not there, in any of the calls that were examined; None: nowhere."""
     if name not in loaded.namespace:
         return None
-    given = loaded.namespace.pop(name)
+    supplied = loaded.namespace.pop(name)
     try:
         for exam in exams:
             if exam.held.budget.is_over:
                 exam.held.failures.setdefault("names", Missed("doctor.missed.no_budget"))
                 return None
+            # made anew: a run that was kept was made with the name
             manner = Manner(dtype=exam.dtype)
-            done = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
-            failure = done.record.failure
+            again = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
+            failure = again.failure
             if failure is not None and isinstance(failure.error, NameError) and failure.error.name == name:
                 return failure.span and _narrowed(failure.span, name)
     finally:
-        loaded.namespace[name] = given
+        loaded.namespace[name] = supplied
     return None
 
 
@@ -71,22 +71,21 @@ def _first_read(loaded: Loaded, name: str) -> Span | None:
 
 def _narrowed(span: Span, name: str) -> Span:
     """A span that a name is read in: the name itself."""
-    own = [each for each in _reads(span.file, name) if span.line <= each.lineno <= (span.end_line or span.line)]
-    return _span(span.file, own[0]) if own else span
+    nodes = [each for each in _reads(span.file, name) if span.line <= each.lineno <= (span.end_line or span.line)]
+    return _span(span.file, nodes[0]) if nodes else span
 
 
 def _reads(file: str, name: str) -> Iterator[ast.Name]:
     """Where a file reads a name, from its first line on."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return
-    names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
-    yield from sorted((each for each in names if each.id == name), key=lambda each: (each.lineno, each.col_offset))
+    names = (
+        node
+        for node in ast.walk(file_tree(file) or ast.Pass())
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    )
+    yield from sorted((each for each in names if each.id == name), key=lambda word: (word.lineno, word.col_offset))
 
 
 def _span(file: str, node: ast.Name) -> Span:
     """The span of a name, whose columns Python counts in bytes."""
-    text = linecache.getline(file, node.lineno)
-    start = len(text.encode()[: node.col_offset].decode(errors="ignore"))
+    start = characters(file, node.lineno, node.col_offset)
     return Span(file, "", node.lineno, start, node.lineno, start + len(node.id))

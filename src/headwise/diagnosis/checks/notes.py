@@ -23,11 +23,11 @@ MOVES = frozenset({"to", "cuda", "cpu", "type_as"})
 SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh", "normalize"})
 
 
-def unusual_notes(exam: Any, done: Run) -> list[Suspect]:
-    """Notes on the scale, the weights and the mask of a plan. exam: its examination; done: a run with no mask."""
-    other = exam.run(plan=exam.free, seed=1)
-    out = [] if other.record.failure is not None else _scale(done, other)
-    return [*out, *_weights(done), *_mask(exam), *_left_behind(done)]
+def unusual_notes(exam: Any, run: Run) -> list[Suspect]:
+    """Notes on the scale, the weights and the mask of a plan. exam: its examination; run: a run with no mask."""
+    second = exam.run(plan=exam.free, seed=1)
+    out = [] if second.failure is not None else _scale(run, second)
+    return [*out, *_weights(run), *_mask(exam), *_left_behind(run)]
 
 
 def _scale(first: Run, second: Run) -> list[Suspect]:
@@ -37,63 +37,63 @@ def _scale(first: Run, second: Run) -> list[Suspect]:
         if scores is None or scale.bent or scale.normed or scale.floored is not None or scale.width < 2:
             continue
         if isclose(scale.total, 1.0, rel_tol=NEAR) and is_bucketed(first, scale):
-            return [_note("scale-as-t5", scores.operation.span, {})]
+            return [_note("scale-as-t5", scores.span, {})]
         if isclose(scale.total, 1 / scale.width, rel_tol=NEAR):
-            span = next((each.entry.operation.span for each in scale.factors), scores.operation.span)
+            span = next((each.entry.span for each in scale.factors), scores.span)
             return [_note("scale-as-mup", span, {})]
     return []
 
 
-def _weights(done: Run) -> list[Suspect]:
+def _weights(run: Run) -> list[Suspect]:
     """Weights that no softmax makes."""
-    for attention in attentions(done):
+    for attention in attentions(run):
         names = {each.last for each in attention.path}
         maker = next((each for each in reversed(attention.path) if each.last in SINGLE), None)
         if attention.fused or attention.softmax is not None or maker is None or names & {"exp", "exp_"}:
             continue
-        return [_note("softmax-alternative", maker.operation.span, {"name": maker.last.rstrip("_")})]
+        return [_note("softmax-alternative", maker.span, {"name": maker.last.rstrip("_")})]
     return []
 
 
 def _mask(exam: Any) -> list[Suspect]:
     """A mask whose True hides, where neither its name nor a word in the file says so."""
     plan = exam.plan
-    said = plan.call.get("_mask")
-    if not isinstance(said, Mapping) or said["means"] != "blocked" or "pad" in plan.mask:
+    declared = plan.call.get("_mask")
+    if not isinstance(declared, Mapping) or declared["means"] != "blocked" or "pad" in plan.mask:
         return []
     if any(each.fault.family == "mask" and each.severity == "fault" for each in exam.suspects):
         return []
     if meaning_of(exam.own, plan.mask, getattr(plan.target, "__name__", type(plan.target).__name__)):
         return []
     run = exam.run()
-    given = run.named.get(plan.mask)
+    mask = run.named.get(plan.mask)
     for entry in run.seen:
-        if given is not None and any(each is given for each in entry.tensors):
-            return [_note("mask-polarity", entry.operation.span, {"name": plan.mask})]
+        if mask is not None and any(each is mask for each in entry.tensors):
+            return [_note("mask-polarity", entry.span, {"name": plan.mask})]
     return []
 
 
-def _left_behind(done: Run) -> list[Suspect]:
+def _left_behind(run: Run) -> list[Suspect]:
     """A tensor that is made with the module and kept as a plain attribute: the module is moved without it."""
-    if not isinstance(done.target, nn.Module):
+    if not isinstance(run.target, nn.Module):
         return []
     plain = [
         (path, module, name, value)
-        for path, module in done.target.named_modules()
+        for path, module in run.target.named_modules()
         for name, value in vars(module).items()
         if isinstance(value, Tensor) and value.ndim and not type(module).__module__.startswith("torch.")
     ]
     # what a call leaves there is made where the call is
-    fresh = done.plan.build(done.sizes) if plain else None
-    made = dict(fresh.named_modules()) if isinstance(fresh, nn.Module) else {}
+    fresh = run.plan.build(run.sizes) if plain else None
+    fresh_modules = dict(fresh.named_modules()) if isinstance(fresh, nn.Module) else {}
     for path, module, name, value in plain:
-        user = next((each for each in done.seen if any(t is value for t in each.tensors)), None)
-        is_made = isinstance(vars(made.get(path, module)).get(name), Tensor) and path in made
+        user = next((each for each in run.seen if any(t is value for t in each.tensors)), None)
+        is_made = isinstance(vars(fresh_modules.get(path, module)).get(name), Tensor) and path in fresh_modules
         if is_made and user is not None and user.last not in MOVES:
-            span = assigned(module, [name]) or user.operation.span
+            span = assigned(module, [name]) or user.span
             return [_note("buffer-unregistered", span, {"name": name})]
     return []
 
 
-def _note(kind: str, span: Any, said: dict[str, object]) -> Suspect:
-    return Suspect(kind, span, said=said, proved=True)
+def _note(kind: str, span: Any, values: dict[str, object]) -> Suspect:
+    return Suspect(kind, span, said=values, proved=True)

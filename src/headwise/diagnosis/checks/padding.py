@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import AttentionPattern, MarkedOp, Run, attentions, find_pattern, is_movement, source_of
+from headwise.dataflow import AttentionPattern, MarkedOp, Run, attentions, find_pattern, source_of
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
 
@@ -43,41 +44,41 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=_changed(exam, padding, lambda tokens: tokens))
-        done: Run = exam.run(change=_changed(exam, padding, _padded(padding)))
-        if done.record.failure is not None or len(attentions(done)) != len(attentions(bare)):
+        run: Run = exam.run(change=_changed(exam, padding, _padded(padding)))
+        if run.failure is not None or len(attentions(run)) != len(attentions(bare)):
             continue
-        tokens = done.given.get(padding.name)
+        tokens = run.given.get(padding.name)
         if tokens is None:
             continue
         pads = tokens == padding.number
-        for a, b in zip(attentions(done), attentions(bare), strict=True):
+        for a, b in zip(attentions(run), attentions(bare), strict=True):
             masked, plain = find_pattern(a), find_pattern(b)
             if masked is None or plain is None or masked.weights.shape != plain.weights.shape:
                 continue
-            if bool((masked.source != done.sources[padding.name]).any()):
+            if bool((masked.source != run.sources[padding.name]).any()):
                 continue
             kind = _kind(masked, plain, pads)
             if kind:
-                return [_suspect(exam, kind, padding, done, pads)]
+                return [_suspect(exam, kind, padding, run, pads)]
     return []
 
 
 def _paddings(run: Run) -> list[Padding]:
     """What the tokens of each argument are compared with, each number once."""
-    names = [name for name, said in run.plan.call.items() if isinstance(said, Mapping) and "_ids" in said]
+    names = [name for name, shape in run.plan.call.items() if isinstance(shape, Mapping) and "_ids" in shape]
     out: list[Padding] = []
     for entry in run.seen:
-        if entry.operation.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
+        if entry.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
             continue
         marks, number = entry.given[0], _whole(entry.args[1])
         if marks.kind != "token" or number is None or entry.tensors[0].is_floating_point():
             continue
         for name in names:
-            own = run.named.get(name)
-            is_it = own is not None and bool((source_of(marks.arrays["t"]) == run.sources[name]).all())
-            if own is None or not is_it or own.ndim != 2 or number < 0:
+            tokens = run.named.get(name)
+            is_it = tokens is not None and bool((source_of(marks.arrays["t"]) == run.sources[name]).all())
+            if tokens is None or not is_it or tokens.ndim != 2 or number < 0:
                 continue
-            others = own[own != number]
+            others = tokens[tokens != number]
             is_new = all((each.name, each.number) != (name, number) for each in out)
             if others.numel() and is_new and _is_padding(run, entry, name, number):
                 out.append(Padding(name, number, int(others.min()), entry))
@@ -128,20 +129,20 @@ def _beside(span: Span) -> Iterator[str]:
 
 def _meets_scores(run: Run, entry: MarkedOp) -> bool:
     """Whether what a comparison gives comes to scores as a mask does, and not in the features of tokens."""
-    numbers = {each.number for each in entry.operation.outputs}
+    numbers = entry.results
     fused = {each.context.at for each in attentions(run) if each.fused}
-    for each in run.seen[entry.at + 1 :]:
-        if not numbers & {one.number for one in each.operation.inputs}:
+    for op in run.seen[entry.at + 1 :]:
+        if not numbers & op.taken:
             continue
-        others = [marks for marks in each.given if marks is not None]
-        if each.at in fused or any(marks.kind == "pair" for marks in others):
+        others = [marks for marks in op.given if marks is not None]
+        if op.at in fused or any(marks.kind == "pair" for marks in others):
             return True
         is_of_features = any(
-            marks is not None and marks.kind == "token" and tensor.is_floating_point() and seen.number not in numbers
-            for marks, tensor, seen in zip(each.given, each.tensors, each.operation.inputs, strict=True)
+            marks is not None and marks.kind == "token" and tensor.is_floating_point() and operand.number not in numbers
+            for marks, tensor, operand in zip(op.given, op.tensors, op.inputs, strict=True)
         )
         if not is_of_features:
-            numbers |= {one.number for one in each.operation.outputs}
+            numbers |= op.results
     return False
 
 
@@ -183,53 +184,52 @@ def _kind(masked: AttentionPattern, free: AttentionPattern, pads: Tensor) -> str
     if int(masked.column.max()) >= length or int(masked.sample.max()) >= samples:
         return ""
     hidden = pads[masked.sample, masked.column]
-    own = torch.zeros_like(hidden[..., :1])
+    is_pad = torch.zeros_like(hidden[..., :1])
     if int(masked.row.max()) == int(masked.column.max()):
-        own = pads[masked.sample, masked.row][..., :1]
+        is_pad = pads[masked.sample, masked.row][..., :1]
     # where nothing is padding a mask the wrong way round hides all
     before = free.visible if bool(free.visible.any()) else torch.ones_like(free.visible)
-    seen, right, wrong = masked.visible & before, before & ~hidden, before & hidden
-    real = ~own & right.any(dim=-1, keepdim=True) & wrong.any(dim=-1, keepdim=True)
-    if not bool(real.any()) or bool(((seen == right) | ~real).all()):
+    visible, right, wrong = masked.visible & before, before & ~hidden, before & hidden
+    real = ~is_pad & right.any(dim=-1, keepdim=True) & wrong.any(dim=-1, keepdim=True)
+    if not bool(real.any()) or bool(((visible == right) | ~real).all()):
         return ""
-    if bool(((seen == wrong) | ~real).all()):
+    if bool(((visible == wrong) | ~real).all()):
         return "mask-inverted"
     # whole queries, those that are padding, see nothing, or all alike
     level = masked.weights.nan_to_num()
     share = (level * before).sum(dim=-1, keepdim=True) / before.sum(dim=-1, keepdim=True).clamp(min=1)
     is_level = (((level - share).abs() < TOLERANCE) | ~before).all(dim=-1, keepdim=True)
-    is_turned = bool(own.any()) and bool((is_level | ~own).all()) and bool(((seen == before) | ~real).all())
+    is_turned = bool(is_pad.any()) and bool((is_level | ~is_pad).all()) and bool(((visible == before) | ~real).all())
     return "mask-axis" if is_turned else ""
 
 
-def _suspect(exam: Any, kind: str, padding: Padding, done: Run, pads: Tensor) -> Suspect:
-    made = next(each for each in done.seen if each.operation.span == padding.entry.operation.span)
-    span = made.operation.span
-    numbers = {each.number for each in made.operation.outputs}
-    for each in done.seen[made.at + 1 :]:
-        if numbers & {one.number for one in each.operation.inputs}:
-            if any(marks is not None and marks.kind == "pair" for marks in (*each.given, *each.made)):
+def _suspect(exam: Any, kind: str, padding: Padding, run: Run, pads: Tensor) -> Suspect:
+    comparison = next(each for each in run.seen if each.span == padding.entry.span)
+    span = comparison.span
+    numbers = comparison.results
+    for entry in run.seen[comparison.at + 1 :]:
+        if numbers & entry.taken:
+            if any(marks is not None and marks.kind == "pair" for marks in (*entry.given, *entry.output_marks)):
                 break
-            numbers |= {one.number for one in each.operation.outputs}
-            is_moved = is_movement(each.operation.function) or each.operation.name == "index"
-            span = each.operation.span if kind == "mask-axis" and is_moved else span
-    distance = _apart(exam, padding, done, pads)
+            numbers |= entry.results
+            is_moved = entry.is_movement or entry.name == "index"
+            span = entry.span if kind == "mask-axis" and is_moved else span
+    error = _apart(exam, padding, run, pads)
     return Suspect(
-        kind, span, said={"leak": "100%", "how": "padded", "_tokens": padding.name}, proved=distance > TOLERANCE,
-        evidence=f"{distance:.4g}" if distance > TOLERANCE else "",
+        kind, span, said={"leak": "100%", "how": "padded", "_tokens": padding.name}, proved=error > TOLERANCE,
+        evidence=f"{error:.4g}" if error > TOLERANCE else "",
     )  # fmt: skip
 
 
-def _apart(exam: Any, padding: Padding, done: Run, pads: Tensor) -> float:
+def _apart(exam: Any, padding: Padding, run: Run, pads: Tensor) -> float:
     """By how much the output of a sample's tokens differs from what they give without the padding; 0: not known."""
     samples, length = pads.shape
     counts = _counts(samples, length)
-    output = done.output
+    output = run.output
     if output is None or output.ndim < 2 or tuple(output.shape[:2]) != (samples, length):
         return 0.0
     alone: Run = exam.run(change=_changed(exam, padding, lambda tokens: tokens[:, : counts[-1]].contiguous()))
-    if alone.record.failure is not None or alone.output is None or alone.output.shape[1] != counts[-1]:
+    if alone.failure is not None or alone.output is None or alone.output.shape[1] != counts[-1]:
         return 0.0
     padded, bare = output[-1, : counts[-1]], alone.output[-1]
-    apart = (padded - bare).abs().masked_fill(padded.isnan() & bare.isnan(), 0.0)
-    return float(apart.nan_to_num(nan=float("inf")).max())
+    return distance(padded, bare)

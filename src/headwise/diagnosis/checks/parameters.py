@@ -14,27 +14,27 @@ from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.inputs import Held
 from headwise.diagnosis.checks.untaken_branches import is_used_elsewhere
 from headwise.diagnosis.checks.unused_projections import called_twice, end_of, last_of, named_again, unmade
-from headwise.diagnosis.members import module_at, parameter_at
+from headwise.diagnosis.modules import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 from headwise.source import assigned
 
 __all__ = ["apart", "cut_gradients", "holder_of", "listed", "unregistered", "unused_parameters", "without_gradient"]
 
 
-def without_gradient(done: Run) -> tuple[list[str], str]:
+def without_gradient(run: Run) -> tuple[list[str], str]:
     """The parameters that the output does not reach, of a run with gradients; and what the backward raised."""
-    if not isinstance(done.target, nn.Module) or done.output is None:
+    if not isinstance(run.target, nn.Module) or run.output is None:
         return [], ""
-    parameters = dict(done.target.named_parameters())
+    parameters = dict(run.target.named_parameters())
     frozen = [name for name, each in parameters.items() if not each.requires_grad]
     if not parameters or len(frozen) == len(parameters):
         return [], ""
-    if not done.output.requires_grad:
+    if not run.output.requires_grad:
         return [name for name in parameters if name not in frozen], ""
-    weights = torch.linspace(0.5, 1.5, done.output.numel(), dtype=done.output.dtype).reshape(done.output.shape)
+    weights = torch.linspace(0.5, 1.5, run.output.numel(), dtype=run.output.dtype).reshape(run.output.shape)
     try:
-        (done.output * weights).sum().backward()
+        (run.output * weights).sum().backward()
     except RuntimeError as error:
         return [], str(error).splitlines()[0]
     return [name for name, each in parameters.items() if name not in frozen and each.grad is None], ""
@@ -45,50 +45,50 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:3], *("…" for _ in names[3:4])])
 
 
-def used_parameters(done: Run) -> set[str]:
+def used_parameters(run: Run) -> set[str]:
     """The parameters that any operation of a run took, or that a view of was taken."""
-    if not isinstance(done.target, nn.Module):
+    if not isinstance(run.target, nn.Module):
         return set()
     storages: dict[int, list[str]] = {}
-    for name, each in done.target.named_parameters():
-        storages.setdefault(each.untyped_storage().data_ptr(), []).append(name)
+    for name, parameter in run.target.named_parameters():
+        storages.setdefault(parameter.untyped_storage().data_ptr(), []).append(name)
     out: set[str] = set()
-    for entry in done.seen:
+    for entry in run.seen:
         for tensor in entry.tensors:
             out |= set(storages.get(tensor.untyped_storage().data_ptr(), []) if tensor.layout is torch.strided else [])
     return out
 
 
-def unused_parameters(done: Run, lacking: list[str]) -> list[str]:
+def unused_parameters(run: Run, lacking: list[str]) -> list[str]:
     """Those without gradient that no operation took at all."""
-    used = used_parameters(done)
-    is_opaque = any(entry.last in LAYERS for entry in done.seen)
+    used = used_parameters(run)
+    is_opaque = any(entry.last in LAYERS for entry in run.seen)
     return [] if is_opaque else [name for name in lacking if name not in used]
 
 
-def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
+def unused_suspects(run: Run, unused: list[str]) -> list[Suspect]:
     """Projections that are registered and never run."""
-    if not unused or not attentions(done):
+    if not unused or not attentions(run):
         return []
-    target = done.target
+    target = run.target
     owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in unused))
     out = []
     for owner in owners:
         weights = [name for name in unused if name.rpartition(".")[0] == owner or name == owner]
         has_weight = any(parameter_at(target, name).ndim > 1 for name in weights)
-        is_left = _is_beside_used(done, owner) or not is_read(target, owner)
-        if not has_weight or not is_left or is_used_elsewhere(done, owner):
+        is_left = _is_beside_used(run, owner) or not is_read(target, owner)
+        if not has_weight or not is_left or is_used_elsewhere(run, owner):
             # what is read on another way, as with a flag that is off, has its use there
             continue
-        if (without := unmade(done, owner)) is not None:
+        if (without := unmade(run, owner)) is not None:
             out.append(without)
             continue
-        stand_ins, change = _applied(done, target, owner)
-        severity = "fault" if _fits_somewhere(done, target, owner) else "note"
-        if not stand_ins and (instead := called_twice(done, owner)) is not None:
+        stand_ins, change = _applied(run, target, owner)
+        severity = "fault" if _fits_somewhere(run, target, owner) else "note"
+        if not stand_ins and (instead := called_twice(run, owner)) is not None:
             out.append(instead)
             continue
-        span, home = end_of(done), named_again(done)
+        span, home = end_of(run), named_again(run)
         if not stand_ins and isinstance(dict(target.named_modules()).get(owner), nn.Linear):
             # what does not fit behind the last operation is named where it is made
             span, home = assigned(target, [owner]) or span, None
@@ -98,56 +98,56 @@ def unused_suspects(done: Run, unused: list[str]) -> list[Suspect]:
     return out
 
 
-def _is_beside_used(done: Run, owner: str) -> bool:
+def _is_beside_used(run: Run, owner: str) -> bool:
     """Whether it is one of a list others of which ran: that the list is read says nothing of this one."""
     stem, _, place = owner.rpartition(".")
-    return bool(stem) and place.isdigit() and any(name.startswith(f"{stem}.") for name in used_parameters(done))
+    return bool(stem) and place.isdigit() and any(name.startswith(f"{stem}.") for name in used_parameters(run))
 
 
-def _fits_somewhere(done: Run, target: nn.Module, owner: str) -> bool:
+def _fits_somewhere(run: Run, target: nn.Module, owner: str) -> bool:
     """Whether a layer that never runs takes what is made anywhere; one that does not is only left over."""
     module = dict(target.named_modules(remove_duplicate=False)).get(owner)
-    made = (each.shape[-1] for seen in done.seen for each in seen.operation.outputs if each.shape)
-    return not isinstance(module, nn.Linear) or module.in_features in made
+    output = (each.shape[-1] for entry in run.seen for each in entry.outputs if each.shape)
+    return not isinstance(module, nn.Linear) or module.in_features in output
 
 
-def _applied(done: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:
+def _applied(run: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callable[..., Any]], Change | None]:
     """A projection put behind the last operation, where it fits there."""
-    last = last_of(done)[-1]
+    last = last_of(run)[-1]
     module = module_at(target, owner) if owner in dict(target.named_modules()) else None
-    width = last.operation.outputs[0].shape[-1] if last.operation.outputs and last.operation.outputs[0].shape else 0
+    width = last.outputs[0].shape[-1] if last.outputs and last.outputs[0].shape else 0
     if not isinstance(module, nn.Linear) or module.in_features != width:
         return {}, None
-    held, function = Held(owner), last.function
+    holder, function = Held(owner), last.function
 
     def right(*args: Any, **options: Any) -> Any:
-        return held.module(function(*args, **options))
+        return holder.module(function(*args, **options))
 
-    return {site_of(last.operation): right}, held.take
+    return {last.site: right}, holder.take
 
 
-def unregistered(done: Run) -> list[Suspect]:
+def unregistered(run: Run) -> list[Suspect]:
     """Parameters that a run uses but the module does not have: in a plain list, or made anew at each call."""
-    if not isinstance(done.target, nn.Module):
+    if not isinstance(run.target, nn.Module):
         return []
-    own = {id(each) for each in done.target.parameters()}
-    for entry in done.seen:
+    registered = {id(each) for each in run.target.parameters()}
+    for entry in run.seen:
         for tensor in entry.tensors:
-            if isinstance(tensor, nn.Parameter) and id(tensor) not in own:
-                holder = holder_of(done.target, tensor)
+            if isinstance(tensor, nn.Parameter) and id(tensor) not in registered:
+                holder = holder_of(run.target, tensor)
                 span = None if holder is None else assigned(holder[0], [holder[1]])
-                change = None if holder is None else _registered(done.target, *holder)
+                change = None if holder is None else _registered(run.target, *holder)
                 kind = "weights-outside-module" if holder is None else "parameters-unregistered"
-                said = {"name": "" if holder is None else holder[1]}
-                return [Suspect(kind, span or entry.operation.span, said=said, change=change)]
+                values = {"name": "" if holder is None else holder[1]}
+                return [Suspect(kind, span or entry.span, said=values, change=change)]
     return []
 
 
 def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None:
     """The module that keeps a tensor, and the name of the attribute in which it does."""
     for module in target.modules():
-        for name, each in module._buffers.items():
-            if each is tensor:
+        for name, buffer in module._buffers.items():
+            if buffer is tensor:
                 return module, name
         for name, value in vars(module).items():
             if not name.startswith("_") and any(each is tensor for each in _held(value, 0)):
@@ -160,16 +160,16 @@ def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
     path = next(path for path, each in target.named_modules() if each is holder)
 
     def change(target: Any, _: dict[str, Any]) -> None:
-        own = module_at(target, path)
-        value = vars(own).pop(name, None)
+        module = module_at(target, path)
+        value = vars(module).pop(name, None)
         items = list(value.values() if isinstance(value, Mapping) else value or ())
-        known: nn.Module
+        registry: nn.Module
         if isinstance(value, Mapping):
-            known = nn.ModuleDict(value) if isinstance(items[0], nn.Module) else nn.ParameterDict(value)
+            registry = nn.ModuleDict(value) if isinstance(items[0], nn.Module) else nn.ParameterDict(value)
         else:
-            known = nn.ModuleList(items) if isinstance(items[0], nn.Module) else nn.ParameterList(items)
+            registry = nn.ModuleList(items) if isinstance(items[0], nn.Module) else nn.ParameterList(items)
         # what was not known was left in train mode
-        setattr(own, name, known.train(own.training))
+        setattr(module, name, registry.train(module.training))
 
     return change
 
@@ -180,71 +180,71 @@ def _held(value: Any, depth: int) -> Iterator[Any]:
     elif isinstance(value, Tensor):
         yield value
     elif depth < 3 and isinstance(value, list | tuple | set):
-        for each in value:
-            yield from _held(each, depth + 1)
+        for item in value:
+            yield from _held(item, depth + 1)
     elif depth < 3 and isinstance(value, Mapping):
-        for each in value.values():
-            yield from _held(each, depth + 1)
+        for item in value.values():
+            yield from _held(item, depth + 1)
 
 
 def cut_gradients(
-    done: Run, lacking: list[str], rerun: Callable[[dict[Site, Callable[..., Any]]], Run]
+    run: Run, lacking: list[str], rerun: Callable[[dict[Site, Callable[..., Any]]], Run]
 ) -> list[Suspect]:
     """Where the gradient of parameters that are used is cut off."""
 
-    def is_better(then: Run) -> bool:
-        left, error = without_gradient(then)
+    def is_better(rerun: Run) -> bool:
+        left, error = without_gradient(rerun)
         return not error and set(left) < set(lacking)
 
-    return gradient_cut(done, rerun, is_better, said={"name": listed(lacking)})
+    return gradient_cut(run, rerun, is_better, said={"name": listed(lacking)})
 
 
-def cut_paths(done: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+def cut_paths(run: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
     """Where the gradient of weights or of an operand is cut off, though some of the packed parameters get theirs."""
-    if not _is_cut(done):
+    if not _is_cut(run):
         return []
-    return gradient_cut(done, rerun, lambda then: not _is_cut(then), is_data=True, kind="gradient-path-cut")
+    return gradient_cut(run, rerun, lambda repeated: not _is_cut(repeated), is_data=True, kind="gradient-path-cut")
 
 
-def _is_cut(done: Run) -> bool:
+def _is_cut(run: Run) -> bool:
     """Whether an operand of an attention has no gradient; all arguments of the run have one."""
-    for attention in attentions(done):
+    for attention in attentions(run):
         entries = [attention.context] if attention.scores is None else [attention.context, attention.scores]
         for entry in entries:
-            for seen, marks in zip(entry.operation.inputs, entry.given, strict=True):
+            for tensor, marks in zip(entry.inputs, entry.given, strict=True):
                 if (
                     marks is not None
                     and marks.kind in ("token", "pair")
-                    and not seen.requires_grad
-                    and seen.dtype.is_floating_point
-                    and not _is_frozen(done, entry, seen.number)
+                    and not tensor.requires_grad
+                    and tensor.dtype.is_floating_point
+                    and not _is_frozen(run, entry, tensor.number)
                 ):
                     return True
     return False
 
 
-def _is_frozen(done: Run, entry: MarkedOp, number: int) -> bool:
+def _is_frozen(run: Run, entry: MarkedOp, number: int) -> bool:
     """Whether weights that are not to learn made an operand: it is cut off on purpose, as from a teacher."""
-    made = chain_of(done, entry.at, number)
-    return any(isinstance(t, nn.Parameter) and not t.requires_grad for each in made for t in each.tensors)
+    makers = chain_of(run, entry.at, number)
+    return any(isinstance(t, nn.Parameter) and not t.requires_grad for each in makers for t in each.tensors)
 
 
-def broken_backward(done: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
+def broken_backward(run: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
     """What was changed in place although the backward needs it."""
     together: dict[Site, Callable[..., Any]] = {}
     first: MarkedOp | None = None
-    for entry in done.seen:
-        if not entry.operation.writes or not any(marks is not None for marks in entry.given):
+    for entry in run.seen:
+        if not entry.operation.writes or not entry.is_marked:
             continue
         first = first or entry
-        together[site_of(entry.operation)] = apart(entry)
-        for stand_ins, place in (({site_of(entry.operation): apart(entry)}, entry), (together, first)):
-            then = rerun(dict(stand_ins))
-            if then.record.failure is None and not without_gradient(then)[1]:
-                said = {"error": error}
-                return [Suspect("inplace-breaks-backward", place.operation.span, dict(stand_ins), said=said)]
-    last = attentions(done)[-1].context if attentions(done) else done.seen[-1]
-    return [Suspect("inplace-breaks-backward", last.operation.span, said={"error": error})]
+        together[entry.site] = apart(entry)
+        for stand_ins, place in (({entry.site: apart(entry)}, entry), (together, first)):
+            repeated = rerun(dict(stand_ins))
+            if repeated.failure is None and not without_gradient(repeated)[1]:
+                values = {"error": error}
+                return [Suspect("inplace-breaks-backward", place.span, dict(stand_ins), said=values)]
+    last = attentions(run)[-1].context if attentions(run) else run.seen[-1]
+    return [Suspect("inplace-breaks-backward", last.span, said={"error": error})]
 
 
 def apart(entry: MarkedOp) -> Callable[..., Any]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ast
 import difflib
-import linecache
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 
-from headwise.dataflow import Manner, Run, run
+from headwise.dataflow import Run
 from headwise.diagnosis.plans.small_sizes import level
-from headwise.recording import Failure
-from headwise.source import Span
+from headwise.recording import Failure, Operation
+from headwise.source import Span, file_tree
 
-__all__ = ["is_of_another_kind", "is_optional", "is_refusal", "is_said", "name_of", "takes_one_size"]
+__all__ = ["is_condensed", "is_of_another_kind", "is_optional", "is_refusal", "is_said", "name_of", "takes_one_size"]
 
 # so alike is what was meant to what was written
 NEAR = 0.75
@@ -31,11 +30,8 @@ def is_refusal(failure: Failure) -> bool:
 
 def is_said(file: str, line: int) -> bool:
     """Whether an error comes from a line that raises it on purpose, or that asserts."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return False
-    nodes = (each for each in ast.walk(tree) if isinstance(each, ast.Raise | ast.Assert))
+    tree = file_tree(file)
+    nodes = (each for each in ast.walk(tree or ast.Pass()) if isinstance(each, ast.Raise | ast.Assert))
     return any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in nodes)
 
 
@@ -46,29 +42,36 @@ def name_of(error: NameError) -> str:
 
 def is_optional(span: Span | None, name: str) -> bool:
     """Whether a name that is not defined is one that the file imports under a condition: a library is missing here."""
-    if span is None:
-        return False
-    try:
-        tree = ast.parse("".join(linecache.getlines(span.file)))
-    except (SyntaxError, ValueError):
+    tree = None if span is None else file_tree(span.file)
+    if tree is None:
         return False
     blocks = [node for node in tree.body if isinstance(node, ast.If | ast.Try)]
-    found = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.Import | ast.ImportFrom)]
-    return any((each.asname or each.name.partition(".")[0]) == name for node in found for each in node.names)
+    imports = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return any((each.asname or each.name.partition(".")[0]) == name for node in imports for each in node.names)
 
 
-def is_of_another_kind(error: AttributeError, given: Iterable[Tensor]) -> bool:
+def is_of_another_kind(error: AttributeError, arguments: Iterable[Tensor]) -> bool:
     """Whether the code asks an argument, which was guessed to be a tensor, for what is nothing like a tensor's."""
-    known = [each for each in dir(Tensor) if not each.startswith("_")]
-    near = difflib.get_close_matches(str(error.name), known, n=1, cutoff=NEAR)
-    return not near and any(each is error.obj for each in given)
+    names = [each for each in dir(Tensor) if not each.startswith("_")]
+    near = difflib.get_close_matches(str(error.name), names, n=1, cutoff=NEAR)
+    return not near and any(each is error.obj for each in arguments)
 
 
-def takes_one_size(done: Run, exam: Any) -> bool:
+def takes_one_size(run: Run, exam: Any) -> bool:
     """Whether a plan that fails runs where samples and tokens are as many along every axis: then our sizes are wrong.
 
     exam: its examination.
     """
-    manner, sizes = Manner(dtype=exam.dtype), level(done.plan)
-    then = run(done.plan, manner, sizes=sizes, stand_ins=exam.stand_ins, own=exam.own, change=exam.change)
-    return then.record.failure is None
+    repeated: Run = exam.run(plan=run.plan, sizes=level(run.plan))
+    return repeated.failure is None
+
+
+def is_condensed(run: Run, operation: Operation | None) -> bool:
+    """Whether keys are made of several tokens each, so that nobody says how long a mask of theirs is."""
+    lengths = {run.sizes.get(name) for name in "LS"}
+    scores = [each for each in (operation.inputs if operation is not None else ()) if each.number in run.marks]
+    if not scores or any(each.shape and each.shape[-1] in lengths for each in scores):
+        return False
+    arrays = run.marks[scores[0].number].arrays
+    # heads that took the place of keys are all of one token
+    return not arrays or any(bool((arrays[name].diff(dim=-1) != 0).all()) for name in "xy" if name in arrays)

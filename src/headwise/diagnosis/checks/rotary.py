@@ -13,7 +13,7 @@ from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of,
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.rotary_repair import mended_turn, untouched
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 from headwise.source import Span
 
 __all__ = ["called", "rotating_suspects"]
@@ -27,16 +27,16 @@ STEP = 0.3
 
 def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
     """What is wrong with a rotation by position, seen where all tokens are alike."""
-    done = rerun(more_change=_alike)
-    if done.record.failure is not None or not _are_places_first(done):
+    run = rerun(more_change=_alike)
+    if run.failure is not None or not _are_places_first(run):
         return []
-    others = {name: each for name, each in done.named.items() if name not in done.known and name != done.plan.mask}
+    others = {name: each for name, each in run.named.items() if name not in run.known and name != run.plan.mask}
     tables = [name for name, each in others.items() if _is_table(name, each)]
     if any((each.is_floating_point() or each.is_complex()) and name not in tables for name, each in others.items()):
         # angles that it is called with are random numbers here
         return []
-    for number, attention in enumerate(attentions(done)):
-        turned = {side.name: _turns(done, side.entry, side.operand) for side in sides(attention)}
+    for number, attention in enumerate(attentions(run)):
+        turned = {side.name: _turns(run, side.entry, side.operand) for side in sides(attention)}
         if not any(turned.get(name) for name in "qk"):
             continue
         distances = _by_distance(attention)
@@ -50,31 +50,37 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
             return [Suspect("rotary-on-values", _apart(spun[-1], right), still, said=said)]
         if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
             # how pairs and signs stand in a table that it is called with is its caller's choice
-            return [_unlawful(done, number, turned, rerun)]
+            return [_unlawful(run, number, turned, rerun)]
     return []
 
 
-def _are_places_first(done: Run) -> bool:
+def _are_places_first(run: Run) -> bool:
     """Whether tokens lie along the first or the second axis of all that holds some, as `_alike` takes it."""
-    shapes = [said for said in done.plan.call.values() if isinstance(said, list)]
-    return all(said.index(name) < len("BL") for said in shapes for name in ("L", "S") if name in said and len(said) > 1)
+    shapes = [shape for shape in run.plan.call.values() if isinstance(shape, list)]
+    return all(
+        shape.index(name) < len("BL") for shape in shapes for name in ("L", "S") if name in shape and len(shape) > 1
+    )
 
 
-def _unlawful(done: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun: Callable[..., Run]) -> Suspect:
+def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun: Callable[..., Run]) -> Suspect:
     """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
-    said = {"segment": "q, k"}
-    one = (turned.get("q") or turned.get("k") or [])[-1]
-    attention = attentions(done)[number]
+    values = {"segment": "q, k"}
+    last = (turned.get("q") or turned.get("k") or [])[-1]
+    attention = attentions(run)[number]
     for lacking, kind in (("q", "rotary-queries-missing"), ("k", "rotary-keys-missing")):
         if not turned.get(lacking):
             entries = turned["k" if lacking == "q" else "q"]
             named = _lacking(attention, entries, lacking)
-            return Suspect(kind, called(one), said=named, home=untouched(one))
+            return Suspect(kind, called(last), said=named, home=untouched(last))
 
     def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
         again = rerun(stand_ins, more_change=_alike)
-        found = attentions(again)
-        if again.record.failure is not None or len(found) <= number or _by_distance(found[number]) is not True:
+        all_attentions = attentions(again)
+        if (
+            again.failure is not None
+            or len(all_attentions) <= number
+            or _by_distance(all_attentions[number]) is not True
+        ):
             return None
         return again
 
@@ -83,13 +89,13 @@ def _unlawful(done: Run, number: int, turned: Mapping[str, list[MarkedOp]], reru
         second = [each for each in often if called(each) == spans[-1]]
         if len(spans) > len({called(each) for each in seldom}) and (still := _unturned(second, [])) and right(still):
             return Suspect("rotary-twice", spans[-1], still)
-    mended = mended_turn(done, number, right)
+    mended = mended_turn(run, number, right)
     # halves and quarters of the features are whole numbers only where the width allows it
-    guess = "sizes" if done.sizes.get("d", 4) % 4 else ""
+    guess = "sizes" if run.sizes.get("d", 4) % 4 else ""
     if mended is None:
         # which features make a pair, and how places are counted, nobody says
-        return Suspect("rotary-wrong", called(one), said=said, guess=guess or "rotation")
-    return Suspect("rotary-wrong", mended[0], mended[1], said={**said, "_signs": mended[2]}, guess=guess)
+        return Suspect("rotary-wrong", called(last), said=values, guess=guess or "rotation")
+    return Suspect("rotary-wrong", mended[0], mended[1], said={**values, "_signs": mended[2]}, guess=guess)
 
 
 def _lacking(attention: AttentionOps, entries: Sequence[MarkedOp], name: str) -> dict[str, object]:
@@ -110,13 +116,13 @@ def _unturned(entries: Sequence[MarkedOp], others: Sequence[MarkedOp]) -> dict[S
     """What leaves a tensor as it was, in place of its products with cosines and sines; {}: the same operations turn
     others, or it is not known which is which.
     """
-    theirs = {site_of(each.operation) for each in others}
+    sites = {each.site for each in others}
     out: dict[Site, Callable[..., Any]] = {}
     for entry in entries:
-        site, marks = site_of(entry.operation), entry.made[0]
+        site, marks = entry.site, entry.output_marks[0]
         at = next(place for place, each in enumerate(entry.given) if each is None)
-        value = entry.operation.inputs[at].value
-        if site in theirs or marks is None or marks.kind != "token" or value is None:
+        value = entry.inputs[at].value
+        if site in sites or marks is None or marks.kind != "token" or value is None:
             return {}
         first = value.expand(marks.shape)[place_of(marks.arrays["t"]) == 0]
         if not first.numel() or bool((first - first.flatten()[0]).abs().max() > NEAR):
@@ -134,15 +140,15 @@ def _times(place: int, factor: int) -> Callable[..., Any]:
 
 def _apart(entry: MarkedOp, others: Sequence[MarkedOp]) -> Span:
     """Where a rotation was asked for that is one too many: the first call on its way that no other took."""
-    ways = [(*each.operation.chain, each.operation.span) for each in others]
-    way = (*entry.operation.chain, entry.operation.span)
+    ways = [(*each.operation.chain, each.span) for each in others]
+    way = (*entry.operation.chain, entry.span)
     shared = max((_common(way, each) for each in ways), default=0)
     return way[min(shared, max(0, len(way) - 2))]
 
 
-def _common(way: Sequence[Span], other: Sequence[Span]) -> int:
+def _common(way: Sequence[Span], span: Sequence[Span]) -> int:
     """How many calls two ways begin with alike."""
-    return next((at for at, (a, b) in enumerate(zip(way, other, strict=False)) if a != b), min(len(way), len(other)))
+    return next((at for at, (a, b) in enumerate(zip(way, span, strict=False)) if a != b), min(len(way), len(span)))
 
 
 def called(entry: MarkedOp) -> Span:
@@ -164,8 +170,8 @@ def _alike(_: Any, options: dict[str, Any]) -> None:
                 shape = [-1 if at == axes[0] else 1 for at in range(value.ndim)]
                 turn = torch.arange(value.shape[axes[0]], device=value.device) * STEP
                 angles = turn.view(shape).expand(value.shape)
-                made = torch.polar(torch.ones_like(angles), angles) if value.is_complex() else _of_role(name, angles)
-                options[name] = made.to(value.dtype)
+                table = torch.polar(torch.ones_like(angles), angles) if value.is_complex() else _of_role(name, angles)
+                options[name] = table.to(value.dtype)
         elif _holds_tokens(value):
             options[name] = value[:1, :1].expand(value.shape).clone()
 
@@ -189,13 +195,12 @@ def _turns(run: Run, entry: MarkedOp, operand: Tensor) -> list[MarkedOp]:
     chain = chain_of(run, entry, operand)
     last = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
     out = []
-    for each in chain[last + 1 :]:
-        if each.operation.name not in ("*", "mul", "*=", "mul_"):
+    for op in chain[last + 1 :]:
+        if op.name not in ("*", "mul", "*=", "mul_"):
             continue
-        for seen, marks in zip(each.operation.inputs, each.given, strict=True):
-            value = seen.value
-            if marks is None and value is not None and value.numel() > 1 and _is_circular(value):
-                out.append(each)
+        for value in (tensor.value for tensor in op.unmarked_inputs):
+            if value is not None and value.numel() > 1 and _is_circular(value):
+                out.append(op)
     return out
 
 
@@ -234,7 +239,7 @@ def _by_distance(attention: AttentionOps) -> bool | None:
         x = place_of(a.arrays["t"][..., :1]).expand(product.shape)
         y = place_of(b.arrays["t"][..., 0].unsqueeze(-2)).expand(product.shape)
     else:
-        joint, marks = scores.joint, scores.made[0]
+        joint, marks = scores.joint, scores.output_marks[0]
         if marks is None or marks.kind != "pair" or any(each is None for each in operand_marks(scores)):
             return None
         product = torch.einsum(
@@ -265,7 +270,7 @@ def _depend(scores: Tensor, far: Tensor) -> bool:
     """Whether equal distances have equal scores, in each head."""
     for head, span in zip(scores, far, strict=True):
         for distance in span[span != NOWHERE].unique():
-            own = head[span == distance]
-            if float((own - own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
+            is_own = head[span == distance]
+            if float((is_own - is_own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
                 return False
     return True

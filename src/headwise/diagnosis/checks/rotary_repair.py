@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, attentions, chain_of, makers, place_of
 from headwise.diagnosis.checks.head_layout import sides
-from headwise.recording import Site, site_of
-from headwise.source import Span, code_at
+from headwise.recording import Site
+from headwise.source import Span, code_at, function_of, span_like
 
 __all__ = ["mended_turn", "untouched"]
 
@@ -29,22 +29,22 @@ Sign = tuple[tuple[int, int], ...]
 
 
 def mended_turn(
-    done: Run, number: int, rerun: Callable[[Mapping[Site, Callable[..., Any]]], Run | None]
+    run: Run, number: int, rerun: Callable[[Mapping[Site, Callable[..., Any]]], Run | None]
 ) -> tuple[Span, dict[Site, Callable[..., Any]], Sign] | None:
     """The operation that breaks a rotation, what stands in for it, and how a patch writes that; where several do, one
     that leaves the first token as it is. number: of the attention; rerun: a run with stand-ins, None: the rotation is
     not right with them. None: no single operation breaks it.
     """
     groups: dict[tuple[Span, str], list[MarkedOp]] = {}
-    for entry in _within(done, number):
-        groups.setdefault((entry.operation.span, entry.operation.name), []).append(entry)
+    for entry in _within(run, number):
+        groups.setdefault((entry.span, entry.name), []).append(entry)
     tried, second, late = 0, None, None
     for (span, _), entries in groups.items():
-        for variant, sign in _variants(done, entries[0]):
+        for variant, sign in _variants(run, entries[0]):
             tried += 1
             if tried > MOST:
                 return late or second
-            stand_ins = {site_of(each.operation): variant(each.function) for each in entries}
+            stand_ins = {each.site: variant(each.function) for each in entries}
             again = rerun(stand_ins)
             if again is not None and _starts(again, number):
                 if variant is not _added:
@@ -56,12 +56,12 @@ def mended_turn(
     return late or second
 
 
-def _starts(done: Run, number: int) -> bool:
+def _starts(run: Run, number: int) -> bool:
     """Whether the first token, whose angle is nothing, meets the others as it was projected."""
-    for side in sides(attentions(done)[number]):
-        joints = [each for each in chain_of(done, side.entry, side.operand) if each.joint is not None]
-        marks = joints[-1].made[0] if joints else None
-        value = joints[-1].operation.outputs[0].value if joints else None
+    for side in sides(attentions(run)[number]):
+        joints = [each for each in chain_of(run, side.entry, side.operand) if each.joint is not None]
+        marks = joints[-1].output_marks[0] if joints else None
+        value = joints[-1].outputs[0].value if joints else None
         if side.name == "v" or marks is None or value is None or marks.kind != "token":
             continue
         before = value[place_of(marks.arrays["t"]) == 0].sort().values
@@ -74,43 +74,39 @@ def _starts(done: Run, number: int) -> bool:
     return True
 
 
-def _within(done: Run, number: int) -> list[MarkedOp]:
+def _within(run: Run, number: int) -> list[MarkedOp]:
     """The operations that turn queries and keys, since these were projected; then those that make the angles."""
-    found: dict[int, MarkedOp] = {}
+    turning: dict[int, MarkedOp] = {}
     tables: dict[int, MarkedOp] = {}
-    for side in sides(attentions(done)[number]):
+    for side in sides(attentions(run)[number]):
         if side.name == "v":
             continue
-        chain = chain_of(done, side.entry, side.operand)
+        chain = chain_of(run, side.entry, side.operand)
         start = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
         for entry in chain[start + 1 :]:
-            found[entry.at] = entry
-            ahead = [
-                (entry.at, seen.number)
-                for seen, marks in zip(entry.operation.inputs, entry.given, strict=True)
-                if marks is None
-            ]
+            turning[entry.at] = entry
+            ahead = [(entry.at, each.number) for each in entry.unmarked_inputs]
             while ahead:
                 before, own = ahead.pop()
-                for maker in makers(done, before, own):
-                    if maker.at not in tables and all(each is None for each in maker.given):
+                for maker in makers(run, before, own):
+                    if maker.at not in tables and not maker.is_marked:
                         tables[maker.at] = maker
-                        ahead += [(maker.at, each.number) for each in maker.operation.inputs]
-    return [found[at] for at in sorted(found)] + [tables[at] for at in sorted(tables)]
+                        ahead += [(maker.at, each.number) for each in maker.inputs]
+    return [turning[at] for at in sorted(turning)] + [tables[at] for at in sorted(tables)]
 
 
-def _variants(done: Run, entry: MarkedOp) -> Iterator[tuple[Variant, Sign]]:
+def _variants(run: Run, entry: MarkedOp) -> Iterator[tuple[Variant, Sign]]:
     """What else an operation may have been meant to do."""
-    name, last = entry.operation.name, entry.last
-    is_turned = any(each is not None for each in entry.given)
-    if is_turned and name in ("+", "-", "add", "sub", "+=", "-=") and len(entry.operation.inputs) == 2:
+    name, last = entry.name, entry.last
+    is_turned = entry.is_marked
+    if is_turned and name in ("+", "-", "add", "sub", "+=", "-=") and len(entry.inputs) == 2:
         is_taken = name.startswith(("-", "sub"))
         yield _added if is_taken else _taken, ((0, 1), (1, 1 if is_taken else -1))
     if is_turned and last in JOINTS and entry.args and isinstance(entry.args[0], tuple | list):
         yield from _joins(len(entry.args[0]))
     if is_turned and name in ("*", "mul", "*=") and len(entry.tensors) == 2:
-        yield from ((each, ()) for each in _products(done, entry))
-    shape = entry.operation.outputs[0].shape if entry.operation.outputs else ()
+        yield from ((each, ()) for each in _products(run, entry))
+    shape = entry.outputs[0].shape if entry.outputs else ()
     if not is_turned and len(shape) > 1 and shape[-1] % 2 == 0 and last in SPREADS:
         yield _paired, ()
         yield _halved, ()
@@ -143,31 +139,30 @@ def _joins(count: int) -> Iterator[tuple[Variant, Sign]]:
             yield variant, tuple(zip(order, signs, strict=True))
 
 
-def _products(done: Run, entry: MarkedOp) -> Iterator[Variant]:
+def _products(run: Run, entry: MarkedOp) -> Iterator[Variant]:
     """The same with the sine in place of the cosine, or with the angle the other way round."""
     place = next((at for at, each in enumerate(entry.given) if each is None), None)
     if place is None:
         return
-    own = entry.operation.inputs[place].value
-    if own is None:
+    table = entry.inputs[place].value
+    if table is None:
         return
-    if own.is_complex():
+    if table.is_complex():
         yield lambda function: lambda *args, **options: function(args[1 - place], args[place].conj())
         return
-    for other in _partners(done, own):
-        yield lambda function, other=other: lambda *args, **options: function(args[1 - place], other)  # type: ignore[misc]
+    for partner in _partners(run, table):
+        yield lambda function, partner=partner: lambda *args, **_: function(args[1 - place], partner)  # type: ignore[misc]
 
 
-def _partners(done: Run, own: Tensor) -> list[Tensor]:
+def _partners(run: Run, tensor: Tensor) -> list[Tensor]:
     """The sines that go with cosines, or the cosines that go with sines."""
     out: list[Tensor] = []
-    for each in done.seen:
-        for seen, marks in zip(each.operation.inputs, each.given, strict=True):
-            value = seen.value
-            if marks is not None or value is None or value.shape != own.shape or not value.is_floating_point():
+    for entry in run.seen:
+        for value in (operand.value for operand in entry.unmarked_inputs):
+            if value is None or value.shape != tensor.shape or not value.is_floating_point():
                 continue
-            is_known = any(torch.equal(value, one) for one in out)
-            if not is_known and bool((((value * value + own * own) - 1).abs() < 1e-5).all()):
+            is_known = any(torch.equal(value, partner) for partner in out)
+            if not is_known and bool((((value * value + tensor * tensor) - 1).abs() < 1e-5).all()):
                 out.append(value)
     return out
 
@@ -189,23 +184,22 @@ def _turned(t: Tensor, sizes: tuple[int, int]) -> Tensor:
 
 def untouched(entry: MarkedOp) -> Span | None:
     """Where a function that turns one tensor hands on another as it is; None: none does."""
-    for span in (entry.operation.span, *reversed(entry.operation.chain)):
+    for span in (entry.span, *reversed(entry.operation.chain)):
         code = code_at(span)
         if code is None:
             continue
-        function = next((each for each in code.around(code.node) if isinstance(each, ast.FunctionDef)), None)
+        function = function_of(code, code.node)
         if function is None or function.name == "__init__":
             continue
-        given = {each.arg for each in function.args.args}
+        parameters = {each.arg for each in function.args.args}
         for node in ast.walk(function):
             value = node.value if isinstance(node, ast.Assign | ast.Return) else None
             if isinstance(node, ast.Return) and isinstance(value, ast.Tuple):
-                is_it = any(isinstance(each, ast.Name) and each.id in given for each in value.elts)
+                is_it = any(isinstance(each, ast.Name) and each.id in parameters for each in value.elts)
             elif isinstance(node, ast.Assign) and isinstance(value, ast.Name):
-                is_it = value.id in given
+                is_it = value.id in parameters
             else:
                 is_it = False
             if is_it and isinstance(node, ast.stmt):
-                edit = code.edit(node, "")
-                return Span(span.file, span.function, edit.line, edit.column, edit.end_line, edit.end_column)
+                return span_like(code, node, span)
     return None

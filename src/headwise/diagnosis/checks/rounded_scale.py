@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from headwise.dataflow import Run, makers
 from headwise.diagnosis.scale_factors import Factor, Scale
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of, tensors
-from headwise.source import Span, own_number, written_in
+from headwise.recording import tensors
+from headwise.source import Span, file_tree, own_number, written_in
 
 __all__ = ["as_rounded", "erased", "says_root"]
 
@@ -38,16 +38,19 @@ def says_root(scale: Scale, homes: Sequence[Span | None] = ()) -> bool:
     """
     operation = (scale.attention.scores or scale.attention.context).operation
     text = "".join(linecache.getlines(operation.span.file))
-    words = _words(text)
-    said = "\n".join(each for _, each in words)
-    if WHOLE.search(said) is not None or "mup" in text.lower():
+    words = _words(operation.span.file)
+    prose = "\n".join(each for _, each in words)
+    if WHOLE.search(prose) is not None or "mup" in text.lower():
         return False
     gone = {each.line for each in (operation.span, *operation.chain) if each.file == operation.span.file}
     near = {at for each in homes if each is not None for at in range(each.line - 1, (each.end_line or each.line) + 1)}
-    parts = [part for node in ast.parse(text).body for part in _around(node, operation.span.line, gone)]
-    own = [each for line, each in words if line in near or any(line in lines for _, lines in parts)]
+    tree = file_tree(operation.span.file)
+    parts = [
+        part for node in (tree.body if tree is not None else ()) for part in _around(node, operation.span.line, gone)
+    ]
+    near_words = [each for line, each in words if line in near or any(line in lines for _, lines in parts)]
     names = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name) for name, _ in parts]
-    return ROOT.search("\n".join([*own, *names])) is not None
+    return ROOT.search("\n".join([*near_words, *names])) is not None
 
 
 def _around(node: ast.stmt, line: int, gone: set[int]) -> Iterator[tuple[str, range]]:
@@ -61,44 +64,43 @@ def _around(node: ast.stmt, line: int, gone: set[int]) -> Iterator[tuple[str, ra
         return
     methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     yield node.name, range(node.lineno - 2, methods[0].lineno - len(methods[0].decorator_list) if methods else line)
-    for each in methods:
-        if any(each.lineno <= one <= (each.end_lineno or 0) for one in gone):
-            yield each.name, range(each.lineno, (each.end_lineno or 0) + 1)
+    for part in methods:
+        if any(part.lineno <= line_run <= (part.end_lineno or 0) for line_run in gone):
+            yield part.name, range(part.lineno, (part.end_lineno or 0) + 1)
 
 
-def _words(text: str) -> list[tuple[int, str]]:
+def _words(file: str) -> list[tuple[int, str]]:
     """The comments and the texts that stand by themselves in a file, each with its first line."""
-    out: list[tuple[int, str]] = []
-    try:
-        tree = ast.parse(text)
-        read = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (SyntaxError, ValueError, tokenize.TokenError):
-        return out
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            out.append((node.lineno, inspect.cleandoc(node.value.value)))
+    tree = file_tree(file)
+    if tree is None:
+        return []
+    texts = [(node.lineno, node.value.value) for node in ast.walk(tree)
+             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]  # fmt: skip
+    out = [(line, inspect.cleandoc(text)) for line, text in texts if isinstance(text, str)]
+    # a file that is Python has tokens
+    read = tokenize.generate_tokens(io.StringIO("".join(linecache.getlines(file))).readline)
     return out + [(each.start[0], each.string) for each in read if each.type == tokenize.COMMENT]
 
 
-def erased(run: Run, scale: Scale, wanted: float, said: Mapping[str, object]) -> list[Suspect]:
+def erased(run: Run, scale: Scale, wanted: float, values: Mapping[str, object]) -> list[Suspect]:
     """Scores that a number multiplies by 0: all keys have one weight. A number that was rounded down to that is wrong,
     and so is a 0 that stands there; any other may be raised later, as in a warm-up, and is noted.
     """
     for each in scale.factors:
         if each.value == 0 and _is_number(run, each):
-            others = prod(one.value for one in scale.factors if one is not each) or 1.0
+            others = prod(factor.value for factor in scale.factors if factor is not each) or 1.0
             entry = each.entry
             right = _given(next(at for at, m in enumerate(entry.given) if m is not None), wanted / others)
             suspect = Suspect(
-                "scale-zero", entry.operation.span, {site_of(entry.operation): right},
-                said={"factor": "0", "wanted": f"{wanted:.4g}", **said},
-                home=written_in(run.target, entry.operation.span, _is_nothing, is_number=True)
-                or own_number(entry.operation.span),
+                "scale-zero", entry.span, {entry.site: right},
+                said={"factor": "0", "wanted": f"{wanted:.4g}", **values},
+                home=written_in(run.target, entry.span, _is_nothing, is_number=True)
+                or own_number(entry.span),
             )  # fmt: skip
-            found = as_rounded(suspect, 0.0, scale.width)
+            rounded = as_rounded(suspect, 0.0, scale.width)
             is_made = any(ROUNDED.search(_source(place)) for place in (suspect.span, suspect.home) if place is not None)
-            is_written = ZERO.search(entry.operation.span.source) is not None
-            return [found if is_made or is_written else replace(found, severity="note")]
+            is_written = ZERO.search(entry.span.source) is not None
+            return [rounded if is_made or is_written else replace(rounded, severity="note")]
     return []
 
 
@@ -109,35 +111,29 @@ def _source(span: Span) -> str:
 def as_rounded(suspect: Suspect, total: float, width: int) -> Suspect:
     """What is wrong with a scale, told as what // does to it where that is what made its number."""
     root = sqrt(width)
-    known = (0.0, 1 / floor(root), 1.0 / (width // root))
-    if not any(isclose(total, each, rel_tol=1e-3) for each in known) or not _divides(suspect.home or suspect.span):
+    floored = (0.0, 1 / floor(root), 1.0 / (width // root))
+    if not any(isclose(total, each, rel_tol=1e-3) for each in floored) or not _divides(suspect.home or suspect.span):
         return suspect
     return replace(suspect, kind="scale-factor-floored")
 
 
 def _divides(span: Span | None) -> bool:
     """Whether a place has a division without a remainder of what is more than sizes."""
-    lines = [] if span is None else linecache.getlines(span.file)
-    try:
-        tree = ast.parse("".join(lines))
-    except (SyntaxError, ValueError):
-        return False
+    tree = None if span is None else file_tree(span.file)
     return span is not None and any(
-        isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv)
-        and span.line <= each.lineno <= (span.end_line or span.line)
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+        and span.line <= node.lineno <= (span.end_line or span.line)
         and any(isinstance(part, ast.Call | ast.Pow) or isinstance(getattr(part, "value", None), float)
-                for part in ast.walk(each))
-        for each in ast.walk(tree)
+                for part in ast.walk(node))
+        for node in ast.walk(tree or ast.Pass())
     )  # fmt: skip
 
 
 def _is_number(run: Run, factor: Factor) -> bool:
     """Whether what something is multiplied by is a number of the code, and nothing that is learned or computed."""
     others = [
-        (tensor, seen.number)
-        for tensor, seen, marks in zip(
-            factor.entry.tensors, factor.entry.operation.inputs, factor.entry.given, strict=True
-        )
+        (tensor, operand.number)
+        for tensor, operand, marks in zip(factor.entry.tensors, factor.entry.inputs, factor.entry.given, strict=True)
         if marks is None
     ]
     return all(

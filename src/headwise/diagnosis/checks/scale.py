@@ -18,7 +18,6 @@ from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_un
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
-from headwise.recording import site_of
 from headwise.source import Span, own_number, written_in
 from headwise.wording import Sentence
 
@@ -78,7 +77,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
 def _about(run: Run, scale: Scale) -> dict[str, object]:
     """What a patch may say: where the scores are made, and what the class calls the head width."""
     scores = scale.attention.scores
-    out: dict[str, object] = {} if scores is None else {"_scores": scores.operation.span}
+    out: dict[str, object] = {} if scores is None else {"_scores": scores.span}
     kept = attributes_of(run, scores or scale.attention.context).items()
     return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
 
@@ -99,7 +98,7 @@ def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
             return False
         return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
 
-    return written_in(run.target, entry.operation.span, is_it, is_number=True) or own_number(entry.operation.span)
+    return written_in(run.target, entry.span, is_it, is_number=True) or own_number(entry.span)
 
 
 def _twice(scale: Scale, wanted: float) -> Factor | None:
@@ -112,15 +111,11 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
     """Whether queries are added to what they found, as in the Set Transformer, which divides by √D."""
-    scores, context = scale.attention.scores, scale.attention.context.operation.outputs[0].number
+    scores, context = scale.attention.scores, scale.attention.context.outputs[0].number
     if scores is None:
         return False
-    queries = {each.number for each in scores.operation.inputs}
-    return any(
-        each.operation.name in ("+", "+=")
-        and {context} < {t.number for t in each.operation.inputs} <= {context, *queries}
-        for each in run.seen
-    )
+    queries = scores.taken
+    return any(each.name in ("+", "+=") and {context} < each.taken <= {context, *queries} for each in run.seen)
 
 
 def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
@@ -146,7 +141,7 @@ def _wrong(
     kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
 ) -> Suspect:
     return Suspect(
-        kind, factor.entry.operation.span, {site_of(factor.entry.operation): _scaled(factor.entry, change)},
+        kind, factor.entry.span, {factor.entry.site: _scaled(factor.entry, change)},
         said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
     )  # fmt: skip
 
@@ -168,7 +163,7 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     """Weights that are scaled although the scores were."""
     stand_in = Scaled(factor.entry.function, 1 / factor.value)
     return Suspect(
-        "weights-scaled", factor.entry.operation.span, {site_of(factor.entry.operation): stand_in},
+        "weights-scaled", factor.entry.span, {factor.entry.site: stand_in},
         said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
     )  # fmt: skip
 
@@ -187,12 +182,12 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     # terms that are added to the product are scaled with it
     way = way_of(scale.attention)
     whole = scores if way is None or not way.sums else way.sums[-1]
-    stand_ins = {site_of(whole.operation): _scaled(whole, wanted)}
+    stand_ins = {whole.site: _scaled(whole, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     if late is not None:
-        stand_ins[site_of(late.entry.operation)] = Scaled(late.entry.function, 1 / late.value)
-        return [Suspect("scale-after-softmax", late.entry.operation.span, stand_ins, said=said)]
-    return [Suspect("scale-missing", whole.operation.span, stand_ins, said=said)]
+        stand_ins[late.entry.site] = Scaled(late.entry.function, 1 / late.value)
+        return [Suspect("scale-after-softmax", late.entry.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", whole.span, stand_ins, said=said)]
 
 
 def _is_fused_here(run: Run, scale: Scale) -> bool:
@@ -211,11 +206,11 @@ def _learns(factor: Factor) -> bool:
 def _floored(entry: MarkedOp) -> Suspect:
     def right(*args: Any, **options: Any) -> Any:
         values = [*args, *options.values()]
-        if len(values) > 1 and entry.operation.name in ("//", "//=", "div", "floor_divide"):
+        if len(values) > 1 and entry.name in ("//", "//=", "div", "floor_divide"):
             return values[0] / values[1]
         return values[0]
 
-    return Suspect("scale-floor-division", entry.operation.span, {site_of(entry.operation): right})
+    return Suspect("scale-floor-division", entry.span, {entry.site: right})
 
 
 def scales_suspects(exam: Any) -> list[Suspect]:

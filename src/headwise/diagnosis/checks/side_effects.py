@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.parameters import apart
 from headwise.diagnosis.coverage import Missed, Tried
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 from headwise.source import Span
 
 __all__ = ["changed_arguments", "left_over", "memories"]
@@ -27,8 +27,8 @@ MEMORIES = re.compile(r"cache|past|mems?($|_)|memory|history|stream|recurrent|(^
 def changed_arguments(run: Run) -> list[Suspect]:
     """Arguments that a call changed in place: the first line that did it; what is there to be written to may be."""
     out = []
-    for name, held in run.given.items():
-        if MEMORIES.search(name) or _is_equal(held, run.named[name]):
+    for name, marks in run.given.items():
+        if MEMORIES.search(name) or _is_equal(marks, run.named[name]):
             continue
         writer = _writer(run, run.named[name])
         if writer is None:
@@ -37,7 +37,7 @@ def changed_arguments(run: Run) -> list[Suspect]:
         severity = "note" if name == run.plan.mask else "fault"
         out.append(
             Suspect(
-                "input-modified", writer.operation.span, {site_of(writer.operation): apart(writer)}, severity=severity,
+                "input-modified", writer.span, {writer.site: apart(writer)}, severity=severity,
                 said={"name": name},
             )
         )  # fmt: skip
@@ -54,8 +54,8 @@ def _writer(run: Run, argument: Tensor) -> MarkedOp | None:
     for entry in run.seen:
         written = [
             tensor
-            for seen, tensor in zip(entry.operation.inputs, entry.tensors, strict=False)
-            if seen.number in entry.operation.writes
+            for operand, tensor in zip(entry.inputs, entry.tensors, strict=False)
+            if operand.number in entry.operation.writes
         ]
         if any(each.untyped_storage().data_ptr() == place for each in written if each.layout is torch.strided):
             return entry
@@ -68,10 +68,10 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         return [], Missed("doctor.missed.no_output")
     for earlier in (0, BEFORE):
         again = rerun(earlier=earlier)
-        raised = again.record.failure
+        raised = again.failure
         if raised is not None:
             place = raised.span
-        elif again.output is None or _is_near(run.output, again.output):
+        elif again.output is None or distance(run.output, again.output) <= NEAR:
             continue
         else:
             place = _parting(run, again)
@@ -79,39 +79,23 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         if kept:
             return [], Missed("doctor.missed.memory", {"name": kept[0]})
         forgot = rerun(earlier=earlier, forgets=True)
-        if forgot.record.failure is not None or forgot.output is None or not _is_near(run.output, forgot.output):
+        if forgot.failure is not None or forgot.output is None or distance(run.output, forgot.output) > NEAR:
             return [Suspect("stateful-forward", place)], True
-        error = _apart(run.output, again.output) if raised is None else type(raised.error).__name__
-        said = {"how": "forgotten" if raised is None else "raised_laws"}
-        return [Suspect("stateful-forward", place, said=said, proved=True, evidence=error)], True
+        error = f"{distance(run.output, again.output):.4g}" if raised is None else type(raised.error).__name__
+        values = {"how": "forgotten" if raised is None else "raised_laws"}
+        return [Suspect("stateful-forward", place, said=values, proved=True, evidence=error)], True
     return [], True
-
-
-def _apart(a: Tensor, b: Tensor | None) -> str:
-    """How far two outputs are apart, as it is said."""
-    if b is None or a.shape != b.shape:
-        return "inf"
-    return f"{float((a - b).detach().abs().nan_to_num(nan=float('inf')).max()):.4g}"
-
-
-def _is_near(a: Tensor, b: Tensor) -> bool:
-    if a.dtype is torch.bool:
-        return torch.equal(a, b)
-    if a.shape != b.shape or not torch.equal(a.isnan(), b.isnan()):
-        return False
-    # infinity less infinity is none
-    return bool(((a - b).detach().abs().nan_to_num() <= NEAR).all())
 
 
 def _parting(first: Run, second: Run) -> Span | None:
     """Where two runs on the same inputs part."""
     for a, b in zip(first.seen, second.seen, strict=False):
-        if a.operation.span != b.operation.span or a.operation.name != b.operation.name:
-            return b.operation.span
-        for x, y in zip(a.operation.outputs, b.operation.outputs, strict=False):
-            if x.value is not None and y.value is not None and not _is_near(x.value, y.value):
-                return b.operation.span
-    return first.seen[-1].operation.span if first.seen else None
+        if a.span != b.span or a.name != b.name:
+            return b.span
+        for x, y in zip(a.outputs, b.outputs, strict=False):
+            if x.value is not None and y.value is not None and distance(x.value, y.value) > NEAR:
+                return b.span
+    return first.seen[-1].span if first.seen else None
 
 
 def memories(run: Run) -> list[str]:

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, is_movement
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions
 from headwise.diagnosis.checks.mask_path import uses
-from headwise.diagnosis.checks.weight_sums import DIVISIONS, OTHERS, TOLERANCE, key_axis, weights_of
+from headwise.diagnosis.checks.weight_sums import DIVISIONS, OTHERS, TOLERANCE, are_shares
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 
 __all__ = ["normalisation_suspects", "other_normalisation"]
 
@@ -23,8 +21,8 @@ EXPONENTIALS = frozenset({"exp", "exp_", "exp2", "expm1"})
 def normalisation_suspects(run: Run) -> list[Suspect]:
     """What keeps the weights of the first attention that has it from being one softmax over the keys."""
     for attention in attentions(run):
-        if not attention.fused and (found := _twice(attention) or _log(attention) or _unnormalised(run, attention)):
-            return found
+        if not attention.fused and (suspects := _twice(attention) or _log(attention) or _unnormalised(run, attention)):
+            return suspects
     return []
 
 
@@ -41,23 +39,22 @@ def other_normalisation(attention: AttentionOps, reached: set[int]) -> Suspect |
     maker = next((each for each in attention.path if _makes_nan(each)), None) or next(reversed(later), None)
     if maker is None or uses(maker, reached) or maker.last not in OTHERS | DIVISIONS:
         return None
-    marks = maker.made[0] if maker.made else None
-    axis = None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
-    if marks is None or axis is None:
+    axis = attention.key_axis(maker)
+    if axis is None:
         return None
-    place = axis - len(marks.shape)
+    place = axis - len(maker.outputs[0].shape)
 
     def right(*args: Any, **options: Any) -> Any:
         return torch.softmax(args[0] if args else options["input"], dim=place)
 
-    said = {"axis": place, "name": maker.last.rstrip("_")}
-    return Suspect("softmax-replaced", maker.operation.span, {site_of(maker.operation): right}, said=said)
+    values = {"axis": place, "name": maker.last.rstrip("_")}
+    return Suspect("softmax-replaced", maker.span, {maker.site: right}, said=values)
 
 
 def _makes_nan(entry: MarkedOp) -> bool:
     """Whether an operation is the first that leaves NaN."""
     before, after = ([each.value for each in some if each.value is not None]
-                     for some in (entry.operation.inputs, entry.operation.outputs))  # fmt: skip
+                     for some in (entry.inputs, entry.outputs))  # fmt: skip
     return any(bool(each.isnan().any()) for each in after) and not any(bool(each.isnan().any()) for each in before)
 
 
@@ -65,52 +62,51 @@ def _twice(attention: AttentionOps) -> list[Suspect]:
     """A softmax of what already sums to 1 over the keys, and nothing of which is hidden."""
     softmaxes = [each for each in attention.path if each.last in SOFTMAXES]
     last = softmaxes[-1] if softmaxes else None
-    before = [each for each in attention.path if last is not None and each.at < last.at
-              and each.last in SOFTMAXES | EXPONENTIALS]  # fmt: skip
-    axis = None if last is None else _axis(last, attention)
-    given = None if last is None else last.operation.inputs[0].value
-    if last is None or not before or axis is None or given is None or not _are_shares(given, axis):
+    before = [entry for entry in attention.path if last is not None and entry.at < last.at
+              and entry.last in SOFTMAXES | EXPONENTIALS]  # fmt: skip
+    axis = None if last is None else attention.key_axis(last)
+    inputs = None if last is None else last.inputs[0].value
+    if last is None or not before or axis is None or inputs is None or not are_shares(inputs, axis):
         return []
     # a mask between the two must still hide: so it is the first that is left out, where it is a softmax
     entry = softmaxes[0] if len(softmaxes) > 1 else last
     stand_in: Callable[..., Any] = _first
-    return [Suspect("softmax-twice", last.operation.span, {site_of(entry.operation): stand_in})]
+    return [Suspect("softmax-twice", last.span, {entry.site: stand_in})]
 
 
 def _log(attention: AttentionOps) -> list[Suspect]:
-    weights, softmax = weights_of(attention), attention.softmax
+    weights, softmax = attention.weights, attention.softmax
     if weights is None or softmax is None or softmax.last != "log_softmax":
         return []
-    axis = _axis(softmax, attention)
-    if axis is None or bool((weights > TOLERANCE).any()) or not _are_shares(weights.exp(), -1):
+    axis = attention.key_axis(softmax)
+    if axis is None or bool((weights > TOLERANCE).any()) or not are_shares(weights.exp(), -1):
         return []
 
     def right(*args: Any, **options: Any) -> Any:
         kept = {name: each for name, each in options.items() if name == "dtype"}
         return torch.softmax(args[0] if args else options["input"], dim=axis, **kept)
 
-    return [Suspect("softmax-log", softmax.operation.span, {site_of(softmax.operation): right})]
+    return [Suspect("softmax-log", softmax.span, {softmax.site: right})]
 
 
 def _unnormalised(run: Run, attention: AttentionOps) -> list[Suspect]:
     """Exponentials of scores that are divided by no sum of theirs, neither before nor after they meet the values."""
-    weights, scores = weights_of(attention), attention.scores
+    weights, scores = attention.weights, attention.scores
     names = [each.last for each in attention.path]
     if weights is None or scores is None or not EXPONENTIALS & set(names) or attention.softmax is not None:
         return []
     if bool((weights < 0).any()) or not bool(weights.isfinite().all()) or _is_divided_later(run, attention):
         return []
     # exp, and at most a number that is the same for all keys of a row, as their mean: what else is done is a design
-    made = [each for each in attention.path if each.last in EXPONENTIALS][-1]
-    value = made.operation.outputs[0].value
-    marks = made.made[0]
-    axis = None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
-    later = [each for each in attention.path if each.at > made.at and not _is_kept(each)]
-    if value is None or axis is None or len(later) > 1 or (later and later[0].operation.name not in DIVISIONS):
+    exponential = [each for each in attention.path if each.last in EXPONENTIALS][-1]
+    value = exponential.outputs[0].value
+    axis = attention.key_axis(exponential)
+    later = [each for each in attention.path if each.at > exponential.at and not _is_kept(each)]
+    if value is None or axis is None or len(later) > 1 or (later and later[0].name not in DIVISIONS):
         return []
-    last = later[0] if later else made
-    given = last.operation.outputs[0].value
-    sums = None if given is None else given.sum(dim=axis)
+    last = later[0] if later else exponential
+    inputs = last.outputs[0].value
+    sums = None if inputs is None else inputs.sum(dim=axis)
     if sums is None or bool((sums < 1 + TOLERANCE).any()):
         # what sums to less than 1 leaves the rest to a sink
         return []
@@ -120,28 +116,18 @@ def _unnormalised(run: Run, attention: AttentionOps) -> list[Suspect]:
         out = function(*args, **options)
         return out / out.sum(dim=place, keepdim=True)
 
-    return [Suspect("softmax-unnormalised", last.operation.span, {site_of(last.operation): right},
+    return [Suspect("softmax-unnormalised", last.span, {last.site: right},
                     said={"axis": place})]  # fmt: skip
 
 
 def _is_kept(entry: MarkedOp) -> bool:
-    return "dropout" in entry.last or is_movement(entry.operation.function)
+    return "dropout" in entry.last or entry.is_movement
 
 
 def _is_divided_later(run: Run, attention: AttentionOps) -> bool:
     """Whether anything is divided after the weighted sum, as by the sums of the weights."""
     later = [each for each in run.seen if each.at > attention.context.at]
-    return any(each.operation.name in DIVISIONS for each in later)
-
-
-def _axis(entry: MarkedOp, attention: AttentionOps) -> int | None:
-    marks = entry.made[0] if entry.made else None
-    return None if marks is None or marks.kind != "pair" else key_axis(marks, attention)
-
-
-def _are_shares(value: Tensor, axis: int) -> bool:
-    sums = value.sum(dim=axis)
-    return bool(((sums - 1).abs() < TOLERANCE).all()) and bool((value >= -TOLERANCE).all())
+    return any(each.name in DIVISIONS for each in later)
 
 
 def _first(*args: Any, **options: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import difflib
-import linecache
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headwise.calls import is_of_library
 from headwise.diagnosis.checks.refusals import name_of
 from headwise.diagnosis.suspects import Change, Suspect, both
-from headwise.source import Span
+from headwise.source import Span, file_tree
 
 __all__ = ["attribute_suspect", "meanings", "name_suspect"]
 
@@ -28,68 +28,70 @@ RENAMED = "_headwise_renamed"
 TORCHES = {"torch": torch, "F": torch.nn.functional}
 
 
-def attribute_suspect(error: AttributeError, failure: Any, said: dict[str, object]) -> Suspect:
+def attribute_suspect(error: AttributeError, failure: Any, values: dict[str, object]) -> Suspect:
     """An attribute that is not there; in a module, it is put right where another is called nearly so."""
     module, name = error.obj, str(error.name)
     if isinstance(module, Tensor):
-        known = [each for each in dir(Tensor) if not each.startswith("_")]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        names = [each for each in dir(Tensor) if not each.startswith("_")]
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         kind = "wrong-attribute" if near else "attribute-undefined"
-        return Suspect(kind, failure.span, said={**said, "name": name, "near": near[0] if near else ""})
+        return Suspect(kind, failure.span, said={**values, "name": name, "near": near[0] if near else ""})
     if is_of_library(module):
         near = difflib.get_close_matches(name, [each for each in dir(module) if each[0] != "_"], n=1, cutoff=TORCH)
         kind = "wrong-attribute" if near else "attribute-undefined"
-        return Suspect(kind, failure.span, said={**said, "name": name, "near": near[0] if near else ""})
-    undefined = Suspect("attribute-undefined", failure.span, said={**said, "name": name})
+        return Suspect(kind, failure.span, said={**values, "name": name, "near": near[0] if near else ""})
+    undefined = Suspect("attribute-undefined", failure.span, said={**values, "name": name})
     if not isinstance(module, nn.Module):
         return undefined
-    own = [*module._modules, *module._parameters, *module._buffers]
-    own += [each for each in vars(module) if not each.startswith("_") and each != "training"]
-    near = difflib.get_close_matches(name, own, n=len(own) or 1, cutoff=0.5)
+    attributes = [*module._modules, *module._parameters, *module._buffers]
+    attributes += [each for each in vars(module) if not each.startswith("_") and each != "training"]
+    near = difflib.get_close_matches(name, attributes, n=len(attributes) or 1, cutoff=0.5)
     # what is read elsewhere already is less likely what is meant here
     near = [
-        each for each in near if difflib.SequenceMatcher(None, name, each).ratio() > OWN or not _is_read(failure, each)
+        candidate
+        for candidate in near
+        if difflib.SequenceMatcher(None, name, candidate).ratio() > OWN or not _is_read(failure, candidate)
     ]
     if not near:
         return undefined
     owner, right = type(module), near[0]
 
     def change(target: Any, _: dict[str, Any]) -> None:
-        for each in target.modules() if isinstance(target, nn.Module) else ():
-            if type(each).__qualname__ == owner.__qualname__ and hasattr(each, right):
-                each.__dict__[name] = getattr(each, right)
+        for module in target.modules() if isinstance(target, nn.Module) else ():
+            if type(module).__qualname__ == owner.__qualname__ and hasattr(module, right):
+                module.__dict__[name] = getattr(module, right)
 
-    return Suspect("wrong-attribute", failure.span, said={**said, "name": name, "near": right}, change=change)
+    return Suspect("wrong-attribute", failure.span, said={**values, "name": name, "near": right}, change=change)
 
 
 def _is_read(failure: Any, name: str) -> bool:
     """Whether the file of a failure reads an attribute of this name of itself."""
-    tree = None if failure.span is None else _tree(failure.span.file)
+    tree = None if failure.span is None else file_tree(failure.span.file)
     nodes = () if tree is None else ast.walk(tree)
     read = (each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load))
     return any(each.attr == name and _is_self(each.value) for each in read)
 
 
-def name_suspect(error: NameError, span: Span | None, exam: Any, said: dict[str, object]) -> Suspect:
+def name_suspect(error: NameError, span: Span | None, exam: Any, values: dict[str, object]) -> Suspect:
     """A name that is not defined; in a method, it is put right where one that was meant lets the run go on."""
     name = name_of(error)
-    found = Suspect("undefined-name", span, said={**said, "name": name})
-    tree = None if span is None else _tree(span.file)
+    suspect = Suspect("undefined-name", span, said={**values, "name": name})
+    tree = None if span is None else file_tree(span.file)
     if span is None or tree is None or isinstance(error, UnboundLocalError):
-        return found
+        return suspect
     function = _around(tree, span.line)
     for meant in meanings(tree, function, name):
         change = _renamed(span, name, meant)
-        failure = exam.run(change=both(exam.change, change)).record.failure
+        failure = exam.run(change=both(exam.change, change)).failure
         if failure is None or failure.span != span:
-            return Suspect("name-misspelt", span, said={**found.said, "near": meant}, change=change)
-    return found
+            return Suspect("name-misspelt", span, said={**suspect.said, "near": meant}, change=change)
+    return suspect
 
 
 def meanings(tree: ast.AST, function: ast.AST, name: str) -> Iterator[str]:
     """How a name in a function may have been meant, as it would be written, the likeliest first."""
-    own = {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and _is_self(each.value)}
-    if name in own:
+    attributes = {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and _is_self(each.value)}
+    if name in attributes:
         yield f"self.{name}"
     bound = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     bound |= {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)} | set(_top(tree))
@@ -117,27 +119,20 @@ def _top(tree: ast.AST) -> Iterator[str]:
     for node in getattr(tree, "body", []):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
-        for each in ast.walk(node) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) else ():
-            if isinstance(each, ast.alias):
-                yield each.asname or each.name
-            elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                yield each.id
-
-
-def _tree(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
+        for part in ast.walk(node) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) else ():
+            if isinstance(part, ast.alias):
+                yield part.asname or part.name
+            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                yield part.id
 
 
 def _around(tree: ast.Module, line: int) -> ast.AST:
     """The innermost function about a line; the file where there is none."""
-    found = [
-        each for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef) and each.lineno <= line <= (each.end_lineno or each.lineno)
+    nodes = [
+        node for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]  # fmt: skip
-    return max(found, key=lambda each: each.lineno, default=tree)
+    return max(nodes, key=lambda node: node.lineno, default=tree)
 
 
 def _renamed(span: Span, name: str, meant: str) -> Change:
@@ -146,12 +141,12 @@ def _renamed(span: Span, name: str, meant: str) -> Change:
     def change(target: Any, _: dict[str, Any]) -> None:
         for module in target.modules() if isinstance(target, nn.Module) else ():
             for kind in reversed(type(module).__mro__):
-                for key, own in vars(kind).items():
-                    if isinstance(own, FunctionType) and _holds(own.__code__, span):
-                        known = getattr(module.__dict__.get(key), RENAMED, {})
-                        made = _with_names(own, {**known, name: meant})
-                        if made is not None:
-                            module.__dict__[key] = MethodType(made, module)
+                for key, value in vars(kind).items():
+                    if isinstance(value, FunctionType) and _holds(value.__code__, span):
+                        earlier = getattr(module.__dict__.get(key), RENAMED, {})
+                        function = _with_names(value, {**earlier, name: meant})
+                        if function is not None:
+                            module.__dict__[key] = MethodType(function, module)
 
     return change
 
@@ -162,22 +157,24 @@ def _holds(code: CodeType, span: Span) -> bool:
     return code.co_filename == span.file and place.startswith(f"{code.co_qualname}.")
 
 
-def _with_names(own: FunctionType, names: Mapping[str, str]) -> FunctionType | None:
+def _with_names(function: FunctionType, names: Mapping[str, str]) -> FunctionType | None:
     """A function with other names in place of some; None: its source is not that of its file."""
-    tree = _tree(own.__code__.co_filename)
+    tree = file_tree(function.__code__.co_filename)
     if tree is None:
         return None
-    code = compile(_Renaming(names).visit(tree), own.__code__.co_filename, "exec", dont_inherit=True)
-    new = _alike(code, own.__code__)
+    code = compile(
+        _Renaming(names).visit(copy.deepcopy(tree)), function.__code__.co_filename, "exec", dont_inherit=True
+    )
+    new = _alike(code, function.__code__)
     if new is None:
         return None
-    for root in TORCHES.keys() & set(new.co_names) - own.__globals__.keys():
+    for root in TORCHES.keys() & set(new.co_names) - function.__globals__.keys():
         # the file imports it, and what did not need it was not run
-        own.__globals__[root] = TORCHES[root]
-    made = FunctionType(new, own.__globals__, own.__name__, own.__defaults__, own.__closure__)
-    made.__kwdefaults__ = own.__kwdefaults__
-    setattr(made, RENAMED, dict(names))
-    return made
+        function.__globals__[root] = TORCHES[root]
+    renamed = FunctionType(new, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    renamed.__kwdefaults__ = function.__kwdefaults__
+    setattr(renamed, RENAMED, dict(names))
+    return renamed
 
 
 class _Renaming(ast.NodeTransformer):
@@ -190,20 +187,20 @@ class _Renaming(ast.NodeTransformer):
         if node.id not in self._names or not isinstance(node.ctx, ast.Load):
             return node
         new = ast.parse(self._names[node.id], mode="eval").body
-        for each in ast.walk(new):
-            ast.copy_location(each, node)
+        for part in ast.walk(new):
+            ast.copy_location(part, node)
         return new
 
 
-def _alike(code: CodeType, own: CodeType) -> CodeType | None:
+def _alike(code: CodeType, function_code: CodeType) -> CodeType | None:
     """The code of a function in that of its file."""
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            if (each.co_qualname, each.co_firstlineno, each.co_freevars) == (
-                own.co_qualname, own.co_firstlineno, own.co_freevars,
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if (constant.co_qualname, constant.co_firstlineno, constant.co_freevars) == (
+                function_code.co_qualname, function_code.co_firstlineno, function_code.co_freevars,
             ):  # fmt: skip
-                return each
-            found = _alike(each, own)
-            if found is not None:
-                return found
+                return constant
+            inner = _alike(constant, function_code)
+            if inner is not None:
+                return inner
     return None

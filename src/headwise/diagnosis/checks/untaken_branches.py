@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from torch import nn
 
 from headwise.calls import call_role, callee
 from headwise.dataflow import MarkedOp, Run
+from headwise.source import file_tree
 
 __all__ = [
     "is_asked_elsewhere", "is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere",
@@ -37,7 +37,7 @@ def is_elsewhere(run: Run, name: str) -> bool:
     if not call_role(name) and name != next(iter(run.named), ""):
         # nothing says that it was to be an input
         return _is_read(tree, name)
-    gone = {each.operation.span.line - first + 1 for each in run.seen if each.operation.span is not None}
+    gone = {each.span.line - first + 1 for each in run.seen if each.span is not None}
     if _is_read_past(tree, name, gone, but=_asks_rank):
         return True
     return any(_is_read_past(each, name, gone, but=_asks_rank) for each, gone in _gone(run) if _takes(each, name))
@@ -45,13 +45,13 @@ def is_elsewhere(run: Run, name: str) -> bool:
 
 def is_read_elsewhere(run: Run, attribute: str) -> bool:
     """Whether an attribute is read in the files that ran, but in no class or function of these that did."""
-    own = {each.__name__ for each in type(run.target).__mro__}
+    classes = {each.__name__ for each in type(run.target).__mro__}
     is_read = False
     for tree, gone in _files(run):
-        for each in tree.body:
-            if not isinstance(each, Function | ast.ClassDef) or not _reads(each, attribute):
+        for node in tree.body:
+            if not isinstance(node, Function | ast.ClassDef) or not _reads(node, attribute):
                 continue
-            if each.name in own or _is_gone(each, gone):
+            if node.name in classes or _is_gone(node, gone):
                 return False
             is_read = True
     return is_read
@@ -77,15 +77,12 @@ def is_of_cache(run: Run, name: str) -> bool:
 
 def is_chosen(run: Run, entry: MarkedOp) -> bool:
     """Whether an operation stands under the question of one option of its module, which is on: `if self.mix:`."""
-    span, modules = entry.operation.span, dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    span, modules = entry.span, dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
     owner = modules.get(entry.operation.module)
     if span is None or owner is None:
         return False
-    try:
-        tree = ast.parse("".join(linecache.getlines(span.file)))
-    except (SyntaxError, ValueError):
-        return False
-    for node in (node for node in ast.walk(tree) if isinstance(node, ast.If)):
+    tree = file_tree(span.file)
+    for node in (node for node in ast.walk(tree or ast.Pass()) if isinstance(node, ast.If)):
         is_under = node.body[0].lineno <= span.line <= (node.body[-1].end_lineno or 0)
         if is_under and isinstance(node.test, ast.Attribute) and node.test.attr != "training":
             return vars(owner).get(node.test.attr) is True
@@ -106,22 +103,20 @@ def _files(run: Run) -> Iterator[tuple[ast.Module, set[int]]]:
     """The files that a run went through, each with the lines of its operations."""
     lines: dict[str, set[int]] = {}
     for entry in run.seen:
-        for span in (entry.operation.span, *entry.operation.chain):
+        for span in (entry.span, *entry.operation.chain):
             if span is not None:
                 lines.setdefault(span.file, set()).add(span.line)
     for file, gone in lines.items():
-        try:
-            yield ast.parse("".join(linecache.getlines(file))), gone
-        except (SyntaxError, ValueError):
-            continue
+        if (tree := file_tree(file)) is not None:
+            yield tree, gone
 
 
 def _gone(run: Run) -> Iterator[tuple[Function, set[int]]]:
     """The functions that a run went through, each with the lines of its file that it went through."""
     for tree, gone in _files(run):
-        for each in ast.walk(tree):
-            if isinstance(each, Function) and _is_gone(each, gone):
-                yield each, gone
+        for node in ast.walk(tree):
+            if isinstance(node, Function) and _is_gone(node, gone):
+                yield node, gone
 
 
 def _is_gone(function: Function | ast.ClassDef, gone: set[int]) -> bool:
@@ -129,8 +124,8 @@ def _is_gone(function: Function | ast.ClassDef, gone: set[int]) -> bool:
 
 
 def _takes(function: Function, name: str) -> bool:
-    own = function.args
-    return any(each.arg == name for each in (*own.posonlyargs, *own.args, *own.kwonlyargs))
+    arguments = function.args
+    return any(each.arg == name for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
 
 def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, but: Asks | None = None) -> bool:

@@ -12,34 +12,32 @@ from torch import Tensor, nn
 from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, call_of
 from headwise.diagnosis.checks.inputs import Held, makings
 from headwise.diagnosis.checks.projection_names import role_of
-from headwise.diagnosis.members import module_at
+from headwise.diagnosis.modules import module_at
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Site, site_of
+from headwise.recording import Site
 from headwise.source import Code, Span, alias_after, bound_to, code_at
 
 __all__ = ["called_twice", "discarded", "end_of", "is_unkept", "last_of", "named_again", "unmade"]
 
 
-def discarded(done: Run, cut: Sequence[str]) -> list[Suspect]:
+def discarded(run: Run, cut: Sequence[str]) -> list[Suspect]:
     """Where a layer is called, and what it gives is given no name, or one that is read nowhere.
 
     cut: the names of the parameters that are used and get no gradient.
     """
-    if not isinstance(done.target, nn.Module):
+    if not isinstance(run.target, nn.Module):
         return []
-    own = {each.untyped_storage().data_ptr(): name for name, each in done.target.named_parameters() if name in cut}
-    taken = {each.number for entry in done.seen for each in entry.operation.inputs}
-    for entry in done.seen:
-        names = [own.get(each.untyped_storage().data_ptr(), "") for each in entry.tensors]
-        owner = next((name.rpartition(".")[0] for name in names if name), "") or _layer(done.target, entry, cut)
-        is_read = any(made.number in taken for made in entry.operation.outputs)
-        if not owner or is_read or not any(each is not None for each in entry.given):
+    names_of = {each.untyped_storage().data_ptr(): name for name, each in run.target.named_parameters() if name in cut}
+    taken = {each.number for entry in run.seen for each in entry.inputs}
+    for entry in run.seen:
+        names = [names_of.get(each.untyped_storage().data_ptr(), "") for each in entry.tensors]
+        owner = next((name.rpartition(".")[0] for name in names if name), "") or _layer(run.target, entry, cut)
+        is_read = any(output.number in taken for output in entry.outputs)
+        if not owner or is_read or not entry.is_marked:
             continue
-        span = next(
-            (each for each in (entry.operation.span, *reversed(entry.operation.chain)) if is_unkept(each)), None
-        )
+        span = next((each for each in (entry.span, *reversed(entry.operation.chain)) if is_unkept(each)), None)
         if span is not None:
-            stand_ins, change = _read_on(done, entry, owner)
+            stand_ins, change = _read_on(run, entry, owner)
             return [Suspect("projection-discarded", span, stand_ins, said={"name": owner}, change=change)]
     return []
 
@@ -48,7 +46,7 @@ def _layer(target: nn.Module, entry: MarkedOp, cut: Sequence[str]) -> str:
     """The name of torch's own layer that an operation is, all of whose parameters get no gradient; "": it is none."""
     layers = [(name, each) for name, each in target.named_modules() if type(each).__name__ == entry.last in LAYERS]
     return next(
-        (name for name, each in layers if all(f"{name}.{own}" in cut for own, _ in each.named_parameters())), ""
+        (name for name, each in layers if all(f"{name}.{key}" in cut for key, _ in each.named_parameters())), ""
     )
 
 
@@ -76,46 +74,46 @@ def _is_all(code: Code, statement: ast.Assign) -> bool:
     return statement.value is code.node or code.node is statement
 
 
-def _read_on(done: Run, entry: MarkedOp, owner: str) -> tuple[dict[Site, Callable[..., Any]], Any]:
+def _read_on(run: Run, entry: MarkedOp, owner: str) -> tuple[dict[Site, Callable[..., Any]], Any]:
     """What is projected in vain, taken from there on."""
-    module = module_at(done.target, owner) if owner in dict(done.target.named_modules()) else None
+    module = module_at(run.target, owner) if owner in dict(run.target.named_modules()) else None
     if not isinstance(module, nn.Linear) or module.in_features != module.out_features:
         return {}, None
-    number = entry.operation.inputs[0].number
-    maker = next((each for each in reversed(done.seen[: entry.at])
-                  if any(made.number == number for made in each.operation.outputs)), None)  # fmt: skip
-    if maker is None or len(maker.operation.outputs) != 1:
+    number = entry.inputs[0].number
+    maker = next((op for op in reversed(run.seen[: entry.at])
+                  if any(output.number == number for output in op.outputs)), None)  # fmt: skip
+    if maker is None or len(maker.outputs) != 1:
         return {}, None
-    held, function = Held(owner), maker.function
+    holder, function = Held(owner), maker.function
 
     def right(*args: Any, **options: Any) -> Any:
-        return held.module(function(*args, **options))
+        return holder.module(function(*args, **options))
 
-    return {site_of(maker.operation): right}, held.take
+    return {maker.site: right}, holder.take
 
 
-def unmade(done: Run, owner: str) -> Suspect | None:
+def unmade(run: Run, owner: str) -> Suspect | None:
     """The side of an attention that goes without a projection, where one is registered and never called; None: each has
     its own.
     """
-    module = dict(done.target.named_modules(remove_duplicate=False)).get(owner)
-    if not isinstance(module, nn.Linear) or not attentions(done):
+    module = dict(run.target.named_modules(remove_duplicate=False)).get(owner)
+    if not isinstance(module, nn.Linear) or not attentions(run):
         return None
-    made = makings(done, attentions(done)[0])
-    bare = [each for each in made.values() if each.projection is None and each.source is not None]
-    if len(made) != len("qkv") or len(bare) != 1 or role_of(owner) not in ("", bare[0].name):
+    origins = makings(run, attentions(run)[0])
+    bare = [each for each in origins.values() if each.projection is None and each.source is not None]
+    if len(origins) != len("qkv") or len(bare) != 1 or role_of(owner) not in ("", bare[0].name):
         return None
     first = bare[0].first
-    held, function, place = Held(owner), first.function, _place(first)
-    if place is None or first.operation.inputs[place].shape[-1] != module.in_features:
+    holder, function, place = Held(owner), first.function, _place(first)
+    if place is None or first.inputs[place].shape[-1] != module.in_features:
         return None
 
     def right(*args: Any, **options: Any) -> Any:
-        return function(*args[:place], held.module(args[place]), *args[place + 1 :], **options)
+        return function(*args[:place], holder.module(args[place]), *args[place + 1 :], **options)
 
-    span = call_of(done, first)
-    return Suspect("projection-unused", span, {site_of(first.operation): right}, said={"name": owner},
-                   change=held.take, home=bound_to(span))  # fmt: skip
+    span = call_of(run, first)
+    return Suspect("projection-unused", span, {first.site: right}, said={"name": owner},
+                   change=holder.take, home=bound_to(span))  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,51 +126,51 @@ class _Instead:
         return self.held.module(x)
 
 
-def called_twice(done: Run, owner: str) -> Suspect | None:
+def called_twice(run: Run, owner: str) -> Suspect | None:
     """The second call of a layer that runs at two places, where its twin is registered and runs at none; None: no layer
     of the same sizes does.
     """
-    modules = dict(done.target.named_modules(remove_duplicate=False))
+    modules = dict(run.target.named_modules(remove_duplicate=False))
     spare = modules.get(owner)
     if not isinstance(spare, nn.Linear):
         return None
-    for name, each in modules.items():
-        if each is spare or not isinstance(each, nn.Linear) or each.weight.shape != spare.weight.shape:
+    for name, module in modules.items():
+        if module is spare or not isinstance(module, nn.Linear) or module.weight.shape != spare.weight.shape:
             continue
-        calls = {call_of(done, entry): entry for entry in done.seen if any(t is each.weight for t in entry.tensors)}
+        calls = {call_of(run, entry): entry for entry in run.seen if any(t is module.weight for t in entry.tensors)}
         if len(calls) != len(("first", "second")):
             continue
         span, entry = list(calls.items())[-1]
-        held = Held(owner)
-        return Suspect("projection-unused", span, {site_of(entry.operation): _Instead(held)},
-                       said={"name": owner, "_instead": name}, change=held.take)  # fmt: skip
+        holder = Held(owner)
+        return Suspect("projection-unused", span, {entry.site: _Instead(holder)},
+                       said={"name": owner, "_instead": name}, change=holder.take)  # fmt: skip
     return None
 
 
 def _place(entry: MarkedOp) -> int | None:
     """Which argument of an operation holds tokens."""
-    held = [tensor for tensor, marks in zip(entry.tensors, entry.given, strict=True) if marks is not None]
-    places = [at for at, each in enumerate(entry.args) if isinstance(each, Tensor) and any(each is t for t in held)]
+    marked = [tensor for tensor, marks in zip(entry.tensors, entry.given, strict=True) if marks is not None]
+    places = [at for at, each in enumerate(entry.args) if isinstance(each, Tensor) and any(each is t for t in marked)]
     return places[0] if places else None
 
 
-def last_of(done: Run) -> list[MarkedOp]:
+def last_of(run: Run) -> list[MarkedOp]:
     """What was computed of the arguments, but for what drops at the end, which drops what a projection gives."""
-    found = [each for each in done.seen if any(marks is not None for marks in each.given)]
-    return found[:-1] if len(found) > 1 and "dropout" in found[-1].last else found
+    entries = [each for each in run.seen if each.is_marked]
+    return entries[:-1] if len(entries) > 1 and "dropout" in entries[-1].last else entries
 
 
-def end_of(done: Run) -> Span | None:
+def end_of(run: Run) -> Span | None:
     """Where the output was last computed."""
-    found = last_of(done)
-    if not found:
+    entries = last_of(run)
+    if not entries:
         return None
-    last = found[-1].operation
+    last = entries[-1].operation
     spans = [*last.chain, last.span]
-    return next((span for span in spans if span.function == f"{type(done.target).__qualname__}.forward"), last.span)
+    return next((span for span in spans if span.function == f"{type(run.target).__qualname__}.forward"), last.span)
 
 
-def named_again(done: Run) -> Span | None:
+def named_again(run: Run) -> Span | None:
     """Where what is projected nowhere is only given another name or returned, if it is."""
-    end, is_last = end_of(done), bool(done.seen) and "dropout" not in done.seen[-1].last
+    end, is_last = end_of(run), bool(run.seen) and "dropout" not in run.seen[-1].last
     return alias_after(end, returns=True) if is_last and end is not None else None

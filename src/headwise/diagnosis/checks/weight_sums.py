@@ -1,4 +1,4 @@
-"""Weight sums: whether the weights of each query share out 1 over its keys."""
+"""Weight sums: whether the weights of each query sum to 1 over its keys."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from headwise.dataflow import (
     TRIANGLES,
     AttentionOps,
     MarkedOp,
-    Marks,
     Run,
     attentions,
-    is_constant,
-    is_movement,
-    operand_marks,
-    value_of,
 )
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.untaken_branches import is_shared_elsewhere
-from headwise.diagnosis.checks.value_axis import is_turned, weighed_otherwise
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import site_of
 from headwise.source import alias_after, written_in
 
-__all__ = ["TOLERANCE", "chooses_both_ways", "is_mutual", "key_axis", "sharing_suspects", "weights_of"]
+__all__ = ["TOLERANCE", "are_shares", "chooses_both_ways", "is_mutual", "sharing_suspects"]
 
 # values are float64, but what a person turns into float32 on the way stays that exact
 TOLERANCE = 2e-5
@@ -39,10 +35,9 @@ def sharing_suspects(run: Run) -> list[Suspect]:
     """A softmax that is missing or goes over other axes than the keys."""
     out = []
     for attention in attentions(run):
-        weights = weights_of(attention)
+        weights, softmax = attention.weights, attention.softmax
         if weights is None or _shares(weights):
             continue
-        softmax = attention.softmax
         if is_mutual(run, attention):
             continue
         if softmax is not None:
@@ -56,38 +51,23 @@ def sharing_suspects(run: Run) -> list[Suspect]:
     return []
 
 
-def weights_of(attention: AttentionOps) -> Tensor | None:
-    """The weights that met the values, as (problems, queries, keys); None: torch kept them."""
-    joint = attention.context.joint
-    if joint is None:
-        return None
-    left = (first := operand_marks(attention.context)[0]) is not None and first.kind == "pair"
-    return joint.flat(value_of(attention.context, joint.a if left else joint.b), left=left)
+def are_shares(weights: Tensor, axis: int) -> bool:
+    """Whether numbers sum to 1 along an axis, and none is below 0."""
+    sums = weights.sum(dim=axis)
+    return bool(((sums - 1).abs() < TOLERANCE).all()) and bool((weights >= -TOLERANCE).all())
 
 
 def _shares(weights: Tensor) -> bool:
-    known = weights[~weights.isnan().any(dim=-1)]
-    return bool(((known.sum(dim=-1) - 1).abs() < TOLERANCE).all()) and bool((known >= -TOLERANCE).all())
-
-
-def key_axis(marks: Marks, attention: AttentionOps) -> int | None:
-    """The axis along which keys lie; None: they lie along none alone."""
-    looks, keys = marks.arrays[attention.looks], marks.arrays[attention.keys]
-    found = [
-        axis for axis in range(looks.ndim)
-        if is_constant(looks, axis) and not is_constant(keys, axis)
-    ]  # fmt: skip
-    return found[0] if len(found) == 1 else None
+    """Whether the weights of each query sum to 1, but for queries that may attend to nothing."""
+    return are_shares(weights[~weights.isnan().any(dim=-1)], -1)
 
 
 def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Suspect]:
-    marks = softmax.made[0]
-    if marks is None or marks.kind != "pair":
+    if softmax.pair is None:
         return []
-    axis = key_axis(marks, attention)
-    value = softmax.operation.outputs[0].value
+    axis, value = attention.key_axis(softmax), softmax.value
     if axis is None or value is None:
-        return [Suspect("softmax-axis-merged", softmax.operation.span)]
+        return [Suspect("softmax-axis-merged", softmax.span)]
     made = value.exp() if softmax.last == "log_softmax" else value
     total = made.sum(dim=axis)
     shares = bool(((total - 1).abs() < TOLERANCE)[~total.isnan()].all()) and not bool(total.isnan().all())
@@ -96,11 +76,11 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
     if _is_shared_again(attention, softmax):
         # keys that choose among queries, whose shares each query then weighs, as slots and groups do
         return []
-    if _goes_over(softmax) == axis - marks.arrays["x"].ndim or _goes_over(softmax) == axis:
+    if _goes_over(softmax) == axis - value.ndim or _goes_over(softmax) == axis:
         # over the keys and more of them, as with a sink
         return []
-    if _goes_over(softmax) in (-1, value.ndim - 1) and is_turned(run, attention):
-        return [weighed_otherwise(attention)]
+    if _goes_over(softmax) in (-1, value.ndim - 1) and _is_turned(run, attention):
+        return [_weighed_otherwise(attention)]
     place = axis - value.ndim
 
     def right(*args: Any, **options: Any) -> Any:
@@ -109,9 +89,9 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
 
     return [
         Suspect(
-            "softmax-axis", softmax.operation.span, {site_of(softmax.operation): right},
+            "softmax-axis", softmax.span, {softmax.site: right},
             said={"axis": place, "was": str(_goes_over(softmax))},
-            home=written_in(run.target, softmax.operation.span, lambda each: isinstance(each, nn.Module)),
+            home=written_in(run.target, softmax.span, lambda value: isinstance(value, nn.Module)),
         )
     ]  # fmt: skip
 
@@ -134,10 +114,9 @@ def chooses_both_ways(run: Run, attention: AttentionOps) -> bool:
 def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:
     """Whether what the softmax gives is divided by its own sum over the keys, to which a constant may be added."""
     for entry in attention.path:
-        marks = entry.made[0] if entry.made else None
-        if entry.at <= softmax.at or entry.operation.name not in DIVISIONS or marks is None or marks.kind != "pair":
+        if entry.at <= softmax.at or entry.name not in DIVISIONS:
             continue
-        axis, values = key_axis(marks, attention), [each.value for each in entry.operation.inputs]
+        axis, values = attention.key_axis(entry), [each.value for each in entry.inputs]
         if axis is None or len(values) != len(("share", "sum")) or values[0] is None or values[1] is None:
             continue
         share, total = values[0], values[1]
@@ -149,8 +128,8 @@ def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:
 
 
 def _goes_over(softmax: MarkedOp) -> int | None:
-    given = softmax.options.get("dim", next((each for each in softmax.args[1:] if isinstance(each, int)), None))
-    return given if isinstance(given, int) else None
+    dim = softmax.options.get("dim", next((each for each in softmax.args[1:] if isinstance(each, int)), None))
+    return dim if isinstance(dim, int) else None
 
 
 def _shared_elsewhere(attention: AttentionOps) -> bool:
@@ -161,11 +140,8 @@ def _shared_elsewhere(attention: AttentionOps) -> bool:
 def _divided(attention: AttentionOps) -> list[Suspect]:
     """A softmax by hand whose sum goes over other axes."""
     for entry in reversed(attention.path):
-        value, marks = entry.operation.outputs[0].value, entry.made[0] if entry.made else None
-        if value is None or marks is None or marks.kind != "pair" or entry.operation.name not in ("/", "/=", "div"):
-            continue
-        axis = key_axis(marks, attention)
-        if axis is None:
+        value, axis = entry.value, attention.key_axis(entry)
+        if value is None or axis is None or entry.name not in DIVISIONS:
             continue
         elsewhere = [a for a in range(value.ndim) if a != axis and bool((value.sum(dim=a) - 1).abs().max() < TOLERANCE)]
         if elsewhere:
@@ -173,29 +149,26 @@ def _divided(attention: AttentionOps) -> list[Suspect]:
             def right(*args: Any, axis: int = axis - value.ndim, **_: Any) -> Any:
                 return args[0] / args[0].sum(dim=axis, keepdim=True)
 
-            return [Suspect("softmax-axis", entry.operation.span, {site_of(entry.operation): right},
+            return [Suspect("softmax-axis", entry.span, {entry.site: right},
                             said={"axis": axis - value.ndim, "was": str(elsewhere[0])})]  # fmt: skip
     return []
 
 
 def _missing(attention: AttentionOps) -> list[Suspect]:
-    kept = [each for each in attention.path if "dropout" not in each.last and not is_movement(each.operation.function)]
+    kept = [each for each in attention.path if "dropout" not in each.last and not each.is_movement]
     last = kept[-1] if kept else attention.path[-1]
-    marks = last.made[0] if last.made else None
-    if marks is None or marks.kind != "pair" or any(_by_hand(each) for each in attention.path[1:]):
+    axis = attention.key_axis(last)
+    if axis is None or any(_by_hand(each) for each in attention.path[1:]):
         return []
-    axis = key_axis(marks, attention)
-    if axis is None:
-        return []
-    function, place = last.function, axis - len(marks.shape)
+    function, place = last.function, axis - len(last.outputs[0].shape)
 
     def right(*args: Any, **options: Any) -> Any:
         return torch.softmax(function(*args, **options), dim=place)
 
     return [
         Suspect(
-            "softmax-missing", last.operation.span, {site_of(last.operation): right}, said={"axis": place},
-            home=alias_after(last.operation.span),
+            "softmax-missing", last.span, {last.site: right}, said={"axis": place},
+            home=alias_after(last.span),
         )
     ]  # fmt: skip
 
@@ -206,10 +179,40 @@ def _by_hand(entry: MarkedOp) -> bool:
     """
     if entry.last in TRIANGLES:
         return True
-    if entry.operation.name not in ("*", "*=", "mul"):
+    if entry.name not in ("*", "*=", "mul"):
         return False
-    others = [
-        each.value for each, marks in zip(entry.operation.inputs, entry.given, strict=True)
-        if marks is None and each.value is not None and each.value.numel() > 1
-    ]  # fmt: skip
-    return bool(others)
+    return any(each.value is not None and each.value.numel() > 1 for each in entry.unmarked_inputs)
+
+
+def _is_turned(run: Run, attention: AttentionOps) -> bool:
+    """Whether what is taken for keys is queries: by the name of its weights, or as it stands first in the product."""
+    origins = makings(run, attention)
+    if attention.scores is None or attention.scores.joint is None or not {"q", "k"} <= origins.keys():
+        return False
+    names = {} if not isinstance(run.target, nn.Module) else {id(p): n for n, p in run.target.named_parameters()}
+    roles = {side: role_of(names.get(id(origins[side].value), "")) for side in "qk"}
+    if any(roles.values()):
+        return roles == {"q": "k", "k": "q"}
+    keys = next(each for each in sides(attention) if each.name == "k")
+    return keys.operand is attention.scores.joint.a
+
+
+def _weighed_otherwise(attention: AttentionOps) -> Suspect:
+    """That the weighted sum goes over the queries; and the same over the keys."""
+    entry = attention.context
+    function = entry.function
+    weights = next(
+        (t for t, m in zip(entry.tensors, entry.given, strict=True) if m is not None and m.kind == "pair"), None
+    )
+    place = next((at for at, each in enumerate(entry.args) if each is weights), None)
+
+    def right(*args: Any, **options: Any) -> Any:
+        return function(*(_turned(each) if at == place else each for at, each in enumerate(args)), **options)
+
+    stand_ins = {} if place is None else {entry.site: right}
+    return Suspect("weights-transposed", entry.span, stand_ins)
+
+
+def _turned(weights: Tensor) -> Tensor:
+    is_square = weights.ndim > 1 and weights.shape[-1] == weights.shape[-2]
+    return weights.transpose(-1, -2) if is_square else weights

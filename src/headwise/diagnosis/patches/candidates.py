@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from headwise.diagnosis.patches.axes import moved
-from headwise.diagnosis.patches.expressions import called, queries_of, receiver, with_argument
+from headwise.diagnosis.patches.expressions import called, moved, queries_of, receiver, with_argument
 from headwise.diagnosis.patches.masks import REMASKED
 from headwise.diagnosis.patches.names import RENAMED
-from headwise.diagnosis.patches.no_ops import without_idle
-from headwise.diagnosis.patches.removed_operations import removes
+from headwise.diagnosis.patches.no_ops import removes, without_idle
 from headwise.diagnosis.patches.rotary import rotated
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Code, Edits, Span, code_at

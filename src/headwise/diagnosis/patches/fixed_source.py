@@ -26,8 +26,8 @@ def _meets(a: Edit, b: Edit) -> bool:
 
 def difference(before: str, after: str, name: str, written: str) -> str:
     """What changed from a file to what is written, as a unified difference."""
-    made = difflib.unified_diff(_lines(before), _lines(after), name, written, lineterm="")
-    return "\n".join(made)
+    lines = difflib.unified_diff(_lines(before), _lines(after), name, written, lineterm="")
+    return "\n".join(lines)
 
 
 def _lines(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from headwise.diagnosis.patches.expressions import called, negated, receiver
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Code, Edits, Span, code_at
+from headwise.source import Code, Edits, Span, code_at, function_of
 
 __all__ = ["REMASKED"]
 
@@ -31,8 +31,8 @@ def _conditions(code: Code) -> Iterator[ast.expr]:
 
 
 def _mask_inverted(code: Code, _: Suspect) -> Iterator[Edits]:
-    for each in _conditions(code):
-        yield from ((code.edit(each, text),) for text in negated(code, each))
+    for condition in _conditions(code):
+        yield from ((code.edit(condition, text),) for text in negated(code, condition))
     for node in ast.walk(code.node):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and code.of(node.left) in ("1", "1.0"):
             yield (code.edit(node, code.of(node.right)),)
@@ -73,7 +73,7 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def _mask_ignored(code: Code, _: Suspect) -> Iterator[Edits]:
-    function = next((each for each in code.around(code.node) if isinstance(each, ast.FunctionDef)), None)
+    function = function_of(code, code.node)
     for node in ast.walk(function) if function is not None else ():
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) in FILLS[:1]:
             kept = receiver(node.value) or node.value.args[0]
@@ -85,7 +85,7 @@ def _mask_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
     node, softmax = code.node, code_at(place if isinstance(place, Span) else None)
     if softmax is None or not isinstance(softmax.node, ast.Call):
         return
-    given = receiver(softmax.node) or softmax.node.args[0]
+    scores = receiver(softmax.node) or softmax.node.args[0]
     sides: list[tuple[ast.expr, str]] = []
     if isinstance(node, ast.BinOp):
         sides = [
@@ -98,16 +98,16 @@ def _mask_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
         sides = [(receiver(node) or node, code.of(node.args[0]))]
     test = next((each.test for each in code.around(node) if isinstance(each, ast.If)), None)
     for kept, condition in sides:
-        hidden = f'{code.bracketed(given)}.masked_fill({condition}, float("-inf"))'
+        hidden = f'{code.bracketed(scores)}.masked_fill({condition}, float("-inf"))'
         if test is not None:
-            hidden = f"({hidden} if {code.of(test)} else {code.of(given)})"
+            hidden = f"({hidden} if {code.of(test)} else {code.of(scores)})"
         left = "pass" if isinstance(node, ast.AugAssign) else code.of(kept)
-        if any(each.lineno == getattr(given, "lineno", 0) and each.col_offset == given.col_offset
-               for each in ast.walk(node) if isinstance(each, ast.expr)):  # fmt: skip
+        if any(part.lineno == getattr(scores, "lineno", 0) and part.col_offset == scores.col_offset
+               for part in ast.walk(node) if isinstance(part, ast.expr)):  # fmt: skip
             # the softmax is a part of what goes
-            yield (code.edit(node, left.replace(code.of(given), hidden, 1)),)
+            yield (code.edit(node, left.replace(code.of(scores), hidden, 1)),)
         else:
-            yield (code.edit(node, left), code.edit(given, hidden))
+            yield (code.edit(node, left), code.edit(scores, hidden))
 
 
 REMASKED = {

@@ -25,10 +25,10 @@ def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
     name, near = str(suspect.said.get("name", "")), str(suspect.said.get("near", ""))
     read = [each for each in ast.walk(code.tree) if isinstance(each, ast.Attribute) and each.attr == name]
     read = [each for each in read if isinstance(each.ctx, ast.Load)]
-    own = [each for each in read if code.of(each.value) == "self"]
+    is_own = [each for each in read if code.of(each.value) == "self"]
     # of a tensor or of a library: where it was met
     there = [each for each in read if each in list(ast.walk(code.node))]
-    for nodes in (own, there):
+    for nodes in (is_own, there):
         if name and near and nodes:
             yield tuple(code.edit(each, f"{code.of(each.value)}.{near}") for each in nodes)
 
@@ -91,7 +91,7 @@ def _unused(code: Code, suspect: Suspect) -> Iterator[Edits]:
     if instead is not None:
         calls = [each for each in ast.walk(code.node) if isinstance(each, ast.Call)]
         yield from (
-            (code.edit(each.func, f"self.{name}"),) for each in calls if code.of(each.func) == f"self.{instead}"
+            (code.edit(call.func, f"self.{name}"),) for call in calls if code.of(call.func) == f"self.{instead}"
         )
     elif name.replace(".", "").isidentifier() and isinstance(code.node, ast.expr):
         yield (code.edit(code.node, f"self.{name}({code.of(code.node)})"),)
@@ -103,9 +103,9 @@ def _shared(code: Code, suspect: Suspect) -> Iterator[Edits]:
         yield (code.edit(node.func, f"self.{near}"),)
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
         wanted = node.value.attr
-        for each in ast.walk(code.tree):
-            if isinstance(each, ast.Assign) and any(getattr(goal, "attr", "") == wanted for goal in each.targets):
-                yield (code.edit(node.value, code.of(each.value)),)
+        for part in ast.walk(code.tree):
+            if isinstance(part, ast.Assign) and any(getattr(goal, "attr", "") == wanted for goal in part.targets):
+                yield (code.edit(node.value, code.of(part.value)),)
     if isinstance(node, ast.Assign) and len(node.targets) > 1:
         value = code.of(node.value)
         indent = " " * node.col_offset
@@ -118,8 +118,8 @@ def _ignored(code: Code, suspect: Suspect) -> Iterator[Edits]:
     if not isinstance(node, ast.Call) or not name.isidentifier():
         return
     was = str(suspect.said.get("was", ""))
-    given = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == was]
-    yield from ((code.edit(each, name),) for each in given)
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == was]
+    yield from ((code.edit(each, name),) for each in names)
     if len(node.args) == 1 and isinstance(node.args[0], ast.Name):
         yield (code.edit(node.args[0], name),)
 
@@ -131,8 +131,8 @@ def _causal(code: Code, suspect: Suspect) -> Iterator[Edits]:
         if not isinstance(node, ast.Call):
             continue
         is_low = called(node) == "tril"
-        given = node.args[1:] if receiver(node) is None else node.args
-        shifts = [each.value for each in node.keywords if each.arg == "diagonal"] + given
+        arguments = node.args[1:] if receiver(node) is None else node.args
+        shifts = [each.value for each in node.keywords if each.arg == "diagonal"] + arguments
         if suspect.kind == "causal-offset":
             for shift in ("0", "1"):
                 if shifts:

@@ -1,13 +1,21 @@
-"""No ops: an edit that would leave a statement that does nothing, as x = x, takes the statement away."""
+"""No ops: a statement that an edit leaves idle, as x = x, goes; an edit that drops other operations is refused."""
 
 from __future__ import annotations
 
 import ast
 import textwrap
 
+from headwise.diagnosis.patches.expressions import called
+from headwise.diagnosis.suspects import Suspect
 from headwise.source import Code, Edit, Edits, applied
 
-__all__ = ["without_idle"]
+__all__ = ["removes", "without_idle"]
+
+# how a tensor is laid out, and what it is asked for, is no part of what code computes
+LAYOUT = frozenset({
+    "view", "reshape", "transpose", "permute", "contiguous", "flatten", "unflatten", "swapaxes", "movedim", "expand",
+    "rearrange", "split", "chunk", "unbind", "squeeze", "unsqueeze", "mT", "size", "len", "int",
+})  # fmt: skip
 
 
 def without_idle(code: Code, edits: Edits) -> Edits:
@@ -17,8 +25,8 @@ def without_idle(code: Code, edits: Edits) -> Edits:
 
 def _taken_away(code: Code, edit: Edit) -> Edit | None:
     """The statement of an edit gone, with an if that then holds nothing; None: it does something still."""
-    own = [each for each in code.nodes(lambda node: isinstance(node, ast.stmt)) if _holds(code, each, edit)]
-    statement = own[-1] if own else None
+    statements = [each for each in code.nodes(lambda node: isinstance(node, ast.stmt)) if _holds(code, each, edit)]
+    statement = statements[-1] if statements else None
     if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
         return None
     whole = code.edit(statement, "")
@@ -31,9 +39,9 @@ def _taken_away(code: Code, edit: Edit) -> Edit | None:
 
 
 def _holds(code: Code, node: ast.AST, edit: Edit) -> bool:
-    own = code.edit(node, "")
-    starts = (own.line, own.column) <= (edit.line, edit.column)
-    return starts and (edit.end_line, edit.end_column) <= (own.end_line, own.end_column)
+    place = code.edit(node, "")
+    starts = (place.line, place.column) <= (edit.line, edit.column)
+    return starts and (edit.end_line, edit.end_column) <= (place.end_line, place.end_column)
 
 
 def _is_idle(text: str) -> bool:
@@ -70,11 +78,30 @@ def _is_else(code: Code, node: ast.If) -> bool:
 
 def _gone(code: Code, statement: ast.stmt) -> Edit:
     """A statement taken away with its lines; what holds nothing else, or shares its line, is left a pass."""
-    own, parent = code.edit(statement, ""), next(code.around(statement), None)
+    place, parent = code.edit(statement, ""), next(code.around(statement), None)
     blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
     is_alone = any(block == [statement] for block in blocks)
-    before = code.lines[own.line - 1][: own.column]
-    after = code.lines[own.end_line - 1][own.end_column :].strip()
+    before = code.lines[place.line - 1][: place.column]
+    after = code.lines[place.end_line - 1][place.end_column :].strip()
     if is_alone or before.strip() or (after and not after.startswith("#")):
-        return Edit(own.line, own.column, own.end_line, own.end_column, "pass")
-    return Edit(own.line, 0, own.end_line + 1, 0, "")
+        return Edit(place.line, place.column, place.end_line, place.end_column, "pass")
+    return Edit(place.line, 0, place.end_line + 1, 0, "")
+
+
+def removes(code: Code, edits: Edits, suspect: Suspect) -> bool:
+    """Whether a file has fewer operations with these edits although none of them is what the suspect blames."""
+    if suspect.fault.removes:
+        return False
+    before = "".join(code.lines)
+    try:
+        return _count(applied(before, edits)) < _count(before)
+    except SyntaxError:
+        # it is refused where it is loaded
+        return False
+
+
+def _count(text: str) -> int:
+    """Calls and arithmetic, but for the layout."""
+    nodes = list(ast.walk(ast.parse(text)))
+    calls = sum(isinstance(each, ast.Call) and called(each) not in LAYOUT for each in nodes)
+    return calls + sum(isinstance(each, ast.BinOp | ast.AugAssign) for each in nodes)

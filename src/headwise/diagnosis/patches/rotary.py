@@ -39,12 +39,12 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
         return
     names = [_root(each) for each in _operands(product.node)]
     lacking, rotating = (names[place], names[1 - place]) if len(names) > 1 else ("", "")
-    own = next((each for each in code.node.args if _root(each) == rotating), code.node.args[0])
+    is_own = next((each for each in code.node.args if _root(each) == rotating), code.node.args[0])
     statement = next((each for each in code.around(code.node) if isinstance(each, ast.stmt)), None)
     if not lacking or not isinstance(statement, ast.stmt):
         return
-    if _sets(statement, _root(own)):
-        text = _renamed(code, statement, _root(own), lacking)
+    if _sets(statement, _root(is_own)):
+        text = _renamed(code, statement, _root(is_own), lacking)
         if len(_spans(suspect, "_calls")) > 1 or suspect.kind == "rotary-on-values":
             # what rotates a second time, or what should not be rotated, was meant for the other
             yield (code.edit(statement, text),)
@@ -53,15 +53,15 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
             yield (Edit(end, line.end_column, end, line.end_column, f"\n{' ' * statement.col_offset}{text}"),)
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
         bare = [each for each in statement.value.elts if isinstance(each, ast.Name) and each.id == lacking]
-        yield from ((code.edit(each, with_argument(code, own, lacking)),) for each in bare[:1])
+        yield from ((code.edit(each, with_argument(code, is_own, lacking)),) for each in bare[:1])
     values = [each for each in _before(code, product.node) if _sets(each, lacking)]
-    for each in values[-1:]:
-        if isinstance(each, ast.Assign):
-            yield (code.edit(each.value, with_argument(code, own, code.of(each.value))),)
+    for node in values[-1:]:
+        if isinstance(node, ast.Assign):
+            yield (code.edit(node.value, with_argument(code, is_own, code.of(node.value))),)
     for operand in _operands(product.node)[place : place + 1]:
         used = [each for each in ast.walk(operand) if _root(each) == lacking and not isinstance(each, ast.Call)]
         bare_names = [each for each in used if isinstance(each, ast.Name)]
-        yield from ((product.edit(each, with_argument(code, own, lacking)),) for each in bare_names[:1])
+        yield from ((product.edit(each, with_argument(code, is_own, lacking)),) for each in bare_names[:1])
 
 
 def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
@@ -70,21 +70,21 @@ def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
     value = home.node.value if isinstance(home.node, ast.Assign | ast.Return) else None
     if function is None or value is None:
         return
-    given = {each.arg for each in function.args.args}
+    parameters = {each.arg for each in function.args.args}
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    lacking = next((each for each in parts if isinstance(each, ast.Name) and each.id in given), None)
+    lacking = next((each for each in parts if isinstance(each, ast.Name) and each.id in parameters), None)
     for span in reversed(_spans(suspect, "_way")):
         turning = code_at(span)
         if lacking is None or turning is None or not _is_within(turning, home, function):
             continue
         way = [turning.node, *turning.around(turning.node)]
         # the largest expression that is no tuple of several
-        whole = [each for each in way if isinstance(each, ast.expr) and not isinstance(each, ast.Tuple)
-                 and function.lineno <= each.lineno]  # fmt: skip
+        whole = [part for part in way if isinstance(part, ast.expr) and not isinstance(part, ast.Tuple)
+                 and function.lineno <= part.lineno]  # fmt: skip
         if not whole:
             continue
-        used = [each for each in ast.walk(whole[-1]) if isinstance(each, ast.Name) and each.id in given]
-        used.sort(key=lambda each: (each.lineno, each.col_offset))
+        used = [each for each in ast.walk(whole[-1]) if isinstance(each, ast.Name) and each.id in parameters]
+        used.sort(key=lambda node: (node.lineno, node.col_offset))
         if used:
             yield (home.edit(lacking, _renamed(turning, whole[-1], used[0].id, lacking.id)),)
             return
@@ -96,8 +96,8 @@ def _is_within(code: Code, home: Code, function: ast.AST) -> bool:
 
 
 def _spans(suspect: Suspect, name: str) -> Sequence[Span]:
-    found = suspect.said.get(name)
-    return [each for each in found if isinstance(each, Span)] if isinstance(found, tuple) else []
+    spans = suspect.said.get(name)
+    return [each for each in spans if isinstance(each, Span)] if isinstance(spans, tuple) else []
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
@@ -138,8 +138,8 @@ def _renamed(code: Code, node: ast.AST, old: str, new: str) -> str:
     start = code.edit(node, "")
     lines = code.of(node).split("\n")
     places = [code.edit(each, "") for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == old]
-    for each in sorted(places, key=lambda one: (one.line, one.column), reverse=True):
-        at, shift = each.line - start.line, start.column if each.line == start.line else 0
+    for place in sorted(places, key=lambda edit: (edit.line, edit.column), reverse=True):
+        at, shift = place.line - start.line, start.column if place.line == start.line else 0
         line = lines[at]
-        lines[at] = line[: each.column - shift] + new + line[each.end_column - shift :]
+        lines[at] = line[: place.column - shift] + new + line[place.end_column - shift :]
     return "\n".join(lines)

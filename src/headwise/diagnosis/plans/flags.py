@@ -13,7 +13,6 @@ import torch
 from headwise.calls import Plan, callee, init_role, mask_arguments, parameters
 from headwise.dataflow import Run, attentions, run
 from headwise.diagnosis.checks.causal import order_suspects, pattern_of
-from headwise.diagnosis.checks.weight_sums import weights_of
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.source import is_installed
 
@@ -42,17 +41,17 @@ FAR = 4
 ROOM = 64
 
 
-def causal_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> list[Plan]:
+def causal_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> list[Plan]:
     """A plan that asks to look back only, where that can be asked for and is not by default."""
     free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
     if free is None:
         return []
     takes_mask = bool(mask_arguments(parameters(callee(target))))
-    if takes_mask and own and all(is_installed(each) for each in own):
+    if takes_mask and files and all(is_installed(each) for each in files):
         # what is published reads its flag where the mask is made
         return []
     ways = (replace(plan, switched=(name,)) for name, plan in _ways(free, target) if "causal" in name)
-    return [each for each in ways if _ran(each, own) is not None][:1]
+    return [each for each in ways if _ran(each, files) is not None][:1]
 
 
 class Switched(NamedTuple):
@@ -65,29 +64,29 @@ class Switched(NamedTuple):
     chosen: frozenset[str]
 
 
-def switched_plans(plans: Sequence[Plan], target: Any, own: Sequence[str]) -> Iterator[Switched]:
+def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterator[Switched]:
     """Plans with a flag the other way round, each flag by itself.
 
     Those that are off by default count where scores are shared out in another way with them, or other keys are seen;
     those that are on, only where they choose whether torch computes the attention itself.
     """
     free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
-    before = None if free is None else _ran(free, own)
-    if free is None or before is None or (own and all(is_installed(each) for each in own)):
+    before = None if free is None else _ran(free, files)
+    if free is None or before is None or (files and all(is_installed(each) for each in files)):
         return
     others = [(name, plan) for name, plan in _ways(free, target) if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
-        done = _ran(plan, own)
-        if done is not None and _is_other(before, done):
+        result = _ran(plan, files)
+        if result is not None and _is_other(before, result):
             is_back = BACK.search(name) is not None and AHEAD.search(name) is None
             yield Switched(plan, SHOWN, CHOSEN - {"causal-inverted"} if is_back else CHOSEN)
     for _, plan in [*_ways(free, target, off=True), *others][: 2 * MOST]:
-        done = _ran(plan, own)
-        if done is not None and _is_fused(before) != _is_fused(done):
+        result = _ran(plan, files)
+        if result is not None and _is_fused(before) != _is_fused(result):
             yield Switched(plan, SAME, frozenset())
 
 
-def is_option(free: Plan, own: Sequence[str], kind: str) -> bool:
+def is_option(free: Plan, files: Sequence[str], kind: str) -> bool:
     """Whether a flag or a number of a target asks for another triangle: a flag that turns time round, or without which
     all is seen, or a number that shifts it. A flag that asks to look back asks for no such thing.
     """
@@ -95,34 +94,34 @@ def is_option(free: Plan, own: Sequence[str], kind: str) -> bool:
     for name, plan in [*_ways(free, target), *_ways(free, target, off=True)]:
         if BACK.search(name) and not AHEAD.search(name):
             continue
-        done = _ran(plan, own)
-        patterns = [] if done is None else [pattern_of(each) for each in attentions(done)]
+        result = _ran(plan, files)
+        patterns = [] if result is None else [pattern_of(each) for each in attentions(result)]
         is_open = bool(patterns) and all(each is not None and bool(each.all()) for each in patterns)
-        if is_open or (AHEAD.search(name) and done is not None and patterns and not _has(done, kind)):
+        if is_open or (AHEAD.search(name) and result is not None and patterns and not _has(result, kind)):
             return True
     for plan in _shifted(free, target):
-        done = _ran(plan, own)
-        if done is not None and attentions(done) and not _has(done, kind):
+        result = _ran(plan, files)
+        if result is not None and attentions(result) and not _has(result, kind):
             return True
     return False
 
 
-def _has(done: Run, kind: str) -> bool:
-    return any(each.general == kind for each in order_suspects(done))
+def _has(result: Run, kind: str) -> bool:
+    return any(each.general == kind for each in order_suspects(result))
 
 
 def _shifted(free: Plan, target: Any) -> Iterator[Plan]:
     """Plans with a small whole number that is no size one more or one less, of the constructor and then of the call."""
-    for each in parameters(target) if isinstance(target, type) else []:
-        if _is_shift(each) and each.name not in free.init:
-            yield from (replace(free, init={**free.init, each.name: each.default + by}) for by in (1, -1))
-    for each in parameters(callee(target)):
-        if _is_shift(each) and each.name not in free.call:
-            yield from (replace(free, call={**free.call, each.name: each.default + by}) for by in (1, -1))
+    for parameter in parameters(target) if isinstance(target, type) else []:
+        if _is_shift(parameter) and parameter.name not in free.init:
+            yield from (replace(free, init={**free.init, parameter.name: parameter.default + by}) for by in (1, -1))
+    for parameter in parameters(callee(target)):
+        if _is_shift(parameter) and parameter.name not in free.call:
+            yield from (replace(free, call={**free.call, parameter.name: parameter.default + by}) for by in (1, -1))
 
 
-def _is_shift(each: inspect.Parameter) -> bool:
-    return type(each.default) is int and abs(each.default) <= FAR and init_role(each.name) not in COUNTED
+def _is_shift(parameter: inspect.Parameter) -> bool:
+    return type(parameter.default) is int and abs(parameter.default) <= FAR and init_role(parameter.name) not in COUNTED
 
 
 def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, Plan]]:
@@ -132,29 +131,29 @@ def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, 
     built = parameters(target) if isinstance(target, type) else []
     lengths = {each.name: ROOM for each in built if each.default is None and init_role(each.name) == "length"}
     lengths = {name: size for name, size in lengths.items() if name not in free.init}
-    for each in built:
-        if each.default is off and each.name not in free.init:
-            yield each.name, replace(free, init={**free.init, each.name: not off})
+    for parameter in built:
+        if parameter.default is off and parameter.name not in free.init:
+            yield parameter.name, replace(free, init={**free.init, parameter.name: not off})
             if lengths and not off:
-                yield each.name, replace(free, init={**free.init, **lengths, each.name: True})
-    for each in parameters(callee(target)):
-        if each.default is off and each.name not in free.call:
-            yield each.name, replace(free, call={**free.call, each.name: not off})
+                yield parameter.name, replace(free, init={**free.init, **lengths, parameter.name: True})
+    for parameter in parameters(callee(target)):
+        if parameter.default is off and parameter.name not in free.call:
+            yield parameter.name, replace(free, call={**free.call, parameter.name: not off})
 
 
-def _ran(plan: Plan, own: Sequence[str]) -> Run | None:
-    done = run(plan, sizes=small(plan), own=tuple(own))
-    return done if done.record.failure is None else None
+def _ran(plan: Plan, files: Sequence[str]) -> Run | None:
+    result = run(plan, sizes=small(plan), own=tuple(files))
+    return result if result.failure is None else None
 
 
-def _is_fused(done: Run) -> bool:
-    return any(each.fused for each in attentions(done))
+def _is_fused(result: Run) -> bool:
+    return any(each.fused for each in attentions(result))
 
 
-def _is_other(before: Run, done: Run) -> bool:
+def _is_other(before: Run, result: Run) -> bool:
     """Whether the same scores are shared out in another way, or other keys are seen."""
-    for a, b in zip(attentions(before), attentions(done), strict=False):
-        for mine, other in ((pattern_of(a), pattern_of(b)), (weights_of(a), weights_of(b))):
-            if mine is not None and other is not None and mine.shape == other.shape and not torch.equal(mine, other):
+    for a, b in zip(attentions(before), attentions(result), strict=False):
+        for mine, second in ((pattern_of(a), pattern_of(b)), (a.weights, b.weights)):
+            if mine is not None and second is not None and mine.shape == second.shape and not torch.equal(mine, second):
                 return True
     return False

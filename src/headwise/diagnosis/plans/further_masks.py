@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Any
 
 from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
-from headwise.dataflow import attentions, is_laid_over, run
+from headwise.dataflow import Manner, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
-from headwise.diagnosis.checks.unpassed_mask import is_unread, withheld
-from headwise.diagnosis.plans.mask_shapes import said_shapes
-from headwise.diagnosis.plans.mask_variants import FinitePlan
+from headwise.diagnosis.checks.mask_arguments import is_unread, withheld
+from headwise.diagnosis.plans.mask_variants import FinitePlan, said_shapes
 from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.run_memory import RunMemory
 
 __all__ = ["further_masks", "laid_flat", "taken_otherwise"]
 
@@ -29,7 +29,7 @@ RANK = re.compile(r"\b\w*mask\w*\.(?:ndim|dim\(\))\s*==\s*([2-4])|len\(\w*mask\w
 
 
 def further_masks(
-    plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], own: Sequence[str]
+    plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], files: Sequence[str]
 ) -> Iterator[Plan]:
     """Plans with a mask in each further argument, and of each rank that the code tells from others."""
     masked = next((plan for plan in plans if plan.mask and plan.setting == "cross"), None)
@@ -42,119 +42,134 @@ def further_masks(
     except (TypeError, ValueError, OSError):
         return
     if call_role(masked.mask) == "mask":
-        yield from _of_ranks(masked, reading, own)
+        yield from _of_ranks(masked, reading, files)
     for name in names:
         is_free = name not in masked.call and name != masked.mask
         if is_free and call_role(name) == "mask" and not OTHERS.search(name):
-            found = _with_mask(masked, name, reading, own) or _withheld(masked, name, reading, own)
+            found = _with_mask(masked, name, reading, files) or _withheld(masked, name, reading, files)
             if found is not None:
                 yield found
 
 
-def laid_flat(plans: Sequence[Plan], target: Any, namespace: Mapping[str, Any], own: Sequence[str]) -> list[Plan]:
+def laid_flat(
+    plans: Sequence[Plan],
+    target: Any,
+    namespace: Mapping[str, Any],
+    files: Sequence[str],
+    memory: RunMemory | None = None,
+) -> list[Plan]:
     """The plans, those with a mask that gives the scores more axes than they have without it with another that does
     not, or where there is none, without it: laid over them so, it was meant in another shape.
     """
+    memory = memory or RunMemory()
     free = {each.setting: each for each in plans if not each.mask}
     out: list[Plan] = []
     for each in plans:
         plain = free.get(each.setting)
-        wanted = 0 if plain is None or not each.mask else _rank(plain, own)
-        if (_rank(each, own) <= wanted) if wanted else not (each.mask and _is_spread(each, own)):
+        wanted = 0 if plain is None or not each.mask else _rank(plain, files, memory)
+        if (_rank(each, files, memory) <= wanted) if wanted else not (each.mask and _is_spread(each, files, memory)):
             out.append(each)
             continue
         try:
             ways = masks(each.mask, read(target, namespace), keys=_keys(each))
         except (TypeError, ValueError, OSError):
             continue
-        others = (replace(each, call={**each.call, "_mask": dict(said)}) for said in ways)
-        among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, own))
-        out += [plan for plan in among if (_rank(plan, own) == wanted if wanted else not _is_spread(plan, own))][:1]
+        others = (replace(each, call={**each.call, "_mask": dict(way)}) for way in ways)
+        among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, files))
+        out += [
+            plan
+            for plan in among
+            if (_rank(plan, files, memory) == wanted if wanted else not _is_spread(plan, files, memory))
+        ][:1]
     return out
 
 
-def _is_spread(plan: Plan, own: Sequence[str]) -> bool:
+def _is_spread(plan: Plan, files: Sequence[str], memory: RunMemory) -> bool:
     """Whether scores are given more axes on their way, as by a mask that has more."""
-    done = run(plan, sizes=small(plan), own=tuple(own))
+    done = memory(plan, Manner(), sizes=small(plan), own=tuple(files))
     return any(is_laid_over(entry) for each in attentions(done) for entry in each.path)
 
 
-def _rank(plan: Plan, own: Sequence[str]) -> int:
+def _rank(plan: Plan, files: Sequence[str], memory: RunMemory) -> int:
     """Of how many axes the largest weighted sum of a plan is; 0: it has none."""
-    done = run(plan, sizes=small(plan), own=tuple(own))
+    done = memory(plan, Manner(), sizes=small(plan), own=tuple(files))
     return max((len(each.context.operation.outputs[0].shape) for each in attentions(done)), default=0)
 
 
-def _of_ranks(masked: Plan, reading: Reading, own: Sequence[str]) -> Iterator[Plan]:
+def _of_ranks(masked: Plan, reading: Reading, files: Sequence[str]) -> Iterator[Plan]:
     """The mask in each other rank that the person's code asks for."""
-    said = masked.call["_mask"]
-    for rank in sorted(_ranks(own) - {len(said["shape"])}):
-        ways = (each for each in masks(masked.mask, reading, keys=_keys(masked)) if each["means"] == said["means"])
-        for place, each in enumerate(each for each in ways if len(each["shape"]) == rank):
-            plan = replace(masked, call={**masked.call, "_mask": dict(each)})
-            if place < MOST and each["shape"][0] == "B" and _hides(plan, own):
+    declared = masked.call["_mask"]
+    for rank in sorted(_ranks(files) - {len(declared["shape"])}):
+        ways = (each for each in masks(masked.mask, reading, keys=_keys(masked)) if each["means"] == declared["means"])
+        for place, size in enumerate(each for each in ways if len(each["shape"]) == rank):
+            plan = replace(masked, call={**masked.call, "_mask": dict(size)})
+            if place < MOST and size["shape"][0] == "B" and _hides(plan, files):
                 yield plan
                 break
 
 
-def _ranks(own: Sequence[str]) -> set[int]:
+def _ranks(files: Sequence[str]) -> set[int]:
     return {
-        int(rank) for file in own for found in RANK.findall("".join(linecache.getlines(file))) for rank in found if rank
+        int(rank)
+        for file in files
+        for ranks in RANK.findall("".join(linecache.getlines(file)))
+        for rank in ranks
+        if rank
     }
 
 
-def _with_mask(masked: Plan, name: str, reading: Reading, own: Sequence[str]) -> Plan | None:
+def _with_mask(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -> Plan | None:
     """A plan with another argument's mask, where it is brought to scores; None: there is none that runs."""
     call = {key: each for key, each in masked.call.items() if key != "_mask"}
     if masked.mask in call:
         return None
-    for place, said in enumerate(masks(name, reading, keys=_keys(masked))):
+    for place, mask in enumerate(masks(name, reading, keys=_keys(masked))):
         if place >= MOST:
             break
-        plan = replace(masked, call={**call, "_mask": dict(said)}, mask=name)
-        if _hides(plan, own):
+        plan = replace(masked, call={**call, "_mask": dict(mask)}, mask=name)
+        if _hides(plan, files):
             return plan
-        if said["means"] == "additive" and _hides(finite := FinitePlan(**plan.__dict__), own):
+        if mask["means"] == "additive" and _hides(finite := FinitePlan(**plan.__dict__), files):
             return finite
     return None
 
 
-def taken_otherwise(masked: Plan, own: Sequence[str]) -> Plan | None:
+def taken_otherwise(masked: Plan, files: Sequence[str]) -> Plan | None:
     """A plan whose mask fails with one of another kind, which runs and meets scores; None: there is none, or words say
     that it takes this one. What fails with a mask that nobody said it takes is no fault of it.
     """
-    said = masked.call.get("_mask", {})
+    declared = masked.call.get("_mask", {})
     try:
-        if list(said["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked)):
+        if list(declared["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked)):
             return None
         ways = masks(masked.mask, read(masked.target, masked.namespace), keys=_keys(masked))
     except (KeyError, TypeError, ValueError, OSError):
         return None
-    others = (replace(masked, call={**masked.call, "_mask": dict(each)}) for each in ways if each != said)
-    return next((plan for plan in islice(others, TRIED) if _hides(plan, own)), None)
+    others = (replace(masked, call={**masked.call, "_mask": dict(each)}) for each in ways if each != declared)
+    return next((plan for plan in islice(others, TRIED) if _hides(plan, files)), None)
 
 
-def _withheld(masked: Plan, name: str, reading: Reading, own: Sequence[str]) -> Plan | None:
+def _withheld(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -> Plan | None:
     """A plan with a mask of the keys that the code reads nowhere, and an attention that takes one and is given none."""
     if masked.setting != "cross" or masked.mask in masked.call or not is_unread(masked.target, name):
         return None
     means = next(iter(masks(name, reading, keys=_keys(masked))))["means"]
     call = {**masked.call, "_mask": {"argument": name, "means": means, "shape": ["B", _keys(masked)]}}
     plan = replace(masked, call=call, mask=name)
-    done = run(plan, sizes=small(plan), own=tuple(own))
-    is_free = done.record.failure is None and any(withheld(done, each) is not None for each in attentions(done))
+    result = run(plan, sizes=small(plan), own=tuple(files))
+    is_free = result.record.failure is None and any(withheld(result, each) is not None for each in attentions(result))
     return plan if is_free else None
 
 
-def _hides(plan: Plan, own: Sequence[str]) -> bool:
+def _hides(plan: Plan, files: Sequence[str]) -> bool:
     """Whether a plan runs, gives numbers, and its mask meets scores."""
     try:
-        done = run(plan, sizes=small(plan), own=tuple(own))
+        result = run(plan, sizes=small(plan), own=tuple(files))
     except (ValueError, KeyError, TypeError, RuntimeError):
         return False
-    if done.record.failure is not None or done.output is None or bool(done.output.isnan().any()):
+    if result.record.failure is not None or result.output is None or bool(result.output.isnan().any()):
         return False
-    return is_reached(done)
+    return is_reached(result)
 
 
 def _keys(plan: Plan) -> str:

@@ -1,16 +1,25 @@
-"""Input layouts: whether code was written for another order of axes, before it is accused of mixing."""
+"""Input layouts: code for another order of axes, or for as many keys as queries, before it is accused of mixing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from headwise.calls import Reading, call_role, callee, parameters, read
+import torch
+
+from headwise.calls import Plan, Reading, alike, call_role, callee, parameters, read
+from headwise.dataflow import Manner, attentions, run
+from headwise.diagnosis.checks.head_layout import breaches
 from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.checks.refusals import is_refusal
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.plans.user_arguments import as_json
+from headwise.recording import Operation
 
-__all__ = ["TURNED", "is_better", "tells_no_layout", "turned_calls"]
+__all__ = ["TURNED", "fails_apart", "is_better", "tells_no_layout", "turned_calls"]
 
 TURNED = "LBD"
 HEADS_LAST = "BLHd"
@@ -74,11 +83,11 @@ def _batch_second(shapes: Mapping[str, Any], reading: Reading) -> Iterator[dict[
         yield {"_layout": TURNED, **{name: _turned(value, lengths[name]) for name, value in shapes.items()}}
 
 
-def is_better(other: Sequence[Examination], exams: Sequence[Examination]) -> bool:
+def is_better(others: Sequence[Examination], exams: Sequence[Examination]) -> bool:
     """Whether in another layout samples stay apart, or tokens meet, and nothing is wrong that was not."""
-    faults, before = (set().union(*(_faults(each) for each in some)) for some in (other, exams))
-    is_told = all(each.examined.get("samples") != SAMPLES_UNKNOWN for each in other)
-    return any(each.is_understood for each in other) and is_told and faults < before
+    faults, before = (set().union(*(_faults(each) for each in some)) for some in (others, exams))
+    is_told = all(each.examined.get("samples") != SAMPLES_UNKNOWN for each in others)
+    return any(each.is_understood for each in others) and is_told and faults < before
 
 
 def _is_unplaced(exam: Examination) -> bool:
@@ -93,3 +102,44 @@ def _is_confused(exam: Examination) -> bool:
 
 def _faults(exam: Examination) -> set[str]:
     return {each.general for each in exam.suspects if each.severity == "fault"}
+
+
+def fails_apart(exam: Examination) -> Missed | None:
+    """That a call fails by its keys' length alone, at a line that does not refuse it; None: it does not, or queries and
+    keys do not meet with as many of both either.
+    """
+    plan, failure = exam.plan, exam.run().failure
+    if failure is None or failure.operation is None or failure.span is None or is_refusal(failure):
+        return None
+    if _has_triangle(failure.operation):
+        # it hides later tokens by a triangle of as many keys as queries: it attends to its own tokens
+        return None
+    if plan.mask or not {"L", "S"} <= {each.name for each in plan.symbols}:
+        return None
+    level = _level(plan)
+    result = run(level, Manner(dtype=exam.dtype), sizes=small(level), own=exam.own, change=exam.change)
+    all_attentions = attentions(result)
+    if result.failure is not None or not all_attentions or any(breaches(each) for each in all_attentions):
+        return None
+    error = failure.words.rstrip(".")
+    call = as_json({name: alike(value) for name, value in plan.call.items()})
+    return Missed("doctor.missed.fails_apart", {"line": failure.span.line, "error": error, "call": call})
+
+
+def _has_triangle(operation: Operation) -> bool:
+    """Whether an operation takes a square with one value above its diagonal, and another one below."""
+    for seen in operation.inputs:
+        value, shape = seen.value, seen.shape
+        if value is None or len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 2 or not value.numel():
+            continue
+        square = value.reshape(-1, *shape[-2:])[0]
+        above = square[torch.ones(shape[-2:], dtype=torch.bool).triu(1)]
+        below = square[torch.ones(shape[-2:], dtype=torch.bool).tril(-1)]
+        if bool((above == above[0]).all()) and bool((below == below[0]).all()) and bool(above[0] != below[0]):
+            return True
+    return False
+
+
+def _level(plan: Plan) -> Plan:
+    bound = tuple(replace(each, equals="L") if each.name == "S" else each for each in plan.symbols)
+    return replace(plan, symbols=bound)

@@ -1,18 +1,37 @@
-"""Mask variants: plans whose masks let everything be seen, or close other keys than they did."""
+"""Mask variants: plans whose masks allow all or mask other keys, and masks of the shapes that words give."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, full_like, ones_like, zeros_like
+from torch import Tensor, full_like, nn, ones_like, zeros_like
 
-from headwise.calls import Plan
-from headwise.dataflow import Run, attentions, find_pattern
+from headwise.calls import Plan, call_role, callee
+from headwise.dataflow import Run, attentions, find_pattern, run
+from headwise.diagnosis.checks.mask import is_reached
+from headwise.diagnosis.plans.small_sizes import small
+from headwise.tracing import LENGTHS, meanings, spoken
 
-__all__ = ["FinitePlan", "FlippedPlan", "OpenPlan", "StandingPlan", "TurnedPlan", "is_shut", "looks_back"]
+__all__ = [
+    "FinitePlan",
+    "FlippedPlan",
+    "OpenPlan",
+    "StandingPlan",
+    "TurnedPlan",
+    "as_said",
+    "is_shut",
+    "looks_back",
+    "said_lines",
+    "said_shapes",
+]
 
 LEAST = -1e4
+ENTRY = re.compile(r"\s*[-*]*\s*(?::param\s+|@param\s+)?(?:\w+\s+)?`{0,2}\*{0,2}(\w+)`{0,2}\s*[:(（：=\[,]")
 
 
 class OpenPlan(Plan):
@@ -20,14 +39,14 @@ class OpenPlan(Plan):
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, options = super().arguments(sizes, seed=seed)
-        said = self.call["_mask"]
-        name = str(said["argument"])
+        declared = self.call["_mask"]
+        name = str(declared["argument"])
         mask, is_turned = options[name], isinstance(self, TurnedPlan)
-        if said["means"] == "lengths":
+        if declared["means"] == "lengths":
             most = sizes.get("S", sizes.get("L", 1)) if self.setting == "cross" else sizes["L"]
             options[name] = full_like(mask, 0 if is_turned else most)
         elif isinstance(mask, Tensor):
-            is_one = (said["means"] == "attend") != is_turned
+            is_one = (declared["means"] == "attend") != is_turned
             options[name] = ones_like(mask) if is_one else zeros_like(mask)
         return args, options
 
@@ -41,13 +60,13 @@ class FlippedPlan(Plan):
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, options = super().arguments(sizes, seed=seed)
-        said = self.call.get("_mask", {})
-        mask = options.get(str(said.get("argument")))
-        if isinstance(mask, Tensor) and said["means"] != "lengths":
+        declared = self.call.get("_mask", {})
+        mask = options.get(str(declared.get("argument")))
+        if isinstance(mask, Tensor) and declared["means"] != "lengths":
             turned = mask.flip(-1)
             # the first stays open, so that no query that looks back is left without a key
             turned[..., :1] = mask[..., :1]
-            options[str(said["argument"])] = turned
+            options[str(declared["argument"])] = turned
         return args, options
 
 
@@ -56,9 +75,9 @@ class FinitePlan(Plan):
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, options = super().arguments(sizes, seed=seed)
-        said = self.call.get("_mask", {})
-        name = str(said.get("argument"))
-        if name in options and said["means"] == "additive":
+        declared = self.call.get("_mask", {})
+        name = str(declared.get("argument"))
+        if name in options and declared["means"] == "additive":
             options[name] = options[name].clamp(min=LEAST)
         return args, options
 
@@ -68,28 +87,94 @@ class StandingPlan(Plan):
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, options = super().arguments(sizes, seed=seed)
-        said = self.call.get("_mask", {})
-        mask = options.get(str(said.get("argument")))
-        if isinstance(mask, Tensor) and mask.ndim > 1 and said["means"] in ("attend", "blocked"):
+        declared = self.call.get("_mask", {})
+        mask = options.get(str(declared.get("argument")))
+        if isinstance(mask, Tensor) and mask.ndim > 1 and declared["means"] in ("attend", "blocked"):
             standing = mask.clone()
-            standing[..., 1:, :] = said["means"] == "blocked"
-            options[str(said["argument"])] = standing
+            standing[..., 1:, :] = declared["means"] == "blocked"
+            options[str(declared["argument"])] = standing
         return args, options
 
 
-def looks_back(done: Run) -> bool:
+def looks_back(result: Run) -> bool:
     """Whether no query of an attention sees a later key, and some see earlier ones."""
-    for each in attentions(done)[:1]:
-        sight = find_pattern(each)
+    for attention in attentions(result)[:1]:
+        sight = find_pattern(attention)
         if sight is not None and bool(sight.visible.any()):
             later, earlier = sight.column > sight.row, sight.column < sight.row
             return not bool(sight.visible[later].any()) and bool(sight.visible[earlier].any()) and bool(later.any())
     return False
 
 
-def is_shut(done: Run) -> bool:
+def is_shut(result: Run) -> bool:
     """Whether no query of any attention sees anything, or each sees all alike."""
-    if done.output is not None and bool(done.output.isnan().all()):
+    if result.output is not None and bool(result.output.isnan().all()):
         return True
-    sights = [find_pattern(each) for each in attentions(done)]
+    sights = [find_pattern(each) for each in attentions(result)]
     return bool(sights) and all(each is not None and not bool(each.seeing.any()) for each in sights)
+
+
+def as_said(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterator[Plan]:
+    """A plan whose mask has the shape that words give it, where it runs with that too and meets scores."""
+    for plan in plans:
+        declared = plan.call.get("_mask", {})
+        if call_role(plan.mask) != "mask" or not declared or declared["means"] == "lengths":
+            continue
+        keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+        shapes = said_shapes(target, plan.mask, keys=keys)
+        if list(declared["shape"]) in shapes:
+            continue
+        for shape in shapes:
+            variant = replace(plan, call={**plan.call, "_mask": {**declared, "shape": shape}})
+            with contextlib.suppress(ValueError, KeyError, TypeError, RuntimeError):
+                result = run(variant, sizes=small(variant), own=tuple(files))
+                if result.failure is None and result.output is not None and is_reached(result):
+                    yield variant
+                    return
+
+
+def said_shapes(target: Any, name: str, *, keys: str) -> list[list[str]]:
+    """The shapes that the words of a class give to an argument, in symbols. keys: the symbol of the number of keys."""
+    shapes = (_in_symbols(shape, keys) for line in said_lines(target, name) for shape in _shapes(line))
+    return [list(each) for each in dict.fromkeys(tuple(each) for each in shapes if each)]
+
+
+def _shapes(line: str) -> Iterator[tuple[str, ...]]:
+    for chain in spoken(line):
+        if len(chain.shapes) == 1:
+            yield chain.shapes[0].elements
+
+
+def _in_symbols(words: Sequence[str], keys: str) -> list[str]:
+    """A shape of samples, queries and keys in symbols; []: it is not one."""
+    out = []
+    for at, word in enumerate(words):
+        roles = meanings(word)
+        if word == "1":
+            out.append("1")
+        elif "batch" in roles and at == 0:
+            out.append("B")
+        elif roles & {*LENGTHS} and at >= len(words) - 2:
+            out.append(keys if at == len(words) - 1 else "L")
+        else:
+            return []
+    return out if 2 <= len(out) <= 4 and out[-1] == keys else []
+
+
+def said_lines(target: Any, name: str) -> Iterator[str]:
+    """What docstrings and the comments beside the parameters say of an argument."""
+    kind = target if isinstance(target, type) else type(target)
+    function = inspect.unwrap(kind.forward) if issubclass(kind, nn.Module) else inspect.unwrap(callee(target))
+    for text in (kind.__doc__ if isinstance(target, type) else None, function.__doc__):
+        is_of_it = False
+        for line in (text or "").splitlines():
+            entry = ENTRY.match(line)
+            is_of_it = entry[1] == name if entry is not None else is_of_it and bool(line.strip())
+            if is_of_it:
+                yield line
+    with contextlib.suppress(OSError, TypeError):
+        for line in inspect.getsource(function).splitlines():
+            code, _, comment = line.partition("#")
+            is_beside = bool(comment) and re.match(rf"\s*{re.escape(name)}\s*[:=,)]", code) is not None
+            if is_beside or re.match(rf"\s*{re.escape(name)}\b", comment):
+                yield comment

@@ -16,9 +16,9 @@ from headwise.dataflow import Run, run
 from headwise.diagnosis.plans.conditions import conditioned
 from headwise.diagnosis.plans.flags import causal_plans
 from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
-from headwise.diagnosis.plans.mask_shapes import as_said, said_lines, said_shapes
-from headwise.diagnosis.plans.mask_variants import StandingPlan
+from headwise.diagnosis.plans.mask_variants import StandingPlan, as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.small_sizes import small, squared
+from headwise.diagnosis.run_memory import RunMemory
 from headwise.errors import InputError
 from headwise.source import is_installed, meaning_of, ones_of
 from headwise.wording import Refusal
@@ -59,45 +59,46 @@ def settings(
     namespace: Mapping[str, Any],
     init: Mapping[str, Any] | None,
     call: Mapping[str, Any] | None,
-    own: Sequence[str],
+    files: Sequence[str],
     is_inner: bool = False,
+    memory: RunMemory | None = None,
 ) -> Settings:
     """How a target is called. is_inner: as its owner builds it, who asks for what is to be asked for."""
     out = Settings()
     shapes = [each for each in (call or {}).values() if isinstance(each, list)]
     out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
-    found = _found(target, namespace, init, call, own, out, work=INNER if is_inner else LONGEST)
+    calls = _found(target, namespace, init, call, files, out, work=INNER if is_inner else LONGEST)
     if init is None and call is None:
-        found = conditioned(found, target, namespace, own)
-    said = found.mask or (None if call is None else call.get("_mask"))
-    out.plans, out.failures = list(found.plans), [each.plan for each in found.failures]
-    out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in found.failures))
+        calls = conditioned(calls, target, namespace, files)
+    declared = calls.mask or (None if call is None else call.get("_mask"))
+    out.plans, out.failures = list(calls.plans), [each.plan for each in calls.failures]
+    out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in calls.failures))
     if not out.plans and (square := next(filter(None, map(_in_square, out.failures)), None)) is not None:
         out.plans, out.failures = [square], []
-    if isinstance(said, Mapping):
-        out.sure = str(said["argument"])
+    if isinstance(declared, Mapping):
+        out.sure = str(declared["argument"])
         free = [plan for plan in out.plans if not plan.mask]
-        out.plans = [*free, *(_masked(plan, said) for plan in free or out.plans[:1])]
+        out.plans = [*free, *(_masked(plan, declared) for plan in free or out.plans[:1])]
         out.failures = [each for each in out.failures if not each.mask]
-        if not all(is_installed(each) for each in own):
-            others = further_masks(out.plans, target, namespace, own)
-            out.plans += [_intended(each, target, own, out) for each in others if each.mask != out.sure]
+        if not all(is_installed(each) for each in files):
+            others = further_masks(out.plans, target, namespace, files)
+            out.plans += [_intended(each, target, files, out) for each in others if each.mask != out.sure]
     elif out.plans and any(plan.mask for plan in out.plans):
-        out.plans = laid_flat(out.plans, target, namespace, own)
-        if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, own) for plan in out.plans):
+        out.plans = laid_flat(out.plans, target, namespace, files, memory)
+        if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, files) for plan in out.plans):
             # masks that run and hide nothing tell nothing: one of true and false that leaves no number may
             count = len(out.plans)
-            _failing_masks(target, namespace, out, own)
+            _failing_masks(target, namespace, out, files)
             out.plans[count:] = [plan for plan in out.plans[count:] if plan.call["_mask"]["means"] != "additive"]
-        if not all(is_installed(each) for each in own):
-            out.plans += further_masks(out.plans, target, namespace, own)
-        out.plans = [_intended(plan, target, own, out) for plan in out.plans]
-        out.plans += list(as_said(out.plans, target, own))
+        if not all(is_installed(each) for each in files):
+            out.plans += further_masks(out.plans, target, namespace, files)
+        out.plans = [_intended(plan, target, files, out) for plan in out.plans]
+        out.plans += list(as_said(out.plans, target, files))
     elif out.plans:
-        out.failures += _failing_masks(target, namespace, out, own)
+        out.failures += _failing_masks(target, namespace, out, files)
         # one that leaves no number means what is said of it, too
-        out.plans = [_intended(plan, target, own, out) for plan in out.plans]
-    out.plans += [] if is_inner else causal_plans(out.plans, target, own)
+        out.plans = [_intended(plan, target, files, out) for plan in out.plans]
+    out.plans += [] if is_inner else causal_plans(out.plans, target, files)
     return out
 
 
@@ -116,7 +117,7 @@ def _in_square(plan: Plan) -> Plan | None:
     square = squared(plan)
     if square is None or square.mask:
         return None
-    runs = (run(square, sizes=each).record.failure is None for each in (small(square), square.sizes(1)))
+    runs = (run(square, sizes=each).failure is None for each in (small(square), square.sizes(1)))
     return square if all(runs) else None
 
 
@@ -125,80 +126,84 @@ def _found(
     namespace: Mapping[str, Any],
     init: Mapping[str, Any] | None,
     call: Mapping[str, Any] | None,
-    own: Sequence[str],
+    files: Sequence[str],
     out: Settings,
     *,
     work: int,
 ) -> Found:
     try:
-        found = find(target, namespace=namespace, init=init, call=call, own=own, work=work)
+        calls = find(target, namespace=namespace, init=init, call=call, own=files, work=work)
     except InputError as error:
         if isinstance(error, Refusal) and error.key == "refuse.calls.mask_sizes":
             out.refused = error
         # without what it advises, which is said after it
-        out.reason, found = str(error).partition(": ")[0], Found((), ())
-    if any("L" in str(plan.call) for plan in found.plans) or (not found.has_nan and (found.plans or found.failures)):
-        return found
+        out.reason, calls = str(error).partition(": ")[0], Found((), ())
+    if any("L" in str(plan.call) for plan in calls.plans) or (not calls.has_nan and (calls.plans or calls.failures)):
+        return calls
     try:
         # where all outputs hold NaN, or all but those of a single token, it is examined so
-        again = find(target, namespace=namespace, init=init, call=call, own=own, finite=False, work=INNER)
+        again = find(target, namespace=namespace, init=init, call=call, own=files, finite=False, work=INNER)
     except InputError:
-        return found
-    return again if again.plans or not found.failures else found
+        return calls
+    return again if again.plans or not calls.failures else calls
 
 
-def _masked(plan: Plan, said: Mapping[str, Any]) -> Plan:
+def _masked(plan: Plan, declared: Mapping[str, Any]) -> Plan:
     """A plan with a mask as the person said it; in self-attention there are as many keys as queries."""
     has_keys = any(each.name == "S" for each in plan.symbols)
-    shape = ["L" if each == "S" and not has_keys else each for each in said["shape"]]
-    return replace(plan, call={**plan.call, "_mask": {**said, "shape": shape}}, mask=str(said["argument"]))
+    shape = ["L" if each == "S" and not has_keys else each for each in declared["shape"]]
+    return replace(plan, call={**plan.call, "_mask": {**declared, "shape": shape}}, mask=str(declared["argument"]))
 
 
-def _intended(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
+def _intended(plan: Plan, target: Any, files: Sequence[str], out: Settings) -> Plan:
     """A plan whose mask means what its file says that masks mean, where that is the opposite of how it is used."""
-    said = plan.call.get("_mask")
-    if not plan.mask or not isinstance(said, Mapping):
+    declared = plan.call.get("_mask")
+    if not plan.mask or not isinstance(declared, Mapping):
         return plan
-    if said["means"] not in ("attend", "blocked"):
-        return _of_ones(plan, target, own, out)
+    if declared["means"] not in ("attend", "blocked"):
+        return _of_ones(plan, target, files, out)
     kind = target if isinstance(target, type) else type(target)
-    means = meaning_of(own, plan.mask, kind.__name__) or _as_torch(target, plan.mask)
+    means = meaning_of(files, plan.mask, kind.__name__) or _as_torch(target, plan.mask)
     if not means:
         return plan
     out.told.add(plan.mask)
-    if means == said["means"]:
+    if means == declared["means"]:
         return plan
-    return replace(plan, call={**plan.call, "_mask": {**said, "means": means}})
+    return replace(plan, call={**plan.call, "_mask": {**declared, "means": means}})
 
 
 def _is_open(plan: Plan) -> bool:
     """Whether a plan has no mask, or one that has no axis of keys, and hides none."""
-    said = plan.call.get("_mask")
-    return not plan.mask or not isinstance(said, Mapping) or (said["means"] != "lengths" and said["shape"][-1] == "1")
+    declared = plan.call.get("_mask")
+    return (
+        not plan.mask
+        or not isinstance(declared, Mapping)
+        or (declared["means"] != "lengths" and declared["shape"][-1] == "1")
+    )
 
 
-def _hides_standing(plan: Plan, own: Sequence[str]) -> bool:
+def _hides_standing(plan: Plan, files: Sequence[str]) -> bool:
     """Whether a mask that ends with an axis of one hides the keys before it, and leaves numbers."""
     if not plan.mask:
         return False
-    free, done = (run(each, sizes=small(plan), own=tuple(own)) for each in (plan, StandingPlan(**plan.__dict__)))
-    if done.record.failure is not None or done.output is None or free.output is None:
+    free, result = (run(each, sizes=small(plan), own=tuple(files)) for each in (plan, StandingPlan(**plan.__dict__)))
+    if result.failure is not None or result.output is None or free.output is None:
         return False
-    return bool(done.output.isfinite().all()) and not torch.equal(done.output, free.output)
+    return bool(result.output.isfinite().all()) and not torch.equal(result.output, free.output)
 
 
-def _of_ones(plan: Plan, target: Any, own: Sequence[str], out: Settings) -> Plan:
+def _of_ones(plan: Plan, target: Any, files: Sequence[str], out: Settings) -> Plan:
     """A plan whose mask holds ones and zeros, as words say, where the code adds what it is given."""
-    said = plan.call["_mask"]
+    declared = plan.call["_mask"]
     means = ones_of(list(said_lines(target, plan.mask))) if call_role(plan.mask) == "mask" else ""
-    if said["means"] != "additive" or not means:
+    if declared["means"] != "additive" or not means:
         return plan
     for more in ({}, {"dtype": "float"}):
-        other = replace(plan, call={**plan.call, "_mask": {**said, "means": means, **more}})
-        done = run(other, sizes=small(other), own=tuple(own))
-        if done.record.failure is None:
+        variant = replace(plan, call={**plan.call, "_mask": {**declared, "means": means, **more}})
+        result = run(variant, sizes=small(variant), own=tuple(files))
+        if result.failure is None:
             out.told.add(plan.mask)
-            return other
+            return variant
     return plan
 
 
@@ -213,7 +218,7 @@ def _as_torch(target: Any, name: str) -> str:
     return "blocked" if is_alike and name == "key_padding_mask" else ""
 
 
-def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own: Sequence[str]) -> list[Plan]:
+def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, files: Sequence[str]) -> list[Plan]:
     """A plan with the mask that comes furthest, where every mask that can be thought of raises at one place.
 
     out: gets a plan with a mask that runs and leaves no number.
@@ -228,63 +233,63 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, own
     keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
     for name in names[:1]:
         tried: list[tuple[Plan, Run]] = []
-        for place, said in enumerate(masks(name, reading, keys=keys)):
+        for place, mask in enumerate(masks(name, reading, keys=keys)):
             if place >= MOST:
                 break
-            there = replace(plan, call={**plan.call, "_mask": dict(said)}, mask=name)
+            there = replace(plan, call={**plan.call, "_mask": dict(mask)}, mask=name)
             try:
-                done = run(there, sizes=small(there), own=tuple(own))
+                result = run(there, sizes=small(there), own=tuple(files))
             except (ValueError, KeyError, TypeError, RuntimeError):
                 continue
-            if done.record.failure is None:
+            if result.failure is None:
                 # rows that the mask leaves a key, and that become NaN all the same
-                if done.output is not None and bool(done.output.isnan().any()):
+                if result.output is not None and bool(result.output.isnan().any()):
                     out.plans.append(there)
                 return []
-            tried.append((there, done))
+            tried.append((there, result))
         met = [each for each in tried if _scores_met(each[1])] or tried
-        if any(_is_of_other_keys(done, keys) for _, done in met):
+        if any(_is_of_other_keys(result, keys) for _, result in met):
             # what the scores are of has another length than any input, and nothing says which mask that is for
             return []
-        spans = {None if done.record.failure is None else done.record.failure.span for _, done in met}
+        spans = {None if result.failure is None else result.failure.span for _, result in met}
         if len(spans) == 1 and None not in spans:
-            return [max(met, key=lambda each: len(each[1].seen))[0]]
-        return _of_no_kind(plan, name, reading, met, own)
+            return [max(met, key=lambda trial: len(trial[1].seen))[0]]
+        return _of_no_kind(plan, name, reading, met, files)
     return []
 
 
 def _of_no_kind(
-    plan: Plan, name: str, reading: Reading, met: Sequence[tuple[Plan, Run]], own: Sequence[str]
+    plan: Plan, name: str, reading: Reading, met: Sequence[tuple[Plan, Run]], files: Sequence[str]
 ) -> list[Plan]:
     """A plan with the mask that comes furthest, where what it fails on is its kind, and it fails in each other too."""
     if not met:
         return []
     keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
-    best = max(met, key=lambda each: len(each[1].seen))[0].call["_mask"]["shape"]
+    best = max(met, key=lambda trial: len(trial[1].seen))[0].call["_mask"]["shape"]
     shapes = said_shapes(plan.target, name, keys=keys) or [best]
     tried: list[tuple[Plan, Run]] = []
-    for said in masks(name, reading, keys=keys):
-        if list(said["shape"]) in [list(each) for each in (best, *shapes)]:
-            there = replace(plan, call={**plan.call, "_mask": dict(said)}, mask=name)
+    for mask in masks(name, reading, keys=keys):
+        if list(mask["shape"]) in [list(each) for each in (best, *shapes)]:
+            there = replace(plan, call={**plan.call, "_mask": dict(mask)}, mask=name)
             try:
-                tried.append((there, run(there, sizes=small(there), own=tuple(own))))
+                tried.append((there, run(there, sizes=small(there), own=tuple(files))))
             except (ValueError, KeyError, TypeError, RuntimeError):
                 return []
-    if any(done.record.failure is None for _, done in tried):
+    if any(result.failure is None for _, result in tried):
         return []
-    furthest, done = max(tried, key=lambda each: len(each[1].seen), default=(plan, None))
-    failure = None if done is None else done.record.failure
+    furthest, done = max(tried, key=lambda trial: len(trial[1].seen), default=(plan, None))
+    failure = None if done is None else done.failure
     is_kind = failure is not None and re.search(r"bool|dtype|Boolean", str(failure.error)) is not None
     return [furthest] if is_kind else []
 
 
-def _is_of_other_keys(done: Run, keys: str) -> bool:
+def _is_of_other_keys(result: Run, keys: str) -> bool:
     """Whether the scores that a mask was laid over are of another number of keys than was given."""
-    return any(done.sizes[keys] not in shape for shape in _scores_met(done))
+    return any(result.sizes[keys] not in shape for shape in _scores_met(result))
 
 
-def _scores_met(done: Run) -> list[tuple[int, ...]]:
+def _scores_met(result: Run) -> list[tuple[int, ...]]:
     """The shapes of the scores among what an operation took that failed."""
-    operation = None if done.record.failure is None else done.record.failure.operation
-    marks = [] if operation is None else [done.marks.get(each.number) for each in operation.inputs]
+    operation = None if result.failure is None else result.failure.operation
+    marks = [] if operation is None else [result.marks.get(each.number) for each in operation.inputs]
     return [each.shape for each in marks if each is not None and each.kind == "pair"]

@@ -41,21 +41,21 @@ def small(plan: Plan) -> dict[str, int]:
     """A size for each symbol; those of the plan where it bounds them, or where its names are not the usual ones."""
     usual = plan.sizes(0)
     out: dict[str, int] = {}
-    for at, each in enumerate(plan.symbols):
-        if each.equals:
+    for at, symbol in enumerate(plan.symbols):
+        if symbol.equals:
             continue
-        wanted = WANTED.get(each.meaning, PARAMETERS[at % len(PARAMETERS)])
+        wanted = WANTED.get(symbol.meaning, PARAMETERS[at % len(PARAMETERS)])
         # how many windows there are multiplies all
-        wanted = FEW.get(each.name, wanted) if each.said == "windows" else wanted
-        if each.fixed is not None:
-            out[each.name] = usual[each.name]
+        wanted = FEW.get(symbol.name, wanted) if symbol.said == "windows" else wanted
+        if symbol.fixed is not None:
+            out[symbol.name] = usual[symbol.name]
             continue
-        size = wanted * 2 if each.even and wanted % 2 else wanted
-        size = size if each.times == 1 else each.times
-        out[each.name] = usual[each.name] if size < each.least else size
-    for each in plan.symbols:
-        if each.equals:
-            out[each.name] = evaluated(each.equals, out)
+        size = wanted * 2 if symbol.even and wanted % 2 else wanted
+        size = size if symbol.times == 1 else symbol.times
+        out[symbol.name] = usual[symbol.name] if size < symbol.least else size
+    for symbol in plan.symbols:
+        if symbol.equals:
+            out[symbol.name] = evaluated(symbol.equals, out)
     out |= _rooms(plan, out)
     return out if _numbers(plan, out) <= MOST else _lessened(plan, out)
 
@@ -73,17 +73,17 @@ def distinct(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     what is wrong may pass for another thing, or for right: 1/√(model width) is 1/(head width) where they are 16 and 4.
     """
     out: dict[str, int] = {each.name: each.fixed for each in plan.symbols if each.fixed is not None}
-    for each in plan.symbols:
-        if each.equals or each.fixed is not None:
+    for symbol in plan.symbols:
+        if symbol.equals or symbol.fixed is not None:
             continue
-        factor = 2 if each.even else each.times
-        size = -(-sizes[each.name] // factor)
+        factor = 2 if symbol.even else symbol.times
+        size = -(-sizes[symbol.name] // factor)
         while size > 1 and (factor * size in out.values() or not _is_prime(size)):
             size += 1
-        out[each.name] = factor * size
-    for each in plan.symbols:
-        if each.equals:
-            out[each.name] = evaluated(each.equals, out)
+        out[symbol.name] = factor * size
+    for symbol in plan.symbols:
+        if symbol.equals:
+            out[symbol.name] = evaluated(symbol.equals, out)
     return out
 
 
@@ -112,14 +112,14 @@ def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     kept of each run grows with the square of them.
     """
     out = dict(sizes)
-    own = [each for each in _counted(plan, in_any=True) if each.meaning not in WANTED]
-    for each in sorted(own, key=lambda one: (one.said != "windows", -out[one.name])):
+    free = [each for each in _counted(plan, in_any=True) if each.meaning not in WANTED]
+    for each in sorted(free, key=lambda file: (file.said != "windows", -out[file.name])):
         if each.least or each.times > 1 or each.even or _numbers(plan, out) <= MOST:
             continue
         among = FEW.values() if each.said == "windows" else SIDES
-        size = next((one for one in among if one not in out.values()), out[each.name])
+        size = next((size for size in among if size not in out.values()), out[each.name])
         out[each.name] = min(size, out[each.name])
-        out |= {one.name: evaluated(one.equals, out) for one in plan.symbols if one.equals}
+        out |= {symbol.name: evaluated(symbol.equals, out) for symbol in plan.symbols if symbol.equals}
     return out
 
 
@@ -139,15 +139,18 @@ def _counted(plan: Plan, *, in_any: bool = False) -> list[Named]:
         for _ in bound:
             axes |= {word for axis in axes for word in WORD.findall(bound.get(axis, axis))}
     return [
-        each for each in plan.symbols
-        if each.name in axes and not each.equals and each.fixed is None and each.meaning not in {*FEATURES, "keys"}
+        symbol for symbol in plan.symbols
+        if symbol.name in axes and not symbol.equals and symbol.fixed is None
+        and symbol.meaning not in {*FEATURES, "keys"}
     ]  # fmt: skip
 
 
 def _rooms(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     """Of what must have room for the tokens or the samples: no more than that takes, as it may be kept in every run."""
     wide = {
-        each.name for each in plan.symbols if each.least and not each.equals and each.fixed is None and not each.even
+        symbol.name
+        for symbol in plan.symbols
+        if symbol.least and not symbol.equals and symbol.fixed is None and not symbol.even
     }
     counts = [sizes[each.name] for each in plan.symbols if each.name not in wide and each.meaning not in FEATURES]
     bound = {word for each in plan.symbols for word in WORD.findall(each.equals)}

@@ -36,9 +36,11 @@ def in_python(error: Exception, lang: str) -> str:
     return text.replace("--init", "init=").replace("--call", "call=")
 
 
-def as_json(said: Mapping[str, Any]) -> str:
+def as_json(declared: Mapping[str, Any]) -> str:
     """What is given, as the command line takes it; what is None by itself is left out."""
-    return json.dumps({name: each for name, each in said.items() if each is not None}, ensure_ascii=False, default=str)
+    return json.dumps(
+        {name: each for name, each in declared.items() if each is not None}, ensure_ascii=False, default=str
+    )
 
 
 def _tip(target: Any, nearest: Plan | None) -> dict[str, str]:
@@ -46,9 +48,9 @@ def _tip(target: Any, nearest: Plan | None) -> dict[str, str]:
     came furthest of all that was tried, which is said where it is short.
     """
     if nearest is not None and nearest.call:
-        said = {"init": as_json(nearest.init), "call": as_json(nearest.call)}
-        if sum(map(len, said.values())) < LONGEST:
-            return said
+        values = {"init": as_json(nearest.init), "call": as_json(nearest.call)}
+        if sum(map(len, values.values())) < LONGEST:
+            return values
     built = _parameters(target) if isinstance(target, type) else []
     init = {each.name: SIZES.get(init_role(each.name), 1) for each in built if each.default is Parameter.empty}
     try:
@@ -71,9 +73,9 @@ def unbuilt(
     """That no way to build or call a target was found, or that the one that the person said fails; and what to say,
     as in the nearest that was tried.
     """
-    said = [name for name, each in (("--init", init), ("--call", call)) if each is not None]
-    key = "doctor.said_call" if said else "doctor.unknown_call"
-    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(said), **_tip(target, nearest))
+    options = [name for name, each in (("--init", init), ("--call", call)) if each is not None]
+    key = "doctor.said_call" if options else "doctor.unknown_call"
+    return say(key, lang=lang, error=error[:LONGEST].rstrip("."), said=", ".join(options), **_tip(target, nearest))
 
 
 def _parameters(function: Any) -> list[Parameter]:

@@ -8,16 +8,17 @@ import os
 import re
 import secrets
 import selectors
+import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwise.targets.child.cleanup import has_ended, remove, stop
-from headwise.targets.child.command import command, environment, write_request
+from headwise.targets.child.command import MARK, command, environment, write_request
 from headwise.wording import LANGUAGES, Refusal, refusal
 
 __all__ = ["in_child"]
@@ -31,6 +32,7 @@ GLANCE = 0.05
 # seconds to read the rest of the pipes
 LAST = 2
 WORDS = 300
+PROCESSES = Path("/proc")
 
 
 def in_child(
@@ -74,10 +76,10 @@ def in_child(
         try:
             in_time = output.listen(time.monotonic() + seconds)
         finally:
-            status = stop(process, mark)
+            status = _stop(process, mark)
             output.close()
     finally:
-        remove(home)
+        _remove(home)
     return _answer(output, status, in_time=in_time, seconds=seconds, megabytes=megabytes, most=answer_megabytes)
 
 
@@ -101,7 +103,7 @@ class _Output:
         """Read until the child has answered or ended; False: neither happened before the deadline."""
         while time.monotonic() < deadline:
             self._read(GLANCE)
-            if self.payload() is not None or self.is_noisy or has_ended(self._process):
+            if self.payload() is not None or self.is_noisy or _has_ended(self._process):
                 return True
         return False
 
@@ -195,3 +197,47 @@ def _silent(output: _Output, status: int, *, in_time: bool, seconds: int) -> Ref
 def _one_line(text: str) -> str:
     shown = " ".join(text.split())
     return shown if len(shown) <= WORDS else f"{shown[:WORDS]}…"
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended; it is not reaped, so that its number is not reused."""
+    if process.returncode is not None or not hasattr(os, "waitid"):
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return process.poll() is not None
+
+
+def _stop(process: subprocess.Popen[bytes], mark: str) -> int:
+    """Kill a child, its process group, and marked processes outside of the group; the exit status of the child."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    status = process.wait()
+    # marked processes may fork while they are killed
+    for _ in range(100):
+        marked = list(_marked(mark))
+        if not marked:
+            break
+        for number in marked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(0.01)
+    return status
+
+
+def _marked(mark: str) -> Iterator[int]:
+    """The processes with the mark in their environment, without zombies; none where the system has no /proc."""
+    wanted = f"{MARK}={mark}".encode()
+    for folder in PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a temporary folder, even where the code changed its permissions."""
+    for path, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            Path(path).chmod(stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)

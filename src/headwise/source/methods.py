@@ -1,10 +1,8 @@
-"""Constructor code: the syntax trees of a class's constructors, and the assignments of parameters in them."""
+"""Methods: the functions of a class in the trees of their files, and the statements there that assign parameters."""
 
 from __future__ import annotations
 
 import ast
-import inspect
-import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -13,39 +11,38 @@ from torch import nn
 
 from headwise.source.lookup import returned
 from headwise.source.spans import Span
+from headwise.source.syntax import Function, function_node
 
-__all__ = ["Constructor", "assigned", "constructors"]
+__all__ = ["Method", "assigned", "constructors", "methods"]
 
 
 @dataclass(frozen=True)
-class Constructor:
-    """A constructor of user code. tree: of its text below an added first line `if True:`."""
+class Method:
+    """A method of user code. tree: its definition in the tree of its file."""
 
     code: CodeType
-    tree: ast.Module
+    tree: Function
 
     def span(self, node: ast.expr | ast.stmt) -> Span:
         """The place of a node in the file."""
-        before = self.code.co_firstlineno - 2
-        end = (node.end_lineno or node.lineno) + before
         name, file = self.code.co_qualname, self.code.co_filename
-        return Span(file, name, node.lineno + before, node.col_offset, end, node.end_col_offset)
+        return Span(file, name, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset)
 
 
-def constructors(kind: type) -> Iterator[Constructor]:
-    """The constructors of a class and of its bases, in their order, where the source is readable."""
+def methods(kind: type) -> Iterator[Method]:
+    """The methods of a class and of its bases, constructors first, where the source is readable."""
     for base in kind.__mro__:
-        code = getattr(vars(base).get("__init__"), "__code__", None)
-        if code is None or base is nn.Module:
-            continue
-        lines = linecache.getlines(code.co_filename)
-        block = inspect.getblock(lines[code.co_firstlineno - 1 :]) if lines else []
-        try:
-            tree = ast.parse("if True:\n" + "".join(block)) if block else None
-        except SyntaxError:
-            continue
-        if tree is not None:
-            yield Constructor(code, tree)
+        members = vars(base).items() if base not in (nn.Module, object) else ()
+        for _, function in sorted(members, key=lambda item: item[0] != "__init__"):
+            code = getattr(function, "__code__", None)
+            node = None if code is None else function_node(code)
+            if code is not None and node is not None:
+                yield Method(code, node)
+
+
+def constructors(kind: type) -> Iterator[Method]:
+    """The constructors of a class and of its bases, in their order, where the source is readable."""
+    return (method for method in methods(kind) if method.code.co_name == "__init__")
 
 
 def assigned(target: nn.Module, names: list[str]) -> Span | None:

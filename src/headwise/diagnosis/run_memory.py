@@ -1,0 +1,74 @@
+"""Run memory: the runs of a diagnosis, so that none is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headwise.calls import Plan
+from headwise.dataflow import Manner, Run, run
+from headwise.recording import Site
+
+__all__ = ["RunMemory"]
+
+# bytes of tensors in the runs that are kept
+HELD = 200 << 20
+
+
+@dataclass
+class RunMemory:
+    """The last runs of a diagnosis, the one that was asked for last at the end. A class that is built anew for each
+    run, and called with the same numbers, gives the same; an object in memory may not.
+    """
+
+    kept: list[tuple[Hashable, Run]] = field(default_factory=list, repr=False)
+
+    def __call__(
+        self,
+        plan: Plan,
+        manner: Manner,
+        *,
+        sizes: Mapping[str, int],
+        own: tuple[str, ...],
+        stand_ins: Mapping[Site, Any] | None = None,
+        change: Callable[[Any, dict[str, Any]], None] | None = None,
+        is_kept: bool = True,
+    ) -> Run:
+        """One run, as `headwise.dataflow.run` makes it. is_kept: it may be asked for again."""
+        stand_ins = dict(stand_ins or {})
+        if manner.gradients or not isinstance(plan.target, type):
+            # its weights may be changed afterwards, or are the user's own
+            return run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=own, change=change)
+        key = (type(plan), plan.target, tuple(sizes.items()), manner, own, change)
+        alike = (each for each in self.kept if each[0] == key and _is_alike(each[1], plan, stand_ins))
+        known = next(alike, None)
+        if known is None:
+            done = run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=own, change=change)
+        else:
+            done = known[1]
+            self.kept = [each for each in self.kept if each is not known]
+            if done.plan is not plan or done.stand_ins != stand_ins:
+                done = replace(done, plan=plan, stand_ins=stand_ins)
+        if is_kept or known is not None:
+            self.kept.append((key, done))
+            while len(self.kept) > 1 and sum(each.size for _, each in self.kept) > HELD:
+                del self.kept[0]
+        return done
+
+
+def _is_alike(done: Run, plan: Plan, stand_ins: Mapping[Site, Any]) -> bool:
+    """Whether a plan with replacements does what a finished run did: where replacements differ, no operation ran."""
+    if done.plan is not plan and not _is_same(done.plan, plan):
+        return False
+    apart = {site for site in {**done.stand_ins, **stand_ins} if done.stand_ins.get(site) is not stand_ins.get(site)}
+    return not apart or not {span for _, span, _ in apart} & done.spans
+
+
+def _is_same(plan: Plan, other: Plan) -> bool:
+    """Whether two plans build and call the same; the order of arguments tells which numbers each gets."""
+    try:
+        return plan == other and list(plan.init) == list(other.init) and list(plan.call) == list(other.call)
+    except (RuntimeError, TypeError, ValueError):
+        # tensors and arrays among the arguments have no single truth
+        return False
