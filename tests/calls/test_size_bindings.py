@@ -48,3 +48,23 @@ def test_token_numbers_and_tuples_are_bound_axis_by_axis():
 def test_a_number_that_is_no_size_stands():
     plan = first(textbook.D2lMultiHead, textbook, init={"dropout": 0})
     assert plan.init["dropout"] == 0
+
+
+class Graph(nn.Module):
+    def __init__(self, in_dim, out_dim, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, out_dim // num_heads
+        self.ask, self.match = nn.Linear(in_dim, out_dim), nn.Linear(in_dim, out_dim)
+
+    def forward(self, feat, adj):
+        q, k = (each(feat).view(*feat.shape[:2], self.num_heads, self.part).transpose(1, 2)
+                for each in (self.ask, self.match))  # fmt: skip
+        scores = (q @ k.mT / self.part**0.5).masked_fill(adj[:, None] == 0, -1e9)
+        return scores.softmax(-1) @ k
+
+
+def test_a_width_that_is_declared_twice_is_one_symbol_beside_a_mask_that_is_not():
+    plan = find(
+        Graph, namespace={}, init={"in_dim": 16, "out_dim": 32, "num_heads": 4}, call={"feat": [2, 5, 16]}
+    ).plans[0]
+    assert (plan.call["feat"], plan.mask) == (["B", "L", plan.init["in_dim"]], "adj")

@@ -31,3 +31,19 @@ def test_products_of_layer_norms_times_another_number_are_a_choice(norm, scale):
 def test_products_of_unit_vectors_times_the_root_are_a_choice(body):
     source = HEAD + attend(body=UNIT + body.format(scale=WIDTH, mark=""))
     assert blamed_in(source) == []
+
+
+def test_torch_s_own_function_is_told_a_scale_of_one():
+    source = HEAD + attend(body=FUSED.format(scale="1.0", mark="  # <-"))
+    assert blamed_in(source) == marked(source, "scale-missing")
+
+
+@pytest.mark.parametrize(
+    ("made", "before"),
+    [
+        ("self.heat = nn.Parameter(torch.full((num_heads, 1, 1), 10.0))", UNIT + "q = q * self.heat\n"),
+        ("", "q = q * self.part ** -0.5\n"),
+    ],
+)
+def test_a_scale_of_one_beside_another_is_none(made, before):
+    assert blamed_in(HEAD + attend(made, before + FUSED.format(scale="1.0", mark=""))) == []

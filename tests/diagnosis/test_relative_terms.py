@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, attend, found_in
+import headwise as hw
+from tests.diagnosis.written import HEAD, attend, blamed_in, found_in, line_of
 
 TABLE = """
 self.table = nn.Parameter(torch.randn(512, self.part))
@@ -56,3 +57,19 @@ def test_a_term_that_was_moved_to_other_pairs_follows_no_design(name):
     found = found_in(HEAD + attend(TABLE, WRONG[name]))
     assert found.verdict != "sound"
     assert "differs-from-every-formula" in [each.kind for each in found.findings]
+
+
+@pytest.mark.parametrize("name", ["padded in front", "both directions", "gathered"])
+@pytest.mark.parametrize(("scale", "kind"), [("", "scale-missing"), (" * width ** -0.5", "scale-wrong")])
+def test_terms_of_distances_have_the_scale_of_the_product(name, scale, kind):
+    source = HEAD + attend(
+        TABLE, RIGHT[name].replace("(q @ k.mT + far) * self.part ** -0.5", f"(q @ k.mT + far){scale}")
+    )
+    assert blamed_in(source) == [(kind, line_of(source, "q @ k.mT + far"))]
+
+
+def test_the_patch_of_a_scale_divides_the_sum(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(HEAD + attend(TABLE, RIGHT["gathered"].replace(" * self.part ** -0.5", "")), encoding="utf-8")
+    (fault,) = hw.doctor(f"{file}:Attend").faults
+    assert (fault.proved, fault.patch) == (True, "s = ((q @ k.mT + far) / q.shape[-1] ** 0.5)")

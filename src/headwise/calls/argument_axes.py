@@ -9,10 +9,10 @@ import io
 import re
 import textwrap
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first"]
+__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first", "says_transposed", "widened"]
 
 # how documentation says a shape: its brackets, and the names of axes in them
 BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
@@ -26,6 +26,11 @@ FIRST_OF_TWO = re.compile(
 SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
 # the methods that take inputs, or say what they will be
 SPEAKING = ("__init__", "forward", "__call__")
+# features, and after them tokens, as the last axes of a shape of three or more
+TRANSPOSED = re.compile(
+    rf"[(\[<](?:{AXIS}[,x×])+\s*(?:d|d_?k|dim|head_?dim|d_?head|hd|c|features?|channels?)\s*[,x×]"
+    rf"\s*(?:keys?|n_?keys|k_?len|kv_?len|source|m|n|{LENGTH})\s*[\])>]", re.IGNORECASE
+)  # fmt: skip
 DOCUMENT = ('"""', "'''", 'r"""')
 
 
@@ -74,6 +79,16 @@ def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
                 yield of, at, last(name)
 
 
+def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Tensors that are given more axes among their own, and how many these are: 2 of `mask[:, None, None, :]`."""
+    for node in ast.walk(tree):
+        parts = getattr(node.slice, "elts", ()) if isinstance(node, ast.Subscript) else ()
+        own = sum(isinstance(each, ast.Slice) for each in parts)
+        new = sum(isinstance(each, ast.Constant) and each.value is None for each in parts)
+        if isinstance(node, ast.Subscript) and last(node.value) and new and own > 1 and own + new == len(parts):
+            yield last(node.value), own
+
+
 def repeated(tree: ast.AST) -> Iterator[str]:
     """What says how many modules are made in turn: `[Block(d) for _ in range(n)]`."""
     for node in ast.walk(tree):
@@ -110,15 +125,33 @@ def _shape_of(node: ast.AST) -> str:
     return ""
 
 
+def says_transposed(target: Any, name: str, order: Sequence[str]) -> bool:
+    """Whether the words of a class or a function say of an argument that its features come before its tokens, or the
+    code names its axes so. order: what the code calls them.
+    """
+    if len(order) > 2 and TRANSPOSED.search(f"({', '.join(order)})"):
+        return True
+    lines = _words_of(target).splitlines()
+    return any(TRANSPOSED.search(line) and re.search(rf"\b{re.escape(name)}\b", line) for line in lines)
+
+
 def says_batch_first(target: Any) -> bool:
     """Whether the words of a class say shapes with the batch first, and none with it second.
 
     Those of its other methods are of what was made of its inputs, which it may have transposed.
     """
-    kind = target if isinstance(target, type) else type(target)
+    said = "" if inspect.isfunction(target) else _words_of(target)
+    is_first = FIRST.search(said) is not None or FIRST_OF_TWO.search(said) is not None
+    return is_first and SECOND.search(said) is None
+
+
+def _words_of(target: Any) -> str:
+    """The docstring of a class or a function, and the docstrings and comments of the methods that speak of inputs."""
+    kind = target if isinstance(target, type) or inspect.isfunction(target) else type(target)
     # that of a builtin type may be a descriptor
     words = [kind.__doc__ if isinstance(kind.__doc__, str) else ""]
-    for function in (vars(kind).get(name) for name in SPEAKING):
+    spoken = [kind] if inspect.isfunction(kind) else [vars(kind).get(name) for name in SPEAKING]
+    for function in spoken:
         if inspect.isfunction(function):
             with contextlib.suppress(OSError, tokenize.TokenError, SyntaxError):
                 source = textwrap.dedent(inspect.getsource(function))
@@ -127,6 +160,4 @@ def says_batch_first(target: Any) -> bool:
                     each.string for each in tokens
                     if each.type == tokenize.COMMENT or each.string.startswith(DOCUMENT)
                 ]  # fmt: skip
-    said = "\n".join(words)
-    is_first = FIRST.search(said) is not None or FIRST_OF_TWO.search(said) is not None
-    return is_first and SECOND.search(said) is None
+    return "\n".join(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from torch import nn
@@ -99,7 +100,11 @@ class Bench:
         plan = self.plan(draft, call, is_cross=is_cross)
         if wish.numbers:
             inputs = (what.query, what.key, what.value)
-            ways = (call, {**call, what.value: [*call.get(what.value, ())[:-1], "dv"]}) if what.is_triple else (call,)
+            ways = chain(
+                [call],
+                [{**call, what.value: [*call.get(what.value, ())[:-1], "dv"]}] if what.is_triple else [],
+                _with_widths(call, draft, inputs),
+            )
             bound = (self._numbered(draft, plan, each, inputs, is_cross=is_cross) for each in ways)
             found = next((each for each in bound if each is not None), None)
             if found is None:
@@ -226,6 +231,15 @@ class Bench:
     def _built(self) -> Any:
         plan = self.plan(self.drafts[0], {}, is_cross=False) if self.drafts else None
         return None if plan is None else plan.build(plan.sizes(-1))
+
+
+def _with_widths(call: Mapping[str, Any], draft: Draft, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The calls whose inputs have, in place of the width, another one of the constructor."""
+    inputs = {name: call[name] for name in names if isinstance(call.get(name), list) and call[name][-1] == "D"}
+    for width in dict.fromkeys(
+        value for value in draft.init.values() if isinstance(value, str) and value.isidentifier()
+    ):
+        yield {**call, **{name: [*shape[:-1], width] for name, shape in inputs.items()}}
 
 
 def _vocabularies(known: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:

@@ -13,10 +13,11 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from headwise.calls import layouts
+from headwise.calls.argument_use import role_of
 from headwise.calls.fixed_arguments import ANGLES, FIXED
 from headwise.calls.layouts import Family, family
 from headwise.calls.mask_forms import is_switch, masks
-from headwise.calls.roles import call_role, is_mapping
+from headwise.calls.roles import is_mapping
 from headwise.calls.signature import EMPTY
 from headwise.calls.source_hints import Reading
 
@@ -93,7 +94,7 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
 
 
 def _role(each: inspect.Parameter) -> str:
-    return "mapping" if is_mapping(each.annotation) else "flag" if is_switch(each) else call_role(each.name)
+    return "mapping" if is_mapping(each.annotation) else "flag" if is_switch(each) else role_of(each)
 
 
 def _is_count(name: str) -> bool:

@@ -203,9 +203,11 @@ def _copied(target: Any) -> Any:
     if sum(each.numel() for each in target.parameters()) > MOST_COPIED:
         return target
     try:
-        return copy.deepcopy(target).eval()
+        copied = copy.deepcopy(target)
+        copied.eval()
     except (TypeError, RuntimeError, AttributeError):
         return target
+    return copied
 
 
 def _lengths(target: Any) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from headwise.wording import refusal
 
-__all__ = ["check_forward", "lacks_forward", "methods_of"]
+__all__ = ["assigned_forward", "check_forward", "lacks_forward", "methods_of"]
 
 FORWARD = "forward"
 UNIMPLEMENTED = vars(nn.Module)[FORWARD]
@@ -38,6 +38,21 @@ def lacks_forward(target: Any) -> bool:
         found = getattr(target, FORWARD, None)
         return found is None or getattr(found, "__func__", found) is UNIMPLEMENTED
     return _defined(kind, FORWARD) is UNIMPLEMENTED and not any(map(_assigns_forward, methods_of(kind)))
+
+
+def assigned_forward(kind: type) -> FunctionType | None:
+    """The method that a class of modules without a forward assigns as one, as `self.forward = self.attend`; of several
+    the last; None: it defines a forward, or assigns something else.
+    """
+    if _defined(kind, FORWARD) is not UNIMPLEMENTED:
+        return None
+    own = {each.__name__: each for each in methods_of(kind)}
+    for method in own.values():
+        if _assigns_forward(method):
+            # a method that is called is loaded otherwise
+            found = [each.argval for each in get_instructions(method) if each.argrepr == each.argval in own]
+            return next((own[name] for name in reversed(found) if name != FORWARD), None)
+    return None
 
 
 def methods_of(target: Any) -> Iterator[FunctionType]:

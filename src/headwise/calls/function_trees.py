@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["Written", "written"]
+__all__ = ["Written", "tree_of", "written"]
 
 Written = ast.FunctionDef
 # what these wrote is no code of a person's; the files of models in transformers are read like a person's
@@ -37,7 +37,7 @@ def written(target: Any, namespace: Mapping[str, Any]) -> list[tuple[Callable[..
             continue
         seen.add(id(each))
         for function in _functions(each):
-            tree = _tree(function)
+            tree = tree_of(function)
             if tree is not None:
                 out.append((function, tree))
                 scope = {**namespace, **getattr(function, "__globals__", {})}
@@ -76,7 +76,8 @@ def _named(tree: Written, scope: Mapping[str, Any]) -> Iterator[Any]:
             yield found
 
 
-def _tree(function: Callable[..., Any]) -> Written | None:
+def tree_of(function: Callable[..., Any]) -> Written | None:
+    """The syntax tree of a function; None: it has no source."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 __all__ = [
     "ALONE", "CHANNELS", "GROUPED", "HEADS", "HEADS_LAST", "HEADS_SAME", "IMAGE", "IMAGE_LAST",
-    "IMAGE_TO_TOKENS", "MERGED", "MERGED_ALONE", "MERGED_SAME", "ONE_QUERY", "ONE_STEP", "ONE_STEP_TURNED",
-    "PACKED", "STACKED", "TURNED", "VECTOR", "VIDEO", "Family", "family",
+    "IMAGE_TO_TOKENS", "KEYS_SHARED", "KEYS_SHARED_HEADS", "KEYS_TRANSPOSED",
+    "KEYS_TRANSPOSED_MERGED", "MERGED", "MERGED_ALONE", "MERGED_SAME", "ONE_QUERY", "ONE_STEP",
+    "ONE_STEP_TURNED", "PACKED", "STACKED", "TURNED", "VECTOR", "VIDEO", "Family", "family",
 ]  # fmt: skip
 
 
@@ -36,6 +37,10 @@ HEADS_LAST = family("BLHd", "B L H d", "B S H d")
 MERGED = family("BLd", "B L d", "B S d", "B S dv")
 MERGED_SAME = family("BLd", "B L d", "B S d")
 MERGED_ALONE = family("Ld", "L d", "S d", "S dv")
+KEYS_TRANSPOSED = family("BHLd", "B H L d", "B H d S", "B H S dv")
+KEYS_TRANSPOSED_MERGED = family("BLd", "B L d", "B d S", "B S dv")
+KEYS_SHARED = family("BLD", "B L D", "S D")
+KEYS_SHARED_HEADS = family("BHLd", "B H L d", "H S d", "H S dv")
 IMAGE = family("BDhw", "B D h w", "B D h w")
 IMAGE_TO_TOKENS = family("BDhw", "B D h w", "B S D")
 IMAGE_LAST = family("BhwD", "B h w D", "B h w D")

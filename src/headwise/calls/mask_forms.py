@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from headwise.calls.argument_use import role_of
 from headwise.calls.roles import call_role, is_mapping
 from headwise.calls.source_hints import Reading
 
@@ -32,17 +33,17 @@ def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[
     keys: the argument that holds keys of their own; what is called as it is comes before the others.
     """
     order = ("mask", "lengths", "bias", "adjacency")
-    found = [
-        each.name
+    roles = {
+        each.name: role_of(each)
         for each in own
-        if call_role(each.name) in order and not (is_switch(each) or is_mapping(each.annotation) or _is_number(each))
-    ]
-    found = [name for name in found if call_role(name) != "adjacency" or name.lower().startswith("adj")]
+        if role_of(each) in order and not (is_switch(each) or is_mapping(each.annotation) or _is_number(each))
+    }
+    found = [name for name, role in roles.items() if role != "adjacency" or name.lower().startswith("adj")]
     side = keys.partition("_")[0] if call_role(keys) == "key" else None
     return sorted(
         found,
         key=lambda name: (
-            order.index(call_role(name)), "padding" in name, name.partition("_")[0] != side, found.index(name),
+            order.index(roles[name]), "padding" in name, name.partition("_")[0] != side, found.index(name),
         ),
     )  # fmt: skip
 
@@ -65,7 +66,8 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
     if role == "lengths":
         yield from ({"argument": name, "means": "lengths", "shape": list(each)} for each in LENGTHS)
         return
-    shapes = _ordered(SHAPES, name)
+    rank = reading.widened.get(name, 0)
+    shapes = sorted(_ordered(SHAPES, name), key=lambda each: rank > 0 and len(each) != rank)
     own = reading.means.get(name) or reading.means.get("")
     said = own.means if own is not None else ("additive" if role == "bias" else "attend")
     for means in dict.fromkeys([said, *(["attend", "additive", "blocked"] if own is None else [])]):

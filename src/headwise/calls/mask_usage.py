@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from headwise.calls.roles import call_role
 
-__all__ = ["Meaning", "meanings"]
+__all__ = ["Meaning", "is_used_as_mask", "meanings"]
 
 FILLS = ("masked_fill", "masked_fill_")
 # functions that give a mask back in another shape or kind
 PASSING = frozenset({
     "logical_not", "bitwise_not", "eq", "ne", "gt", "lt", "rearrange", "repeat", "unsqueeze", "repeat_interleave",
-    "tensor", "as_tensor", "broadcast_to", "expand", "reshape",
+    "tensor", "as_tensor", "broadcast_to", "expand", "reshape", "logical_and", "logical_or",
 })  # fmt: skip
 SOFT = ("scaled_dot_product_attention", "flex_attention", "sdpa")
 
@@ -27,19 +27,29 @@ class Meaning:
     is_sure: bool = True
 
 
-def meanings(trees: Sequence[ast.AST]) -> dict[str, Meaning]:
-    """Of each name that is used as a mask somewhere; "": of any mask, for names that only pass through."""
+def is_used_as_mask(tree: ast.AST, name: str) -> bool:
+    """Whether a name chooses which scores are hidden, or is multiplied by a large number and added to them."""
+    return any(each.means != "additive" for each in _found(tree, name))
+
+
+def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str, Meaning]:
+    """Of each name that is used as a mask somewhere; "": of any mask, for names that only pass through.
+
+    masks: names of masks that are not called so.
+    """
     out: dict[str, Meaning] = {}
     for tree in trees:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        names = {name for name in names if call_role(name) in ("mask", "bias") or "mask" in name.lower()}
+        names = {
+            each for each in names if each in masks or call_role(each) in ("mask", "bias") or "mask" in each.lower()
+        }
         for name in sorted(names):
             for found in _found(tree, name):
                 known = out.get(name)
                 if known is None or (found.is_sure and not known.is_sure):
                     out[name] = found
-    masks = [each for name, each in out.items() if call_role(name) in ("mask", "bias")]
-    first = next((each for each in masks if each.is_sure), masks[0] if masks else None)
+    found_masks = [each for name, each in out.items() if call_role(name) in ("mask", "bias") or name in masks]
+    first = next((each for each in found_masks if each.is_sure), found_masks[0] if found_masks else None)
     if first is not None:
         out.setdefault("", first)
     return out
@@ -60,7 +70,7 @@ def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
             if sign:
                 yield _blocks(-sign * turn)
                 return
-    names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name)}}
+    names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name).items()}}
     for node in ast.walk(tree):
         for each, sign in names.items():
             # a mask in another shape, scaled under the name that it then has: ext = (1 - ext) * -10000
@@ -82,17 +92,25 @@ def _filled(node: ast.AST, name: str) -> int:
     return _sign(node.value, name) if _is_scaled(node.value) else 0
 
 
-def _derived(tree: ast.AST, name: str) -> Iterator[tuple[str, int]]:
-    """Other names for a mask in another shape: `m = mask[:, None]`; -1: inverted."""
+def _derived(tree: ast.AST, name: str) -> dict[str, int]:
+    """Other names for a mask in another shape, or joined with another: `m = mask[:, None] & causal`; -1: inverted."""
+    out: dict[str, int] = {name: 1}
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and not isinstance(node.value, ast.BinOp)
-        ):
-            sign = _sign(node.value, name)
-            if sign and node.targets[0].id != name:
-                yield node.targets[0].id, sign
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        value = node.value if isinstance(node, ast.Assign | ast.AugAssign) else None
+        if not isinstance(target, ast.Name) or value is None or not _is_joined(node):
+            continue
+        for known, turn in list(out.items()):
+            sign = _sign(value, known)
+            if sign and target.id not in out:
+                out[target.id] = sign * turn
+    return {each: sign for each, sign in out.items() if each != name}
+
+
+def _is_joined(node: ast.AST) -> bool:
+    """Whether what is assigned is no arithmetic, or joins masks by and, or."""
+    value = node if isinstance(node, ast.AugAssign) else getattr(node, "value", None)
+    return not isinstance(value, ast.BinOp | ast.AugAssign) or isinstance(value.op, ast.BitAnd | ast.BitOr)
 
 
 def _used(node: ast.AST, name: str, turn: int) -> Meaning | None:
@@ -164,7 +182,7 @@ def _sign(node: ast.AST, name: str) -> int:
         return -sign if turns else sign
     if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
         return _sign(node.value, name)
-    return 0
+    return _sign(node.body, name) or _sign(node.orelse, name) if isinstance(node, ast.IfExp) else 0
 
 
 def _is_true_like(sign: ast.cmpop, other: ast.expr) -> bool:

@@ -92,7 +92,10 @@ class Plan:
                 with contextlib.suppress(RuntimeError, TypeError):
                     own[name] = copy.deepcopy(shared[name])
             built = self.target(**own, **{name: self._value(value, sizes) for name, value in self.init.items()})
-        return built.eval() if isinstance(built, nn.Module) else built
+        if isinstance(built, nn.Module):
+            # a train of its own may return nothing
+            built.eval()
+        return built
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the target is called with: normal numbers where a shape is asked for, masks by what they mean."""

@@ -14,7 +14,19 @@ from headwise.calls.constructor_arguments import Draft
 from headwise.calls.equations import loosened
 from headwise.calls.error_search import learned
 from headwise.calls.layer_layouts import are_swapped
-from headwise.calls.layouts import ONE_QUERY, ONE_STEP, ONE_STEP_TURNED, PACKED, TURNED, Family
+from headwise.calls.layouts import (
+    KEYS_SHARED,
+    KEYS_SHARED_HEADS,
+    KEYS_TRANSPOSED,
+    KEYS_TRANSPOSED_MERGED,
+    ONE_QUERY,
+    ONE_STEP,
+    ONE_STEP_TURNED,
+    PACKED,
+    TURNED,
+    VECTOR,
+    Family,
+)
 from headwise.calls.mask_forms import mask_arguments, masks
 from headwise.calls.plan import Plan, masked_by
 from headwise.calls.request import Found, Wish
@@ -27,8 +39,12 @@ from headwise.recording import Budget
 
 __all__ = ["Search"]
 
+# LAST: layouts that are tried after all others; TRIANGLES: what hides later tokens is made with
 # SPARE: masks that change nothing, of which one is looked for that runs in every probe; WANTING: a mask was missed
+LAST = (ONE_STEP, VECTOR)
+TRIANGLES = frozenset({"tril", "tril_", "triu", "triu_"})
 SPARE = 6
+MOST_AXES = 8
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
 CHANNELS = ("channels", "in_channels", "in_chans", "num_channels")
 
@@ -103,7 +119,11 @@ class Search:
         settings = [each for each in (True, False) if self.wish.cross in (None, each) and (what.key or not each)]
         # without weights nothing tells one layout from another but whether keys may have a length of their own
         is_free = what.is_triple and not bench.weights
-        rounds = [(layouts, (each,)) for each in settings] if is_free else [([each], settings) for each in layouts]
+        rounds = [([each], settings) for each in layouts]
+        if is_free:
+            # one query that has no axis of its own runs in code that needs as many keys as queries
+            apart = [[each for each in layouts if (each in LAST) is is_last] for is_last in (False, True)]
+            rounds = [(own, [each]) for own in apart for each in settings]
         missed: list[Plan] = []
         ways = (list(product(own, bench.drafts, among)) for own, among in rounds)
         for family, draft, is_cross in chain.from_iterable(ways):
@@ -123,7 +143,8 @@ class Search:
                     if beside is not None and ran.setting == "self" and what.key not in what.optional:
                         if (turned := self._turned(draft, family)) is not None:
                             return turned, None
-                        one = self._one_query(draft)
+                        # a triangle is of many queries, as many as keys
+                        one = None if TRIANGLES & bench.reading.words else self._one_query(draft)
                         return (ran, beside) if one is None else (one, self._with_more(one) or beside)
                     return ran, beside
                 bench.missed.append(bench.reached)
@@ -147,6 +168,11 @@ class Search:
         bench, what = self.bench, self.what
         init = bench.drafts[0].init if bench.drafts else {}
         found = families(what, bench.reading, bench.built, _image_sizes(bench.target, init))
+        if what.is_triple and (what.key in self.wish.ranks or what.key in bench.reading.transposed):
+            # a product that lacks a transposition asks for such keys too: words have to say so
+            found = [*found, KEYS_TRANSPOSED, KEYS_TRANSPOSED_MERGED]
+        if self.wish.ranks.get(what.query, 0) > self.wish.ranks.get(what.key, MOST_AXES):
+            found = [KEYS_SHARED, KEYS_SHARED_HEADS, *found]
         if "_layout" in self.wish.call:
             found = [each for each in found if each.layout == self.wish.call["_layout"]] or found
         for name, axes in ((what.query, "query"), (what.key, "key"), (what.value, "value")):

@@ -9,6 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from headwise.calls.argument_use import arguments_of
+from headwise.calls.forward_method import assigned_forward
+from headwise.calls.keyword_arguments import keyword_arguments
+
 __all__ = ["EMPTY", "callee", "parameters", "starred", "whole"]
 
 EMPTY = inspect.Parameter.empty
@@ -17,9 +21,9 @@ EMPTY = inspect.Parameter.empty
 def callee(target: Any) -> Any:
     """The forward of a module or of a class of modules, the call of any other object, a function itself."""
     if isinstance(target, type):
-        return _unbound(
-            target.forward if issubclass(target, nn.Module) else vars(target).get("__call__", target.__call__)
-        )
+        if issubclass(target, nn.Module):
+            return _unbound(target, assigned_forward(target) or target.forward)
+        return _unbound(target, vars(target).get("__call__", target.__call__))
     return target.forward if isinstance(target, nn.Module) else target
 
 
@@ -33,13 +37,21 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     except (TypeError, ValueError):
         return []
     own = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
-    if isinstance(function, type) and len(every) - len(own) == len(("*args", "**kwargs")):
+    if not isinstance(function, type):
+        return arguments_of([*own, *keyword_arguments(function)], _owner(function), function)
+    if len(every) - len(own) == len(("*args", "**kwargs")):
         maker = next((at for at, each in enumerate(function.__mro__) if "__init__" in vars(each)), 0)
         above = next(iter(function.__mro__[maker + 1 :]), object)
         if above not in (object, nn.Module):
             names = {each.name for each in own}
             own += [each for each in parameters(above) if each.name not in names]
     return own
+
+
+def _owner(function: Any) -> Any:
+    """The class of a method of a module; a function itself."""
+    held = getattr(function, "__self__", None)
+    return type(held) if isinstance(held, nn.Module) else function
 
 
 def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
@@ -64,12 +76,16 @@ def starred(function: Any) -> list[inspect.Parameter]:
     return [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("q", "k", "v")]
 
 
-def _unbound(function: Any) -> Any:
-    """A method without its first parameter."""
+def _unbound(kind: type, function: Any) -> Any:
+    """A method of a class without its first parameter."""
     own = inspect.signature(function)
+    every = list(own.parameters.values())[1:]
+    # what takes all other keywords stands last
+    every[len(every) - 1 :] = [*keyword_arguments(function), *every[len(every) - 1 :]]
+    every = arguments_of(every, kind, function)
 
     class Bound:
-        __signature__ = own.replace(parameters=list(own.parameters.values())[1:])
+        __signature__ = own.replace(parameters=every)
 
         def __call__(self) -> None: ...
 

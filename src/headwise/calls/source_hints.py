@@ -13,9 +13,12 @@ from torch import nn
 
 from headwise.calls import argument_axes, width_divisors
 from headwise.calls.argument_axes import last
+from headwise.calls.argument_use import role_of
+from headwise.calls.forward_method import assigned_forward
 from headwise.calls.function_trees import Written, written
 from headwise.calls.mask_usage import Meaning, meanings
 from headwise.calls.roles import init_role
+from headwise.calls.signature import callee, parameters
 from headwise.calls.submodules import Asked, asked_modules
 from headwise.calls.symbols import SIDES
 
@@ -48,7 +51,8 @@ class Reading:
     of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
     question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
     every width. repeated: how often something is made that is the same each time. along: what functions are told of
-    the axis that they go along.
+    the axis that they go along. transposed: arguments whose features come before their tokens.
+    widened: how many axes a tensor has that is given more.
     """
 
     bound: tuple[str, ...] = ()
@@ -70,6 +74,8 @@ class Reading:
     modules: Mapping[str, Asked] = field(default_factory=dict)
     repeated: frozenset[str] = frozenset()
     along: frozenset[str] = frozenset()
+    transposed: frozenset[str] = frozenset()
+    widened: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_turned(self) -> bool:
@@ -126,7 +132,9 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     multiplied = {name for _, tree in trees for name in _multiplied(tree)}
     multiplied |= {aliases[name] for name in multiplied if name in aliases}
     # what is called knows better what its mask means than a helper that is given one by the same name
-    means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))])
+    own_arguments = parameters(callee(target))
+    used = [each.name for each in own_arguments if role_of(each) == "mask"]
+    means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))], used)
     if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
         means = {"": Meaning("blocked")}
     numbers = {
@@ -149,6 +157,9 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         asked_modules([tree for function, tree in trees if _is_own(function, target)]),
         frozenset(name for _, tree in trees if tree.name == "__init__" for name in argument_axes.repeated(tree)),
         frozenset(name for _, tree in trees for name in _along(tree)),
+        frozenset(each.name for each in own_arguments
+                  if argument_axes.says_transposed(target, each.name, orders.get(each.name, ()))),
+        dict(pair for function, tree in trees if _is_called(function, target) for pair in argument_axes.widened(tree)),
     )  # fmt: skip
 
 
@@ -164,7 +175,8 @@ def _is_called(function: Callable[..., Any], target: Any) -> bool:
     kind = target if isinstance(target, type) or not isinstance(target, nn.Module) else type(target)
     if not isinstance(kind, type):
         return function is inspect.unwrap(kind) if callable(kind) else False
-    return any(
+    assigned = assigned_forward(kind) if issubclass(kind, nn.Module) else None
+    return (assigned is not None and function is inspect.unwrap(assigned)) or any(
         function is inspect.unwrap(vars(each)[name]) for each in kind.__mro__ for name in CALLED & vars(each).keys()
     )
 

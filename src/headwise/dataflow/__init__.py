@@ -20,7 +20,8 @@ _HOME = {
     "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention",
     "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
     "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
-    "product": "sizes", "run": "runner", "sample_of": "provenance", "source_of": "provenance", "value_of": "attention",
+    "product": "sizes", "run": "runner", "sample_held": "provenance", "sample_of": "provenance",
+    "source_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.provenance import followed as followed
     from headwise.dataflow.provenance import own_of as own_of
     from headwise.dataflow.provenance import place_of as place_of
+    from headwise.dataflow.provenance import sample_held as sample_held
     from headwise.dataflow.provenance import sample_of as sample_of
     from headwise.dataflow.provenance import source_of as source_of
     from headwise.dataflow.runner import Manner as Manner

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from headwise.calls import FEATURES, Plan
-from headwise.dataflow.provenance import Marks, tokens
+from headwise.calls import FEATURES, Plan, call_role
+from headwise.dataflow.provenance import LEARNED, Marks, tokens
 from headwise.recording import tensors
 
-__all__ = ["declared", "named_tensors"]
+__all__ = ["declared", "named_tensors", "source_numbers", "state_marks"]
 
 
 def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -22,6 +22,18 @@ def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any])
         for place, tensor in enumerate(tensors(value)):
             out[name if isinstance(value, Tensor) else f"{name}.{place}"] = tensor
     return out
+
+
+def source_numbers(plan: Plan, names: Iterable[str]) -> dict[str, int]:
+    """The number of each argument in marks; keys that all batch elements share are numbered as what is learned is."""
+    batches = {each.name for each in plan.symbols if each.meaning == "batch"}
+    own = {
+        name: batches & _words(" ".join(map(str, spec))) for name, spec in plan.call.items() if isinstance(spec, list)
+    }
+    is_shared = (
+        {name: not own[name] and call_role(name) in ("key", "value") for name in own} if any(own.values()) else {}
+    )
+    return {name: at + LEARNED * is_shared.get(name, False) for at, name in enumerate(names)}
 
 
 def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
@@ -54,6 +66,15 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
     if "place" not in roles and tensor.ndim > 1:
         return None
     return tokens(tuple(tensor.shape), tuple(roles), source)
+
+
+def state_marks(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None:
+    """The marks of a state, one token for each batch element; None: it is none, or of a call with one query token."""
+    spec = plan.call.get(name)
+    if name == plan.mask or not isinstance(spec, list) or len(spec) != len(("B", "D")) or tensor.ndim != len(spec):
+        return None
+    is_batch = any(each.name == spec[0] and each.meaning == "batch" for each in plan.symbols)
+    return tokens(tuple(tensor.shape), ("sample", "feature"), source) if is_batch else None
 
 
 def _words(text: str) -> set[str]:

@@ -152,6 +152,6 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
     full = attend.reshape(attend.shape[0], -1, attend.shape[-1]) if first else attend.reshape(1, -1, attend.shape[-1])
     if first and attend.ndim == 4 and attend.shape[1] > 1:
         return None
-    if full.shape[-1] != columns or full.shape[1] not in (1, rows):
+    if full.shape[-1] != columns or full.shape[1] not in (1, rows) or full.shape[0] not in (1, samples):
         return None
     return full.expand(samples, rows, columns)

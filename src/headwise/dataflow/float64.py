@@ -35,7 +35,8 @@ class Unset(TorchFunctionMode):
 
 def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
     """A module in a dtype, with no weights that are zero or next to it."""
-    return _awake(_of(target, dtype).train(training))
+    target.train(training)
+    return _awake(_of(target, dtype))
 
 
 def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:

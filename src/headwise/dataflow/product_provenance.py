@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from headwise.dataflow.contractions import Einsum, is_constant
-from headwise.dataflow.provenance import LOST, Marks, numbered, place_of, sample_of, source_of, token
+from headwise.dataflow.provenance import LOST, Marks, beside, numbered, place_of, sample_of, source_of, token
 
-__all__ = ["contracted", "embedded", "entrywise", "fresh_features", "from_places", "looking"]
+__all__ = [
+    "as_complex",
+    "as_real",
+    "contracted",
+    "embedded",
+    "entrywise",
+    "fresh_features",
+    "from_places",
+    "looking",
+    "summed",
+]
 
 
 def contracted(
@@ -63,11 +76,8 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
                 # summed over tokens: a state, as in linear attention
                 return LOST
-    return Marks("pair", {
-        "x": joint.spread(a.arrays["t"], joint.left, shape),
-        "y": joint.spread(b.arrays["t"], joint.right, shape),
-        "h": joint.spread(a.arrays["f"], joint.left, shape),
-    })  # fmt: skip
+    x, y = joint.spread(a.arrays["t"], joint.left, shape), joint.spread(b.arrays["t"], joint.right, shape)
+    return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": joint.spread(a.arrays["f"], joint.left, shape)})
 
 
 def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
@@ -112,7 +122,7 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
             if tuple(operands[0].shape) == shape == tuple(operands[1].shape):
                 # a residual or a gate: it has several tokens
                 return first
-            return Marks("pair", {"x": a, "y": b, "h": first.arrays["f"]})
+            return Marks("pair", {"x": beside(a, b), "y": beside(b, a), "h": first.arrays["f"]})
     return first
 
 
@@ -144,3 +154,46 @@ def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
     places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
     samples = sample.reshape(-1, *[1] * (len(shape) - 1))
     return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})
+
+
+def as_complex(marks: Marks | None) -> Marks:
+    """The marks of real pairs as complex numbers: their token, and the first feature of each pair."""
+    if marks is None or marks.kind != "token" or not is_constant(marks.arrays["t"], marks.arrays["t"].ndim - 1):
+        return LOST
+    return marks.through(lambda array: array[..., 0])
+
+
+def as_real(marks: Marks | None) -> Marks:
+    """The marks of complex numbers as real pairs: two features of the same token."""
+    if marks is None or marks.kind != "token":
+        return LOST
+    t, f = (marks.arrays[each].unsqueeze(-1).expand(*marks.shape, 2) for each in "tf")
+    return Marks("token", {"t": t, "f": f * 2 + torch.arange(2)})
+
+
+def summed(
+    marks: Marks | None,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    args: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Marks:
+    """The marks of a sum over axes: those that are constant along them."""
+    if marks is None or marks.kind == "lost":
+        return LOST
+    keep = len(before) == len(after)
+    named = options.get("dim", options.get("axis"))
+    named = next((each for each in args[1:] if isinstance(each, int | tuple | list)), None) if named is None else named
+    axes = sorted({each % len(before) for each in ([named] if isinstance(named, int) else named or range(len(before)))})
+    arrays = {}
+    for name, original in marks.arrays.items():
+        array = original
+        for axis in axes:
+            same = is_constant(array, axis)
+            array = array.select(axis, 0).unsqueeze(axis)
+            if not same and name != "f":
+                array = torch.full_like(array, -1)
+        arrays[name] = (
+            array.expand([1 if a in axes else n for a, n in enumerate(before)]) if keep else array.reshape(after)
+        )
+    return Marks(marks.kind, arrays)

@@ -10,10 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow.contractions import contraction, is_constant
+from headwise.dataflow.contractions import contraction
 from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.learned_tokens import LearnedTokens
 from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
-from headwise.dataflow.product_provenance import contracted, embedded, entrywise, fresh_features, from_places
+from headwise.dataflow.product_provenance import (
+    as_complex,
+    as_real,
+    contracted,
+    embedded,
+    entrywise,
+    fresh_features,
+    from_places,
+    summed,
+)
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, tensors
@@ -36,10 +46,15 @@ FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError
 
 @dataclass
 class ProvenanceTracker:
-    """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site."""
+    """Propagates marks through a run. argument_marks: by the id of an argument; replaced: replacements by site.
+    states: the marks of arguments that are one token for each batch element, by their id; they and what is learned have
+    marks only where no tokens are weighed without them; None: never. learned: what of it is taken as tokens.
+    """
 
     argument_marks: dict[int, Marks]
     replaced: Mapping[Any, Replaced] = field(default_factory=dict)
+    states: Mapping[int, Marks] | None = None
+    learned: LearnedTokens | None = None
     ops: list[MarkedOp] = field(default_factory=list)
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
@@ -59,8 +74,21 @@ class ProvenanceTracker:
 
     def follow(self, operations: Sequence[Operation]) -> None:
         """Propagate the marks through all operations of the noted run, once."""
-        is_followed, self.is_followed = self.is_followed, True
-        for at, operation in enumerate(() if is_followed else operations):
+        if self.is_followed:
+            return
+        self.is_followed = True
+        self._follow_all(operations)
+        if self.states is None or weighs_tokens(self.ops):
+            return
+        wider = ProvenanceTracker(
+            {**self.states, **self.argument_marks}, self.replaced, learned=LearnedTokens(), noted=self.noted
+        )
+        wider._follow_all(operations)
+        if weighs_tokens(wider.ops):
+            self.ops, self.marks, self.views, self.learned = wider.ops, wider.marks, wider.views, wider.learned
+
+    def _follow_all(self, operations: Sequence[Operation]) -> None:
+        for at, operation in enumerate(operations):
             noted = self.noted.get(at)
             if noted is not None:
                 self._follow(at, *noted)
@@ -81,6 +109,8 @@ class ProvenanceTracker:
         for state, tensor in zip(operation.inputs, input_tensors, strict=True):
             if state.number not in self.marks and id(tensor) in self.argument_marks:
                 self.marks[state.number] = self.argument_marks[id(tensor)]
+        if self.learned is not None and (own := self.learned.marks_of(operation, input_tensors)) is not None:
+            self.marks.setdefault(operation.inputs[0].number, own)
         input_marks = tuple(self.marks.get(each.number) for each in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
@@ -92,6 +122,8 @@ class ProvenanceTracker:
                 entry.output_marks = self._output_marks(entry, input_tensors, change)
             except FAILURES:
                 entry.output_marks = (LOST,) * len(operation.outputs)
+            if self.learned is not None and len(entry.output_marks) == 1:
+                entry.output_marks = (self.learned.as_copied(operation, entry.output_marks[0]),)
         for output, marks in zip(operation.outputs, entry.output_marks, strict=False):
             if marks is not None and (marks.kind == "lost" or marks.shape == output.shape):
                 self.marks[output.number] = marks
@@ -117,7 +149,7 @@ class ProvenanceTracker:
         if last in ATTENTIONS:
             return (self._attention(input_marks, operation),)
         if last in ("view_as_complex", "view_as_real"):
-            return (_as_complex(input_marks[0]) if last == "view_as_complex" else _as_real(input_marks[0]),)
+            return (as_complex(input_marks[0]) if last == "view_as_complex" else as_real(input_marks[0]),)
         is_cut = last in TRIANGLES and input_marks[0] is not None and input_marks[0].kind == "pair"
         if is_cut or (last in LIKENED and len(input_marks) > 1):
             # a masked score keeps its two tokens
@@ -138,7 +170,8 @@ class ProvenanceTracker:
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
-            return (summed(entry),) * count
+            before, after = tuple(inputs[0].shape), operation.outputs[0].shape
+            return (summed(input_marks[0], before, after, entry.args, entry.options),) * count
         return tuple(entrywise(input_marks, tuple(each.shape)) for each in operation.outputs)
 
     def _attention(self, input_marks: tuple[Marks | None, ...], operation: Operation) -> Marks:
@@ -148,21 +181,6 @@ class ProvenanceTracker:
         shape = tuple(operation.outputs[0].shape)
         heads, width = q.arrays["f"][..., :1].expand(shape), torch.arange(shape[-1]).expand(shape)
         return Marks("token", {"t": q.arrays["t"][..., :1].expand(shape), "f": numbered(heads, width)})
-
-
-def _as_complex(marks: Marks | None) -> Marks:
-    """The marks of real pairs as complex numbers: their token, and the first feature of each pair."""
-    if marks is None or marks.kind != "token" or not is_constant(marks.arrays["t"], marks.arrays["t"].ndim - 1):
-        return LOST
-    return marks.through(lambda array: array[..., 0])
-
-
-def _as_real(marks: Marks | None) -> Marks:
-    """The marks of complex numbers as real pairs: two features of the same token."""
-    if marks is None or marks.kind != "token":
-        return LOST
-    t, f = (marks.arrays[each].unsqueeze(-1).expand(*marks.shape, 2) for each in "tf")
-    return Marks("token", {"t": t, "f": f * 2 + torch.arange(2)})
 
 
 def _unknown(*_: Any, **__: Any) -> Any:
@@ -225,28 +243,12 @@ def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[
     return [instead(each) for each in entry.args], {key: instead(each) for key, each in entry.options.items()}
 
 
-def summed(entry: MarkedOp) -> Marks | None:
-    """The marks of a sum over axes: those that are constant along them."""
-    marks, before, after = entry.given[0], entry.tensors[0].shape, entry.outputs[0].shape
-    if marks is None or marks.kind == "lost":
-        return LOST
-    keep = len(before) == len(after)
-    named = entry.options.get("dim", entry.options.get("axis"))
-    named = (
-        next((each for each in entry.args[1:] if isinstance(each, int | tuple | list)), None)
-        if named is None
-        else named
-    )
-    axes = sorted({each % len(before) for each in ([named] if isinstance(named, int) else named or range(len(before)))})
-    arrays = {}
-    for name, original in marks.arrays.items():
-        array = original
-        for axis in axes:
-            same = is_constant(array, axis)
-            array = array.select(axis, 0).unsqueeze(axis)
-            if not same and name != "f":
-                array = torch.full_like(array, -1)
-        arrays[name] = (
-            array.expand([1 if a in axes else n for a, n in enumerate(before)]) if keep else array.reshape(after)
-        )
-    return Marks(marks.kind, arrays)
+def weighs_tokens(ops: Sequence[MarkedOp]) -> bool:
+    """Whether tokens are weighed by scores of tokens."""
+    for entry in ops:
+        kinds = {each.kind for each in entry.given if each is not None}
+        if entry.joint is not None and kinds == {"pair", "token"}:
+            return True
+        if entry.last in LAYERS or (entry.last in ATTENTIONS and all(entry.given[:2])):
+            return True
+    return False

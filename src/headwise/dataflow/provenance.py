@@ -13,14 +13,17 @@ from headwise.dataflow.index_maps import Moved, is_movement, moved
 from headwise.recording import Operation, Record, record, tensors
 
 __all__ = [
-    "Follower",
+    "LEARNED",
     "LOST",
+    "Follower",
     "Marks",
     "Origin",
+    "beside",
     "followed",
     "numbered",
     "own_of",
     "place_of",
+    "sample_held",
     "sample_of",
     "source_of",
     "token",
@@ -29,6 +32,8 @@ __all__ = [
 
 # a token is one number: source, batch element and position; no call has as many of them
 SOURCE, SAMPLE = 10**12, 10**6
+# what is learned is numbered from here, and what is an argument before it
+LEARNED = 1000
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Marks:
 LOST = Marks("lost", {})
 
 
-def token(source: int, sample: Tensor, place: Tensor) -> Tensor:
+def token(source: int | Tensor, sample: Tensor, place: Tensor) -> Tensor:
     """The numbers of tokens."""
     return source * SOURCE + sample * SAMPLE + place
 
@@ -73,9 +78,22 @@ def place_of(t: Tensor) -> Tensor:
     return torch.where(t < 0, t, t % SAMPLE)
 
 
+def beside(x: Tensor, y: Tensor) -> Tensor:
+    """The tokens x of pairs of x and y: what is learned is the same for all, and so of the batch element of y."""
+    is_learned = (source_of(x) >= LEARNED) & (y >= 0)
+    return torch.where(is_learned, token(0, sample_of(y), x - sample_of(x) * SAMPLE), x)
+
+
 def own_of(t: Tensor) -> Tensor:
-    """Batch element and position of each token in one number, without the argument; -1: no token."""
-    return torch.where(t < 0, -1, t % SOURCE)
+    """Batch element and position of each token in one number, without the argument; -1: no token. What is learned is of
+    every batch element.
+    """
+    return torch.where(t < 0, -1, torch.where(source_of(t) >= LEARNED, t % SAMPLE, t % SOURCE))
+
+
+def sample_held(t: Tensor) -> Tensor:
+    """The batch element of each token; -1: no token, or one of every batch element."""
+    return torch.where(source_of(t) >= LEARNED, -1, sample_of(t))
 
 
 def numbered(heads: Tensor, features: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow.argument_marks import declared, named_tensors
+from headwise.dataflow.argument_marks import declared, named_tensors, source_numbers, state_marks
 from headwise.dataflow.float64 import Unset, as_it_is, readied
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.propagation import ProvenanceTracker
@@ -30,9 +30,10 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. named: the tensors among the arguments; sources: their numbers in marks; known: their marks;
-    given: their values before the call. tracker: what it noted, from which marks are made when they are asked for.
-    facts: what was found out from it.
+    """A finished run. named: the tensors among the arguments; sources: their numbers in marks; declared: their marks by
+    the shapes that the plan says; states: those of arguments that are one token for each batch element; given: their
+    values before the call. tracker: what it noted, from which marks are made when they are asked for. facts: what was
+    found out from it.
     """
 
     plan: Plan
@@ -44,7 +45,8 @@ class Run:
     sources: Mapping[str, int]
     output: Tensor | None
     stand_ins: StandIns = field(default_factory=dict)
-    known: Mapping[str, Marks] = field(default_factory=dict)
+    declared: Mapping[str, Marks] = field(default_factory=dict)
+    states: Mapping[str, Marks] = field(default_factory=dict)
     given: Mapping[str, Tensor] = field(default_factory=dict)
     facts: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -59,6 +61,13 @@ class Run:
         """The marks of its tensors, by their numbers."""
         self.tracker.follow(self.record.operations)
         return self.tracker.marks
+
+    @property
+    def known(self) -> Mapping[str, Marks]:
+        """The marks of the arguments that have some, by name."""
+        if not self.states or not self.seen or self.tracker.learned is None:
+            return self.declared
+        return {**self.states, **self.declared}
 
     def fact(self, find: Callable[Given, Found], *args: Given.args, **options: Given.kwargs) -> Found:
         """What a function gives whose arguments follow from what this run follows from: it is called once."""
@@ -183,19 +192,15 @@ def run(
         if change is not None:
             change(target, options)
         named = named_tensors(plan, args, options)
-        sources = {name: at for at, name in enumerate(named)}
-        argument_marks = {
-            name: marks
-            for name, tensor in named.items()
-            if (marks := declared(plan, name, tensor, sources[name])) is not None
-        }
+        sources = source_numbers(plan, named)
+        argument_marks = _marks(named, lambda name, tensor: declared(plan, name, tensor, sources[name]))
+        states = _marks(named, lambda name, tensor: state_marks(plan, name, tensor, sources[name]))
         tracker = ProvenanceTracker(
-            {id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {})
-        )
-        if manner.gradients:
-            for tensor in named.values():
-                if tensor.is_floating_point():
-                    tensor.requires_grad_()
+            {id(named[name]): marks for name, marks in argument_marks.items()}, dict(stand_ins or {}),
+            states={id(named[name]): marks for name, marks in states.items()},
+        )  # fmt: skip
+        for tensor in named.values():
+            tensor.requires_grad_(tensor.requires_grad or (manner.gradients and tensor.is_floating_point()))
         inputs = {name: tensor.detach().clone() for name, tensor in named.items()}
         model = target if isinstance(target, nn.Module) else None
         replacing = Replacing(stand_ins or {}, own)
@@ -214,8 +219,13 @@ def run(
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(
         plan, sizes, recording, tracker, target, named, sources, output,
-        dict(stand_ins or {}), argument_marks, inputs,
+        dict(stand_ins or {}), argument_marks, states, inputs,
     )  # fmt: skip
+
+
+def _marks(named: Mapping[str, Tensor], marks_of: Callable[[str, Tensor], Marks | None]) -> dict[str, Marks]:
+    """The marks of those arguments that have some."""
+    return {name: marks for name, tensor in named.items() if (marks := marks_of(name, tensor)) is not None}
 
 
 def _unbuilt(plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], stand_ins: StandIns) -> Run:

@@ -20,6 +20,8 @@ __all__ = ["SHARES", "Observation", "changed", "observed", "softmaxes_of"]
 # by what the scores are multiplied besides, to see how the weights answer: evenly about 1
 SHARES = (0.5, 1.0, 1.5)
 SOFTMAXES = frozenset({"softmax", "_softmax"})
+# masks hide with at most this
+HIDDEN = -1e4
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _made(entry: MarkedOp) -> Tensor:
 
 def _scored(attention: AttentionOps) -> list[MarkedOp]:
     """What may make the scores: the products of queries and keys, the likeliest first, or where they are added, the
-    last that learned weights make of the sum before the softmax.
+    last that learned weights make of the sum before the softmax, or the sum itself.
     """
     if attention.fused:
         return []
@@ -200,7 +202,15 @@ def _scored(attention: AttentionOps) -> list[MarkedOp]:
         ]
     softmaxes = softmaxes_of(attention)
     stop = softmaxes[0].at if softmaxes else attention.context.at
-    return [each for each in reversed(attention.path) if each.at < stop and each.joint is not None][:1]
+    before = [each for each in reversed(attention.path) if each.at < stop]
+    # where nothing weighs the sum, it is the scores itself, after what bends it, and before what hides keys
+    return [each for each in before if each.joint is not None][:1] or [each for each in before if not _hides(each)][:1]
+
+
+def _hides(entry: MarkedOp) -> bool:
+    """Whether an operation gives scores with those of hidden keys among them."""
+    value = entry.operation.outputs[0].value if entry.operation.outputs else None
+    return value is None or not value.is_floating_point() or bool((value <= HIDDEN).any())
 
 
 def _beside(attention: AttentionOps, entry: MarkedOp) -> tuple[Tensor, Tensor] | None:

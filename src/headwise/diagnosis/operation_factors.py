@@ -7,11 +7,13 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp
 
-__all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor"]
+__all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor"]
 
 # some turn scores into float32 on the way
 EXACT = 1e-3
 NEAR = 1e-9
+DIFFERENCES = frozenset({"-", "-=", "sub", "sub_"})
+PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 
 def product_factor(mine: MarkedOp, entry: MarkedOp) -> float | None:
@@ -26,6 +28,19 @@ def product_factor(mine: MarkedOp, entry: MarkedOp) -> float | None:
             return None
         products.append(torch.einsum(f"{joint.left},{joint.right}->{joint.out}", a, b))
     return _ratio(products[1] - products[0], _made(entry) - _made(mine))
+
+
+def sum_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
+    """By how much a sum of two tensors multiplies both; None: it does something else."""
+    sums = []
+    for each in (mine, other):
+        values = [seen.value for seen in each.inputs]
+        if len(values) != 2 or values[0] is None or values[1] is None:
+            return None
+        sums.append(values[0] - values[1] if each.name in DIFFERENCES else values[0] + values[1])
+    if sums[0].shape != _made(mine).shape or sums[1].shape != _made(other).shape:
+        return None
+    return _ratio(sums[1] - sums[0], _made(other) - _made(mine))
 
 
 def _operands(entry: MarkedOp) -> list[int]:
@@ -52,10 +67,25 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
         before, after, output, other_output = _aligned(before, after, output, other_output)
         if before.shape != output.shape:
             return None
+    kept = _kept(mine, output.shape)
     if _is_masked(output):
-        visible = output.isfinite() & other_output.isfinite() & (output > -1e6) & (other_output > -1e6)
-        before, after, output, other_output = before[visible], after[visible], output[visible], other_output[visible]
+        kept = kept & output.isfinite() & other_output.isfinite() & (output > -1e6) & (other_output > -1e6)
+    if not bool(kept.all()):
+        before, after, output, other_output = before[kept], after[kept], output[kept], other_output[kept]
+    if torch.equal(before, after):
+        # what is learned is the same in both runs
+        return _ratio(before, output)
     return _ratio(after - before, other_output - output)
+
+
+def _kept(entry: MarkedOp, shape: torch.Size) -> Tensor:
+    """Where a multiplication by ones and zeros, as by a mask, leaves its entries; everywhere for other operations."""
+    if entry.name in PRODUCTS:
+        for each, marks in zip(entry.inputs, entry.given, strict=True):
+            value = None if marks is not None or each.value is None else each.value
+            if value is not None and value.numel() > 1 and bool(((value == 0) | (value == 1)).all()):
+                return (value != 0).expand(shape)
+    return torch.ones((), dtype=torch.bool).expand(shape)
 
 
 def _aligned(before: Tensor, after: Tensor, output: Tensor, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

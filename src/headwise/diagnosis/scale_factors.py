@@ -16,6 +16,7 @@ from headwise.diagnosis.operation_factors import (
     is_whole,
     keeps_length,
     product_factor,
+    sum_factor,
 )
 from headwise.diagnosis.score_path import plain_scores, way_of
 
@@ -101,12 +102,19 @@ class _Way:
 
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     ways = [way_of(each) for each in (a, b)]
-    mines, others = (list(each.path) if way is None else way for way, each in zip(ways, (a, b), strict=True))
+    mines, others = (
+        list(each.path) if way is None else sorted((*way.way, *way.sums), key=lambda op: op.at)
+        for way, each in zip(ways, (a, b), strict=True)
+    )
+    sums = {each.at for way in ways if way is not None for each in way.sums}
     out = _Way([])
     for mine, entry in zip(mines, others, strict=False):
         if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
             break
         value = product_factor(mine, entry) if mine is a.scores else factor_of(mine, entry)
+        if mine.at in sums:
+            # what cannot be told of a sum is that of its terms
+            value = sum_factor(mine, entry) or 1.0
         if value is None and is_shift(mine):
             continue
         if value is None and is_whole(mine):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from headwise.dataflow import AttentionOps, MarkedOp, is_scores, source_of
 from headwise.diagnosis.checks.head_layout import sides
+from headwise.recording import TensorSeen
 
-__all__ = ["plain_scores", "terms_of", "way_of"]
+__all__ = ["ScorePath", "plain_scores", "terms_of", "way_of"]
 
+# masks that are added hide with at most this
+HIDDEN = -1e4
 SUMS = frozenset({"+", "+=", "add", "add_", "-", "-=", "sub", "sub_"})
 
 
@@ -26,34 +29,56 @@ def plain_scores(attention: AttentionOps) -> AttentionOps:
     return attention
 
 
-def way_of(attention: AttentionOps) -> list[MarkedOp] | None:
-    """The operations, in order, that q · k goes through, without those that add other scores or mix heads by weights;
-    None: there are no such, or something else is done with other scores.
+@dataclass(frozen=True)
+class ScorePath:
+    """The operations that q · k goes through, in order: way: those of its own; sums: those that add other terms made of
+    the inputs; mixtures: those that mix heads by weights.
+    """
+
+    way: tuple[MarkedOp, ...]
+    sums: tuple[MarkedOp, ...]
+    mixtures: tuple[MarkedOp, ...]
+
+
+def way_of(attention: AttentionOps) -> ScorePath | None:
+    """The path of q · k to its softmax; None: nothing is added or mixed on it, or something else is done with other
+    scores.
     """
     scores, softmax = attention.scores, attention.softmax
     if scores is None or softmax is None or not is_scores(scores):
         return None
-    way, is_related = [scores], False
+    way, sums, mixtures = [scores], list[MarkedOp](), list[MarkedOp]()
     numbers = scores.results
     for entry in attention.path:
-        pairs = [
-            tensor.number for tensor, marks in zip(entry.inputs, entry.given, strict=True)
-            if marks is not None and marks.kind == "pair"
-        ]  # fmt: skip
-        if entry.at <= scores.at or not numbers & set(pairs):
+        marked = [
+            (each, marks.kind == "pair")
+            for each, marks in zip(entry.inputs, entry.given, strict=True)
+            if marks is not None
+        ]
+        pairs = {each.number for each, is_pair in marked if is_pair}
+        if entry.at <= scores.at or not numbers & pairs:
             continue
         if entry is softmax:
-            return way if is_related else None
-        if set(pairs) - numbers and entry.name not in SUMS:
+            return ScorePath(tuple(way), tuple(sums), tuple(mixtures)) if sums or mixtures else None
+        is_sum = entry.name in SUMS
+        if pairs - numbers and not is_sum:
             return None
         if entry.joint is not None and len(pairs) > 1:
             return None
-        if entry.joint is not None or set(pairs) - numbers:
-            is_related = True
+        if entry.joint is not None:
+            mixtures.append(entry)
+        elif is_sum and any(each.number not in numbers and (is_pair or _is_term(each)) for each, is_pair in marked):
+            sums.append(entry)
         else:
             way.append(entry)
         numbers |= entry.results | set(entry.operation.writes)
     return None
+
+
+def _is_term(seen: TensorSeen) -> bool:
+    """Whether what is added to scores is a term of them, and no mask made of the tokens."""
+    value = seen.value
+    return value is not None and bool((value != 0).any()) and bool((value > HIDDEN).all())
 
 
 def terms_of(attention: AttentionOps) -> set[int]:

@@ -18,7 +18,7 @@ IS = (
     r"(?:(?:该|这个|此)?(?:位置|键|词)?(?:可以|会|要|需要|应)?被?)\s*"
 )
 SEEN = (
-    r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|"
+    r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|exist|present|(?:is|are)\s+there\b|"
     r"保留|可见|有效|允许|能看|可以看|看得|看见|可看|能见|参与|真实|关注)"
 )
 HIDDEN = (

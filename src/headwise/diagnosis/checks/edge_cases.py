@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import torch
@@ -120,16 +121,17 @@ def _without_nan(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _within_range(name: str) -> Callable[..., Any]:
-    """A function of tensors by its last name, with numbers that their dtype can hold."""
-    last = name.rpartition(".")[2]
+    """A function of tensors by its full name, with numbers that their dtype can hold."""
+    function: Any = reduce(getattr, name.split(".")[1:], torch)
 
-    def right(first: Tensor, *args: Any, **options: Any) -> Any:
-        least = torch.finfo(first.dtype).min
+    def right(*args: Any, **options: Any) -> Any:
+        floats = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
+        least = torch.finfo(floats[0].dtype if floats else torch.get_default_dtype()).min
 
         def held(value: Any) -> Any:
             return max(value, least) if isinstance(value, float | int) and not isinstance(value, bool) else value
 
         limited = {key: held(each) for key, each in options.items()}
-        return getattr(first, last)(*map(held, args), **limited)
+        return function(*map(held, args), **limited)
 
     return right

@@ -19,6 +19,7 @@ from headwise.dataflow import (
     operand_marks,
     own_of,
     place_of,
+    sample_held,
     sample_of,
     source_of,
     value_of,
@@ -109,6 +110,9 @@ def breaches(attention: AttentionOps, handed: Sequence[Side] | None = None) -> l
     """What is wrong with what an attention is handed, in order. handed: None: its operands."""
     by_name = {each.name: each for each in (sides(attention) if handed is None else handed)}
     out = [Breach(each.name, problem) for each in by_name.values() if (problem := breach_of(each.t, each.f))]
+    # with what all samples share, rows may be of any of them
+    is_shared = any(name in by_name and bool((sample_held(by_name[name].t) < 0).all()) for name in "qk")
+    out = [each for each in out if not (is_shared and each.side in ("q", "k") and each.what.startswith("samples"))]
     if out:
         return out
     if attention.fused:
@@ -121,7 +125,7 @@ def unequal(sides_by_name: Mapping[str, Side]) -> list[Breach]:
     """That queries and keys are of other samples, or keys and values of other tokens."""
     out = []
     if "q" in sides_by_name and "k" in sides_by_name and sides_by_name["q"].t.shape[0] == sides_by_name["k"].t.shape[0]:
-        a, b = (_one(sample_of(sides_by_name[name].t)) for name in "qk")
+        a, b = (_one(sample_held(sides_by_name[name].t)) for name in "qk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
             out.append(Breach("k", "unequal samples"))
     if (

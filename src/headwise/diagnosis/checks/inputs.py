@@ -38,6 +38,7 @@ class Making:
         self.first = chain[0] if chain else side.entry
         numbers = [number for number in torch.unique(source_of(side.t)).tolist() if number >= 0]
         self.source = next((name for name, each in run.sources.items() if numbers == [each]), None)
+        self.is_learned = bool(numbers) and not set(numbers) & set(run.sources.values())
         self.weight, self.value = self._weight()
 
     def _weight(self) -> tuple[int | None, Tensor | None]:

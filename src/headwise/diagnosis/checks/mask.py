@@ -14,7 +14,7 @@ from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mi
 from headwise.diagnosis.checks.mask_path import arranged, home_of, nudges, reached_by, uses
 from headwise.diagnosis.checks.mask_repair import hiding
 from headwise.diagnosis.checks.softmax import other_normalisation
-from headwise.diagnosis.checks.weight_sums import TOLERANCE, is_mutual
+from headwise.diagnosis.checks.weight_sums import TOLERANCE, chooses_both_ways, is_mutual
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import percent
 
@@ -160,11 +160,12 @@ def is_reached(run: Run) -> bool:
 
 def _is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:
     """Whether a mask hides none of these keys, but some of those that share a softmax with them and are of others; or
-    both sides choose among each other, and nobody says which of them the mask hides.
+    both sides choose among each other, and as many of both do not tell which of them the mask hides.
     """
-    if is_mutual(run, at):
-        return True
     pair = next(each for each in pairs if each[0] is at)
+    pattern = pair[1]
+    if is_mutual(run, at) or chooses_both_ways(run, at):
+        return pattern is None or int(pattern.row.max()) == int(pattern.column.max())
     mine, source = at.softmax, _source(pair)
     others = [each for each in pairs if mine is not None and each[0] is not at and each[0].softmax is mine]
     return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.dataflow import Run, attentions
-from headwise.diagnosis.checks.scale import is_bucketed
+from headwise.diagnosis.checks.unscaled import is_bucketed
 from headwise.diagnosis.scale_factors import scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import assigned, meaning_of

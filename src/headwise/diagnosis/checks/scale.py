@@ -10,23 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, made_from
+from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given
-from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
+from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_unscaled, keeps_scale
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
-from headwise.diagnosis.score_path import terms_of
+from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
 from headwise.source import Span, own_number, written_in
 from headwise.wording import Sentence
 
-__all__ = ["is_bucketed", "scales_suspects"]
+__all__ = ["scales_suspects"]
 
 NEAR = 1e-3
-# tensors of a projection that has a bias
-LINEAR = 3
 # what a factor is made of, as the words of the doctor call it
 FACTORS = {"√D": "model", "√H": "heads", "√L": "queries", "√S": "keys", "D": "width", "mup": "head"}
 
@@ -52,12 +49,13 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if any(isclose(total, wanted / sqrt(each), rel_tol=NEAR) for each in terms_of(scale.attention)):
         # each term has its share
         return []
+    way = way_of(scale.attention) or ScorePath((), (), ())
     named, about = _named(total, scale.width, run.sizes), _about(run, scale)
     if is_published or is_given(run, total, wanted):
         return []
     if (twice := _twice(scale, wanted)) is not None:
         return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
-    if scale.is_related and named in ("none", "constant"):
+    if scale.is_related and (named == "constant" or (named == "none" and way.mixtures)):
         # it may be a part of the weights that mix, or of what is added
         return []
     if named == "none":
@@ -80,14 +78,8 @@ def _about(run: Run, scale: Scale) -> dict[str, object]:
     """What a patch may say: where the scores are made, and what the class calls the head width."""
     scores = scale.attention.scores
     out: dict[str, object] = {} if scores is None else {"_scores": scores.span}
-    kept = _kept(run, scores or scale.attention.context).items()
+    kept = attributes_of(run, scores or scale.attention.context).items()
     return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
-
-
-def _kept(run: Run, entry: MarkedOp) -> Mapping[str, Any]:
-    """What the module of an operation keeps."""
-    modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
-    return dict(vars(modules[entry.operation.module])) if entry.operation.module in modules else {}
 
 
 def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
@@ -126,14 +118,6 @@ def _adds_queries(run: Run, scale: Scale) -> bool:
     return any(each.name in ("+", "+=") and {context} < each.taken <= {context, *queries} for each in run.seen)
 
 
-def _is_convolved(run: Run, scale: Scale) -> bool:
-    """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
-    for side in sides(scale.attention):
-        if side.name == "q":
-            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
-    return False
-
-
 def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
     model = sizes.get("D", sizes.get("H", 1) * width)
     known = {
@@ -156,22 +140,23 @@ def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
 def _wrong(
     kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
 ) -> Suspect:
-    function = factor.entry.function
-    right: Callable[..., Any] = Scaled(function, change)
-    if factor.entry.last == "scaled_dot_product_attention":
-
-        def right(*args: Any, **options: Any) -> Any:
-            given = {
-                **options,
-                "scale": float(args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"])
-                * change,
-            }
-            return function(*args, **given)
-
     return Suspect(
-        kind, factor.entry.span, {factor.entry.site: right},
+        kind, factor.entry.span, {factor.entry.site: _scaled(factor.entry, change)},
         said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
     )  # fmt: skip
+
+
+def _scaled(entry: MarkedOp, change: float) -> Callable[..., Any]:
+    """What stands for an operation so that scores are multiplied by so much more."""
+    function = entry.function
+    if entry.last != "scaled_dot_product_attention":
+        return Scaled(function, change)
+
+    def right(*args: Any, **options: Any) -> Any:
+        scale = args[0].shape[-1] ** -0.5 if options.get("scale") is None else options["scale"]
+        return function(*args, **{**options, "scale": float(scale) * change})
+
+    return right
 
 
 def _after(factor: Factor, wanted: float) -> Suspect:
@@ -183,66 +168,39 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     )  # fmt: skip
 
 
-def _is_bilinear(run: Run, scale: Scale) -> bool:
-    """Whether a memory is looked at as it is, its own keys and values, as Luong does, who scales nothing."""
-    made = makings(run, scale.attention)
-    if not {"k", "v"} <= made.keys():
-        return False
-    k, v = made["k"], made["v"]
-    given, out = run.named.get(k.source or ""), prod(scale.attention.context.outputs[0].shape)
-    if given is not None and given.numel() >= len("qkv") * out:
-        # all three came beside one another, projected by who calls
-        return False
-    return k.projection is None and v.projection is None and k.source is not None and k.source == v.source
-
-
-def _is_unscaled(run: Run, scale: Scale) -> bool:
-    """Whether it is of a kind that has no scale."""
-    return _is_convolved(run, scale) or _is_bilinear(run, scale)
-
-
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
-    scores = scale.attention.scores
+    scores = scale.attention.context if _is_fused_here(run, scale) else scale.attention.scores
     found = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
     late = next(found, None)
     if (
         scores is None
         or is_bucketed(run, scale)
-        or (_is_unscaled(run, scale) and late is None and not _kept_scale(run, scale, wanted))
+        or (is_unscaled(run, scale) and late is None and not keeps_scale(run, scale, wanted))
     ):
         return []
-    stand_ins = {scores.site: Scaled(scores.function, wanted)}
+    # terms that are added to the product are scaled with it
+    way = way_of(scale.attention)
+    whole = scores if way is None or not way.sums else way.sums[-1]
+    stand_ins = {whole.site: _scaled(whole, wanted)}
     said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     if late is not None:
         stand_ins[late.entry.site] = Scaled(late.entry.function, 1 / late.value)
         return [Suspect("scale-after-softmax", late.entry.span, stand_ins, said=said)]
-    return [Suspect("scale-missing", scores.span, stand_ins, said=said)]
+    return [Suspect("scale-missing", whole.span, stand_ins, said=said)]
+
+
+def _is_fused_here(run: Run, scale: Scale) -> bool:
+    """Whether torch's own function is told that the scale is 1, by code that makes the queries itself: who gets them
+    may have got them scaled.
+    """
+    made = makings(run, scale.attention) if scale.attention.fused and scale.factors else {}
+    return "q" in made and made["q"].projection is not None
 
 
 def _learns(factor: Factor) -> bool:
     """Whether what something is multiplied by is learned: it is a gate, and no scale."""
     return any(isinstance(each, nn.Parameter) and each.requires_grad for each in factor.entry.tensors)
-
-
-def _kept_scale(run: Run, scale: Scale, wanted: float) -> bool:
-    """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
-    scores = scale.attention.scores
-    kept = [] if scores is None else [each for each in _kept(run, scores).values() if isinstance(each, float)]
-    return any(isclose(each, number, rel_tol=NEAR) for each in kept for number in (wanted, 1 / wanted))
-
-
-def is_bucketed(run: Run, scale: Scale) -> bool:
-    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
-    if any(each.last == "embedding" for each in made_from(run, scale.attention.path)):
-        return True
-    taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
-    if not taken or says_root(scale) or _kept_scale(run, scale, scale.width**-0.5):
-        return False
-    # the buckets are of who calls it; T5 projects without a bias
-    made = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
-    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in made)
-    return is_plain or any("pos" in name for name in taken)
 
 
 def _floored(entry: MarkedOp) -> Suspect:

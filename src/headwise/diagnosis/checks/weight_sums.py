@@ -21,7 +21,7 @@ from headwise.diagnosis.checks.untaken_branches import is_shared_elsewhere
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import alias_after, written_in
 
-__all__ = ["TOLERANCE", "are_shares", "is_mutual", "sharing_suspects"]
+__all__ = ["TOLERANCE", "are_shares", "chooses_both_ways", "is_mutual", "sharing_suspects"]
 
 # values are float64, but what a person turns into float32 on the way stays that exact
 TOLERANCE = 2e-5
@@ -99,8 +99,16 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
 def is_mutual(run: Run, attention: AttentionOps) -> bool:
     """Whether the same scores are shared out along two axes, for two sums: each side chooses among the other."""
     softmax = attention.softmax
-    others = [each.softmax for each in attentions(run) if each.scores is not None and each.scores is attention.scores]
-    return softmax is not None and any(each is not None and _goes_over(each) != _goes_over(softmax) for each in others)
+    if softmax is None or attention.scores is None:
+        return False
+    others = [each for each in attentions(run) if each.scores is attention.scores and each.softmax is not None]
+    return any(_goes_over(each.softmax) != _goes_over(softmax) for each in others if each.softmax is not None)
+
+
+def chooses_both_ways(run: Run, attention: AttentionOps) -> bool:
+    """Whether the same scores make two sums: of keys for each query, and of queries for each key."""
+    others = [each for each in attentions(run) if each.scores is not None and each.scores is attention.scores]
+    return any(each.looks != attention.looks for each in others)
 
 
 def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:

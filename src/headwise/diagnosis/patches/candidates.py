@@ -52,15 +52,16 @@ def _function(suspect: Suspect) -> str:
 
 
 def _scale_missing(code: Code, suspect: Suspect) -> Iterator[Edits]:
+    yield from _scale_of_call(code)
     if root := _root(suspect):
-        yield (code.edit(code.node, code.alone(f"{code.of(code.node)} / {root}", code.node)),)
+        is_sum = isinstance(code.node, ast.BinOp) and isinstance(code.node.op, ast.Add | ast.Sub)
+        whole = code.bracketed(code.node) if is_sum else code.of(code.node)
+        yield (code.edit(code.node, code.alone(f"{whole} / {root}", code.node)),)
 
 
 def _scale_wrong(code: Code, suspect: Suspect) -> Iterator[Edits]:
     node = code.node
-    for each in ast.walk(node):
-        if isinstance(each, ast.keyword) and each.arg == "scale" and called(node) == "scaled_dot_product_attention":
-            yield (code.edit(each.value, "None"),)
+    yield from _scale_of_call(code)
     for width in (*_names(suspect), ""):
         over, times = (f"{width} ** 0.5", f"{width} ** -0.5") if width else (_root(suspect), _root(suspect, "-0.5"))
         if not over:
@@ -72,6 +73,17 @@ def _scale_wrong(code: Code, suspect: Suspect) -> Iterator[Edits]:
                 yield (code.edit(node, code.alone(f"{code.bracketed(kept)} / {over}", node)),)
         if isinstance(node, ast.Call) and called(node) in ("div", "mul", "true_divide", "multiply", "divide"):
             yield (code.edit(node.args[-1], over if "div" in called(node) else times),)
+
+
+def _scale_of_call(code: Code) -> Iterator[Edits]:
+    """torch's own function with the scale that it has by default."""
+    for each in ast.walk(code.node):
+        if (
+            isinstance(each, ast.keyword)
+            and each.arg == "scale"
+            and called(code.node) == "scaled_dot_product_attention"
+        ):
+            yield (code.edit(each.value, "None"),)
 
 
 def _names(suspect: Suspect) -> tuple[str, ...]:

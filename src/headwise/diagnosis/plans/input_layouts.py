@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from headwise.calls import Plan, Reading, alike, call_role, callee, parameters, read
 from headwise.dataflow import Manner, attentions, run
 from headwise.diagnosis.checks.head_layout import breaches
@@ -15,6 +17,7 @@ from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.diagnosis.plans.user_arguments import as_json
+from headwise.recording import Operation
 
 __all__ = ["TURNED", "fails_apart", "is_better", "tells_no_layout", "turned_calls"]
 
@@ -108,6 +111,9 @@ def fails_apart(exam: Examination) -> Missed | None:
     plan, failure = exam.plan, exam.run().failure
     if failure is None or failure.operation is None or failure.span is None or is_refusal(failure):
         return None
+    if _has_triangle(failure.operation):
+        # it hides later tokens by a triangle of as many keys as queries: it attends to its own tokens
+        return None
     if plan.mask or not {"L", "S"} <= {each.name for each in plan.symbols}:
         return None
     level = _level(plan)
@@ -118,6 +124,20 @@ def fails_apart(exam: Examination) -> Missed | None:
     error = failure.words.rstrip(".")
     call = as_json({name: alike(value) for name, value in plan.call.items()})
     return Missed("doctor.missed.fails_apart", {"line": failure.span.line, "error": error, "call": call})
+
+
+def _has_triangle(operation: Operation) -> bool:
+    """Whether an operation takes a square with one value above its diagonal, and another one below."""
+    for seen in operation.inputs:
+        value, shape = seen.value, seen.shape
+        if value is None or len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 2 or not value.numel():
+            continue
+        square = value.reshape(-1, *shape[-2:])[0]
+        above = square[torch.ones(shape[-2:], dtype=torch.bool).triu(1)]
+        below = square[torch.ones(shape[-2:], dtype=torch.bool).tril(-1)]
+        if bool((above == above[0]).all()) and bool((below == below[0]).all()) and bool(above[0] != below[0]):
+            return True
+    return False
 
 
 def _level(plan: Plan) -> Plan:

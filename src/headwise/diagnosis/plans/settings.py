@@ -13,6 +13,7 @@ import torch
 
 from headwise.calls import Found, Plan, Reading, Tried, call_role, callee, find, mask_arguments, masks, parameters, read
 from headwise.dataflow import Run, run
+from headwise.diagnosis.plans.conditions import conditioned
 from headwise.diagnosis.plans.flags import causal_plans
 from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
 from headwise.diagnosis.plans.mask_variants import StandingPlan, as_said, said_lines, said_shapes
@@ -67,6 +68,8 @@ def settings(
     shapes = [each for each in (call or {}).values() if isinstance(each, list)]
     out.is_sized = any(type(each) is int for each in [*(init or {}).values(), *chain.from_iterable(shapes)])
     calls = _found(target, namespace, init, call, files, out, work=INNER if is_inner else LONGEST)
+    if init is None and call is None:
+        calls = conditioned(calls, target, namespace, files)
     declared = calls.mask or (None if call is None else call.get("_mask"))
     out.plans, out.failures = list(calls.plans), [each.plan for each in calls.failures]
     out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in calls.failures))

@@ -1,0 +1,97 @@
+"""Argument use: the arguments that code uses as masks, whatever they are called."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from headwise.calls.argument_axes import last
+from headwise.calls.function_trees import Written, written
+from headwise.calls.mask_usage import is_used_as_mask
+from headwise.calls.roles import call_role
+
+__all__ = ["Argument", "arguments_of", "role_of"]
+
+# how deep an argument is followed into the functions that it is handed to
+DEEPEST = 3
+
+
+# what an argument is by a name that others use for something else
+AMBIGUOUS = ("", "adjacency")
+
+
+class Argument(inspect.Parameter):
+    """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask"; "": it is
+    handed to a layer.
+    """
+
+    __slots__ = ("use",)
+
+    def __init__(self, parameter: inspect.Parameter, use: str) -> None:
+        super().__init__(parameter.name, parameter.kind, default=parameter.default, annotation=parameter.annotation)
+        self.use = use
+
+
+def arguments_of(own: Iterable[inspect.Parameter], owner: Any, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function or a method, with what they are used as. owner: the class of a method."""
+    every = list(own)
+    unknown = tuple(each.name for each in every if call_role(each.name) in AMBIGUOUS)
+    uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
+    if every and uses.get(every[0].name):
+        # the first is what attends
+        uses = {name: use for name, use in uses.items() if name != every[0].name}
+    return [Argument(each, uses[each.name]) if each.name in uses else each for each in every]
+
+
+def role_of(argument: inspect.Parameter) -> str:
+    """What an argument is for: what the code does with it, or else what its name tells."""
+    return argument.use if isinstance(argument, Argument) else call_role(argument.name)
+
+
+@lru_cache(maxsize=256)
+def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
+    """What a function uses parameters as, by their names; those that are not told are left out."""
+    trees = written(owner, {}) if names and inspect.isfunction(function) else []
+    tree = next((tree for each, tree in trees if each is function), None)
+    if tree is None:
+        return {}
+    by_name = {each.name: each for _, each in reversed(trees)}
+    out = {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
+    return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
+
+
+def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool:
+    """Whether a layer is handed a parameter alone."""
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and _handed(each) == {0: name}]
+    return any(len(each.args) == 1 and _is_of_self(each.func) and last(each.func) not in trees for each in calls)
+
+
+def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int) -> bool:
+    """Whether a function uses a parameter as a mask, itself or where it hands it on, and as nothing else."""
+    is_mask = is_used_as_mask(tree, name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            if any(isinstance(each, ast.Name) and each.id == name for each in (node.left, node.right)):
+                return False
+        elif isinstance(node, ast.Call) and name in (handed := _handed(node)).values():
+            called = trees.get(last(node.func))
+            if called is not None and depth:
+                own = [each.arg for each in (*called.args.posonlyargs, *called.args.args) if each.arg != "self"]
+                taken = [own[at] if isinstance(at, int) and at < len(own) else str(at)
+                         for at, given in handed.items() if given == name]  # fmt: skip
+                is_mask |= any(_is_mask(called, each, trees, depth - 1) for each in taken)
+    return is_mask
+
+
+def _handed(node: ast.Call) -> dict[int | str, str]:
+    """The names that a call is given as they are, by place or keyword."""
+    pairs: list[tuple[int | str, ast.expr]] = [*enumerate(node.args)]
+    pairs += [(each.arg or "", each.value) for each in node.keywords]
+    return {at: each.id for at, each in pairs if isinstance(each, ast.Name)}
+
+
+def _is_of_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"

@@ -1,0 +1,84 @@
+"""Unscaled: designs of attention that have no scale, by what makes their queries, keys and biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isclose, prod
+from typing import Any
+
+from torch import nn
+
+from headwise.calls import call_role, callee, parameters
+from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, find_pattern, made_from
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.checks.rounded_scale import says_root
+from headwise.diagnosis.scale_factors import Scale
+
+__all__ = ["attributes_of", "is_bucketed", "is_unscaled", "keeps_scale"]
+
+NEAR = 1e-3
+# tensors of a projection that has a bias
+LINEAR = 3
+
+
+def is_unscaled(run: Run, scale: Scale) -> bool:
+    """Whether it is of a kind that has no scale."""
+    return _is_convolved(run, scale) or _is_bilinear(run, scale)
+
+
+def _is_convolved(run: Run, scale: Scale) -> bool:
+    """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
+    for side in sides(scale.attention):
+        if side.name == "q":
+            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
+    return False
+
+
+def _is_bilinear(run: Run, scale: Scale) -> bool:
+    """Whether a memory is attended to as it is, its own keys and values, as Luong does, who scales nothing; one matrix
+    may stand between queries and keys, on either side. What is learned itself, as a query, has any length.
+    """
+    made = makings(run, scale.attention)
+    if "q" in made and made["q"].projection is None and made["q"].is_learned:
+        return True
+    if not {"q", "k", "v"} <= made.keys():
+        return False
+    q, k, v = (made[name] for name in "qkv")
+    given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
+    pattern = find_pattern(scale.attention)
+    rows, columns = (1, 1) if pattern is None else pattern.weights.shape[-2:]
+    if given is not None and given.numel() * rows >= len("qkv") * out * columns:
+        # all three came beside one another, projected by who calls
+        return False
+    is_one = k.projection is None or (q.projection is None and q.source != k.source)
+    return is_one and v.projection is None and k.source is not None and k.source == v.source
+
+
+def is_bucketed(run: Run, scale: Scale) -> bool:
+    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
+    # torch's own function is given the bias itself
+    added = [scale.attention.context] if scale.attention.fused else scale.attention.path
+    if any(each.last == "embedding" for each in made_from(run, added)):
+        return True
+    taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
+    if not taken or says_root(scale) or keeps_scale(run, scale, scale.width**-0.5):
+        return False
+    # the buckets are of who calls it; T5 projects without a bias
+    made = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
+    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in made)
+    return is_plain or any("pos" in name for name in taken)
+
+
+def attributes_of(run: Run, entry: MarkedOp) -> Mapping[str, Any]:
+    """What the module of an operation keeps."""
+    modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    return dict(vars(modules[entry.operation.module])) if entry.operation.module in modules else {}
+
+
+def keeps_scale(run: Run, scale: Scale, wanted: float) -> bool:
+    """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
+    scores = scale.attention.scores
+    held = {} if scores is None else attributes_of(run, scores)
+    numbers = [each for each in held.values() if isinstance(each, float)]
+    return any(isclose(each, number, rel_tol=NEAR) for each in numbers for number in (wanted, 1 / wanted))

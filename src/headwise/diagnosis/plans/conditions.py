@@ -1,0 +1,42 @@
+"""Conditions: a call whose second input is one vector for each batch element, by which the tokens are modulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwise.calls import Found, Plan, call_role, find
+from headwise.dataflow import attentions, run
+from headwise.diagnosis.plans.small_sizes import small
+from headwise.errors import InputError
+
+__all__ = ["conditioned"]
+
+# work of one search, and how many widths are tried
+SHORT, MOST = 10_000, 3
+
+
+def conditioned(found: Found, target: Any, namespace: Mapping[str, Any], own: Sequence[str]) -> Found:
+    """What was found, or where tokens do not attend to each other with a second input of tokens, whose name does not
+    say that it holds keys, the same target called with a vector for each batch element instead.
+    """
+    plan = next(iter(found.plans), None)
+    inputs = [] if plan is None else [name for name, value in plan.call.items() if isinstance(value, list)]
+    if plan is None or len(inputs) != len(("tokens", "condition")) or call_role(inputs[1]) or _attends(plan, own):
+        return found
+    widths = dict.fromkeys(["D", *(value for value in plan.init.values() if isinstance(value, str))])
+    for width in list(widths)[:MOST]:
+        call = {inputs[0]: ["B", "L", "D"], inputs[1]: ["B", width]}
+        try:
+            again = find(target, namespace=namespace, call=call, cross=False, own=own, work=SHORT)
+        except InputError:
+            continue
+        if again.plans and _attends(again.plans[0], own):
+            return again
+    return found
+
+
+def _attends(plan: Plan, own: Sequence[str]) -> bool:
+    """Whether an attention is found in a run of a plan."""
+    done = run(plan, sizes=small(plan), own=tuple(own))
+    return done.record.failure is None and bool(attentions(done))

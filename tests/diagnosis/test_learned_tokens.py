@@ -1,0 +1,183 @@
+"""Queries that are learned, or a state for each sample, attend to tokens as other queries do."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
+
+SEEDS = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, dim, num_heads, num_seeds):
+        super().__init__()
+        self.seeds = nn.Parameter(torch.randn({shape}, dim))
+        self.num_heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(dim, dim) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, t.shape[-1] // self.num_heads).transpose(1, 2)
+
+    def forward(self, x, mask=None):
+        '''mask (batch, tokens): True for real tokens, False for padding.'''
+        n, long, width = x.shape
+        q = self.cut(self.ask({seeds}))
+        k, v = self.cut(self.match(x)), self.cut(self.hold(x))
+        s = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            s = s.masked_fill({mask}[:, None, None], float("-inf")){mark}
+        return self.join((s.softmax({axis}) @ v).transpose(1, 2).reshape(n, -1, width))
+"""
+)
+COPIED = {"shape": "1, num_seeds", "seeds": "self.seeds.expand(n, -1, -1)"}
+PROJECTED = {"shape": "1, num_seeds", "seeds": "self.seeds"}
+
+
+@pytest.mark.parametrize("given", [COPIED, PROJECTED])
+def test_learned_queries_are_examined(given):
+    found = found_in(SEEDS.format(**given, mask="~mask", axis=-1, mark=""))
+    assert (found.verdict, found.examined["mask"]) == ("sound", "mask: attend")
+
+
+@pytest.mark.parametrize("given", [COPIED, PROJECTED])
+def test_faults_with_learned_queries_are_found(given):
+    source = SEEDS.format(**given, mask="mask", axis=-1, mark="  # <-")
+    assert blamed_in(source) == marked(source, "mask-inverted")
+    source = SEEDS.format(**given, mask="~mask", axis=-2, mark="").replace(
+        "reshape(n, -1, width))", "reshape(n, -1, width))  # <-"
+    )
+    assert blamed_in(source) == marked(source, "softmax-axis")
+
+
+LATENTS = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, latents, num_heads):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(latents, width))
+        self.num_heads = num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        latents = self.latents[None].expand(x.shape[0], -1, -1)
+        both = torch.cat((x, latents), 1)
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+                   for each in (self.ask(latents), self.match(both), self.hold(both)))
+        q = q * {scale}{mark}
+        return self.join(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+
+
+def test_latents_attend_to_tokens_and_to_themselves():
+    assert found_in(LATENTS.format(scale="q.shape[-1] ** -0.5", mark="")).verdict == "sound"
+    source = LATENTS.format(scale="x.shape[-1] ** -0.5", mark="  # <-")
+    assert blamed_in(source) == marked(source, "scale-wrong")
+
+
+STATE = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, enc_dim, dec_dim, attn_dim):
+        super().__init__()
+        self.ask, self.match = nn.Linear(dec_dim, attn_dim), nn.Linear(enc_dim, attn_dim)
+        self.weigh = nn.Linear(attn_dim, 1, bias=False)
+
+    def forward(self, decoder_state, encoder_outputs, src_mask=None):
+        energy = self.weigh(torch.tanh(self.ask(decoder_state)[:, None] + self.match(encoder_outputs))).squeeze(-1)
+        if src_mask is not None:
+            energy = energy.masked_fill(src_mask == 0, {fill}){mark}
+        alpha = energy.softmax({axis}){late}
+        return torch.bmm(alpha[:, None], encoder_outputs)[:, 0], alpha
+"""
+)
+
+
+def test_a_state_for_each_sample_is_examined():
+    assert found_in(STATE.format(fill='float("-inf")', axis=-1, mark="", late="")).verdict == "sound"
+
+
+def test_faults_of_a_state_for_each_sample_are_found():
+    source = STATE.format(fill='float("-inf")', axis=0, mark="", late="  # <-")
+    assert blamed_in(source) == marked(source, "softmax-axis")
+    source = STATE.format(fill="1e-9", axis=-1, mark="  # <-", late="")
+    assert blamed_in(source) == marked(source, "mask-weak-fill")
+
+
+LUONG = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, enc_dim, dec_dim):
+        super().__init__()
+        self.weigh = nn.Linear({weigh}, bias=False)
+
+    def forward(self, hidden, encoder_outputs):
+        scores = torch.bmm({keys}, {query}.unsqueeze(2)).squeeze(2)
+        return torch.bmm(scores.softmax(-1)[:, None], encoder_outputs)[:, 0]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"weigh": "dec_dim, enc_dim", "keys": "encoder_outputs", "query": "self.weigh(hidden)"},
+        {"weigh": "enc_dim, dec_dim", "keys": "self.weigh(encoder_outputs)", "query": "hidden"},
+    ],
+)
+def test_one_matrix_between_a_state_and_the_keys_has_no_scale(given):
+    assert found_in(LUONG.format(**given)).verdict == "sound"
+
+
+GRAPH = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, in_dim, out_dim):
+        super().__init__()
+        self.hold = nn.Linear(in_dim, out_dim, bias=False)
+        self.source, self.target = nn.Linear(out_dim, 1, bias=False), nn.Linear(out_dim, 1, bias=False)
+
+    def forward(self, h, adj):
+        v = self.hold(h)
+        e = F.leaky_relu(self.source(v) + self.target(v).mT, 0.2)
+        e = torch.where(adj > 0, e, torch.full_like(e, -9e15))
+        return e.softmax({axis}) @ v{mark}
+"""
+)
+
+
+def test_additive_scores_that_nothing_weighs_are_examined():
+    assert found_in(GRAPH.format(axis=-1, mark="")).verdict == "sound"
+    source = GRAPH.format(axis=1, mark="  # <-")
+    assert blamed_in(source) == marked(source, "softmax-axis")
+
+
+MODULATED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.shape = nn.Linear(width, 2 * width)
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x, c):
+        shift, scale = self.shape(c).chunk(2, dim=1)
+        x = x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
+        q, k, v = (each(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+                   for each in (self.ask, self.match, self.hold))
+        y = (q @ k.mT / {width} ** 0.5).softmax(-1) @ v{mark}
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+)
+
+
+def test_a_condition_for_each_sample_is_no_memory():
+    found = found_in(MODULATED.format(width="q.shape[-1]", mark=""))
+    assert (found.verdict, found.examined["cross"]) == ("sound", "no: it does not take more keys than queries")
+    source = MODULATED.format(width="x.shape[-1]", mark="  # <-")
+    assert blamed_in(source) == marked(source, "scale-wrong")
