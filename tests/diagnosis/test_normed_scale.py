@@ -47,3 +47,16 @@ def test_torch_s_own_function_is_told_a_scale_of_one():
 )
 def test_a_scale_of_one_beside_another_is_none(made, before):
     assert blamed_in(HEAD + attend(made, before + FUSED.format(scale="1.0", mark=""))) == []
+
+
+@pytest.mark.parametrize(("is_on", "blamed"), [("False", False), ("not 1", False), ("None", True)])
+def test_a_scale_that_is_an_option_and_off_is_a_choice(is_on, blamed):
+    body = "s = q @ k.mT  # <-\nif self.scaled:\n    s = s / math.sqrt(self.part)\ny = s.softmax(-1) @ v"
+    source = HEAD + attend(f"self.scaled = {is_on}", body)
+    assert blamed_in(source) == (marked(source, "scale-missing") if blamed else [])
+
+
+def test_an_option_without_a_root_is_no_scale():
+    body = "s = q @ k.mT  # <-\nif self.centred:\n    s = s - s.mean()\ny = s.softmax(-1) @ v"
+    source = HEAD + attend("self.centred = False", body)
+    assert blamed_in(source) == marked(source, "scale-missing")

@@ -13,6 +13,7 @@ from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, find_pattern, made
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.rounded_scale import says_root
+from headwise.diagnosis.checks.untaken_branches import has_root_option
 from headwise.diagnosis.scale_factors import Scale
 
 __all__ = ["attributes_of", "is_bucketed", "is_unscaled", "keeps_scale"]
@@ -23,8 +24,10 @@ LINEAR = 3
 
 
 def is_unscaled(run: Run, scale: Scale) -> bool:
-    """Whether it is of a kind that has no scale."""
-    return _is_convolved(run, scale) or _is_bilinear(run, scale)
+    """Whether it is of a kind that has no scale, or whose scale is an option that is off, as of GPT-2's layers."""
+    scores = scale.attention.scores
+    is_option = scores is not None and has_root_option(run, scores)
+    return is_option or _is_convolved(run, scale) or _is_bilinear(run, scale)
 
 
 def _is_convolved(run: Run, scale: Scale) -> bool:

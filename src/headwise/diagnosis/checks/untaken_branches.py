@@ -15,12 +15,14 @@ from headwise.dataflow import MarkedOp, Run
 from headwise.source import file_tree
 
 __all__ = [
+    "has_root_option",
     "is_asked_elsewhere", "is_chosen", "is_elsewhere", "is_of_cache", "is_read_elsewhere", "is_shared_elsewhere",
     "is_used_elsewhere",
 ]  # fmt: skip
 
 RANK = re.compile(r"\w+\.(?:ndim|dim\(\))|len\(\w+\.(?:shape|size\(\))\)")
 KEPT = re.compile(r"cache|past|incremental")
+ROOT = re.compile(r"sqrt\(|\*\* ?\(?-?(?:0?\.5\b|1 / 2)")
 HIDING = re.compile(r"mask|tri[ul]|inf\b|fill|where")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # whether the question of a branch is of a kind
@@ -89,6 +91,20 @@ def is_chosen(run: Run, entry: MarkedOp) -> bool:
     return False
 
 
+def has_root_option(run: Run, entry: MarkedOp) -> bool:
+    """Whether the module of an operation has an option that is off, `if self.scale:`, under which something is divided
+    or multiplied by a root.
+    """
+    modules = dict(run.target.named_modules()) if isinstance(run.target, nn.Module) else {}
+    owner = modules.get(entry.operation.module)
+    options = [name for name, value in vars(owner).items() if value is False and name != "training"] if owner else []
+    branches = [node for function, _ in _gone(run) for node in ast.walk(function) if isinstance(node, ast.If)]
+    return any(
+        isinstance(node.test, ast.Attribute) and node.test.attr in options and any(map(_takes_root, node.body))
+        for node in branches
+    )
+
+
 def is_shared_elsewhere(run: Run) -> bool:
     """Whether a softmax stands in a branch that was not gone of a function that was: an option does without. Whether
     there is a mask is no option.
@@ -142,6 +158,16 @@ def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, but: Asks | None 
             if block and not is_gone and any(_is_read(each, name) for each in block):
                 return True
     return False
+
+
+def _takes_root(tree: ast.AST) -> bool:
+    """Whether something is multiplied or divided by a root."""
+    return any(
+        isinstance(node, ast.BinOp | ast.AugAssign)
+        and isinstance(node.op, ast.Mult | ast.Div)
+        and ROOT.search(ast.unparse(node)) is not None
+        for node in ast.walk(tree)
+    )
 
 
 def _asks_rank(test: ast.expr) -> bool:
