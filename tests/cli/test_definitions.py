@@ -73,3 +73,12 @@ def test_a_folder_without_attention_says_so(headwise, folder):
     done = headwise("doctor", "none")
     assert (done.exit_code, done.stdout.count("\n")) == (2, 1)
     assert "none looks like attention" in done.stdout
+
+
+@pytest.mark.parametrize("target", ["code/deep/model.py", "code/deep/model.py:"])
+def test_a_file_is_listed_with_and_without_a_colon(headwise, folder, target):
+    done = headwise("doctor", target)
+    assert done.exit_code == 2
+    assert re.findall(r"^  headwise doctor (\S+) +line", done.stdout, re.MULTILINE) == [
+        "code/deep/model.py:Spelled", "code/deep/model.py:Fused", "code/deep/model.py:attention",
+    ]  # fmt: skip

@@ -168,7 +168,9 @@ def test_what_only_looks_like_a_broken_law_is_no_fault(case):
 def test_a_second_call_that_gives_no_number_where_the_first_did_gives_another_output(first, second, kinds):
     def given(value):
         record, plan = SimpleNamespace(failure=None), SimpleNamespace(init={}, call={})
-        return SimpleNamespace(output=torch.tensor([0.5, value]), record=record, seen=(), target=None, plan=plan)
+        return SimpleNamespace(
+            output=torch.tensor([0.5, value]), record=record, failure=None, seen=(), target=None, plan=plan
+        )
 
     found, _ = left_over(given(first), lambda **_: given(second))
     assert [each.kind for each in found] == kinds

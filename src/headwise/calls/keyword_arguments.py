@@ -50,8 +50,9 @@ def _read(code: CodeType, function: Callable[..., Any]) -> tuple[tuple[str, Any]
 
 
 def _keys(tree: ast.AST, kwargs: str) -> Iterator[tuple[str, Any]]:
-    """Each key that is read, with its default."""
-    for node in ast.walk(tree):
+    """Each key that is read, with its default, in the order of the code."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
         key: ast.expr
         default: Any = inspect.Parameter.empty
         if isinstance(node, ast.Subscript) and _is_name(node.value, kwargs) and isinstance(node.ctx, ast.Load):

@@ -23,6 +23,8 @@ def list_attention(command: str, target: str, lang: str, *, as_json: bool = Fals
     """
     from headwise.targets import attention_classes, parse
 
+    # FILE: names no class either
+    target = target.removesuffix(":")
     is_folder = Path(target).is_dir()
     if not is_folder and parse(target).name:
         return
