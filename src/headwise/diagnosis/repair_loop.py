@@ -21,6 +21,7 @@ from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
+from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import is_option
@@ -103,7 +104,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
         return suspects
     free = exam.run(plan=exam.free)
     if free.failure is None:
-        suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", normalisation_suspects, free)
+        suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", crossed_suspects, free)
+        suspects = suspects or checks.all("weights", normalisation_suspects, free)
         suspects = suspects or checks.all("heads", groups_suspects, free)
         suspects = suspects or checks.all("causal", _ordered, exam, free)
         if not suspects and not exam.is_published:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headwise.dataflow import Run, is_scores
+from headwise.calls import call_role
+from headwise.dataflow import Run, attentions, is_scores
+from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 
-__all__ = ["PRODUCTS", "takes_weights", "tell_once", "transposed_scores"]
+__all__ = ["PRODUCTS", "crossed_suspects", "takes_weights", "tell_once", "transposed_scores"]
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 
@@ -51,6 +53,23 @@ def transposed_scores(run: Run, failed: Operation, exam: Any, values: dict[str, 
     if run.sizes.get("L") not in shape or run.sizes.get("S") in shape:
         return None
     return Suspect("scores-transposed", entry.span, stand_ins, said=values)
+
+
+def crossed_suspects(run: Run) -> list[Suspect]:
+    """Scores with a row for each entry of the argument for keys, and a column for each of that for queries.
+
+    With as many of both no axis tells it. Where another attention of the run takes them as they are called, both sides
+    choose among each other.
+    """
+    out = []
+    for attention in attentions(run):
+        made = makings(run, attention)
+        roles = {side: call_role(made[side].source or "") for side in "qk" if side in made}
+        if attention.scores is None or roles != {"q": "key", "k": "query"}:
+            return []
+        scores = attention.scores
+        out.append(Suspect("scores-transposed", scores.span, {scores.site: _mirrored(scores.function)}))
+    return out[:1]
 
 
 def _mirrored(function: Callable[..., Any]) -> Callable[..., Any]:

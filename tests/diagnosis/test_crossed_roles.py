@@ -1,0 +1,30 @@
+"""Crossed roles: where as many keys as queries are taken, the names of the arguments tell rows from columns."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, blamed_in, marked
+
+THREE = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, query, key, value):
+        n, long, width = query.shape
+        shape = n, long, self.num_heads, self.part
+        q, k, v = (each(given).view(shape).transpose(1, 2) for each, given in
+                   ((self.ask, query), (self.match, key), (self.hold, value)))
+        s = {scores} / math.sqrt(self.part)  # <-
+        y = s.softmax(-1) @ v
+        return self.join({out})
+"""
+MERGED = "y.transpose(1, 2).reshape(n, long, width)"
+
+
+@pytest.mark.parametrize(("scores", "is_crossed"), [("q @ k.mT", False), ("k @ q.mT", True)])
+def test_scores_of_keys_by_queries_are_told_with_as_many_of_both(scores, is_crossed):
+    source = HEAD + THREE.format(scores=scores, out=MERGED)
+    found = blamed_in(source)
+    assert (marked(source, "scores-transposed")[0] in found) is is_crossed
