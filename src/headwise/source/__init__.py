@@ -8,8 +8,8 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Span": "spans", "UserCode": "spans",
     "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "bound_to": "lookup", "characters": "syntax",
-    "code_at": "syntax", "file_tree": "syntax", "function_node": "syntax", "constructors": "methods",
-    "fill_of": "lookup", "function_of": "lookup", "is_installed": "libraries",
+    "code_at": "syntax", "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
+    "function_node": "syntax", "function_of": "lookup", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
     "meaning_of": "mask_meaning", "ones_of": "mask_meaning", "option_of": "lookup", "own_number": "lookup",
     "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
