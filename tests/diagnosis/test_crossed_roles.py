@@ -28,3 +28,22 @@ def test_scores_of_keys_by_queries_are_told_with_as_many_of_both(scores, is_cros
     source = HEAD + THREE.format(scores=scores, out=MERGED)
     found = blamed_in(source)
     assert (marked(source, "scores-transposed")[0] in found) is is_crossed
+
+
+TWO = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, latents, context):
+        q, k, v = (each(given).unflatten(-1, (self.num_heads, self.part)).transpose(1, 2) for each, given in
+                   ((self.ask, context), (self.match, latents), (self.hold, latents)))
+        s = q @ k.mT / math.sqrt(self.part)
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_a_context_that_asks_latents_is_no_fault():
+    assert blamed_in(HEAD + TWO) == []

@@ -58,14 +58,14 @@ def transposed_scores(run: Run, failed: Operation, exam: Any, values: dict[str, 
 def crossed_suspects(run: Run) -> list[Suspect]:
     """Scores with a row for each entry of the argument for keys, and a column for each of that for queries.
 
-    With as many of both no axis tells it. Where another attention of the run takes them as they are called, both sides
-    choose among each other.
+    With as many of both no axis tells it. Of two inputs either may be asked, so values need an argument of their own.
+    Where another attention takes them as they are called, both sides choose among each other.
     """
     out = []
     for attention in attentions(run):
         made = makings(run, attention)
-        roles = {side: call_role(made[side].source or "") for side in "qk" if side in made}
-        if attention.scores is None or roles != {"q": "key", "k": "query"}:
+        roles = {side: call_role(made[side].source or "") for side in "qkv" if side in made}
+        if attention.scores is None or roles != {"q": "key", "k": "query", "v": "value"}:
             return []
         scores = attention.scores
         out.append(Suspect("scores-transposed", scores.span, {scores.site: _mirrored(scores.function)}))
