@@ -43,6 +43,10 @@ class EditingSession(Session):
         """Whether calls under a name are changed."""
         return name is not None and bool(self._edits.of(name))
 
+    def takes(self, name: str | None) -> bool:
+        """Whether calls under a name are taken in: those that are changed."""
+        return self.edits(name)
+
     def miss_elsewhere(self, name: str) -> None:
         """Refuse what a run of this block's thread leaves to another thread; a run that began there is not changed."""
         if not self.running.is_any or self.running.is_called_here():
@@ -131,7 +135,8 @@ class EditingSession(Session):
         for change in of:
             if not isinstance(change, OutputEdit):
                 continue
-            heads = torch.tensor(range(Hq) if change.heads is None else change.heads.of(Hq), device=context.device)
+            numbers = range(Hq) if change.heads is None else change.heads.of(Hq)
+            heads = torch.tensor(numbers, device=context.device)
             rows = torch.arange(Lq, device=context.device)
             if change.positions is not None:
                 rows = change.positions.within(step.start, Lq, context.device)
@@ -139,7 +144,10 @@ class EditingSession(Session):
                 continue
             of[change].meet(name)
             out = context.clone() if out is context else out
-            at = (change.samples(B), heads[:, None], rows)
+            is_run = change.positions is None and numbers[-1] - numbers[0] == len(numbers) - 1
+            # neighbours are a view, which need not be gathered and scattered
+            place = (slice(numbers[0], numbers[-1] + 1),) if is_run else (heads[:, None], rows)
+            at = (change.samples(B), *place)
             out[at] = change.of(out[at], heads, rows, step.start).to(out.dtype)
             met.add(change)
         for change in met:

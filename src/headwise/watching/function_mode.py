@@ -43,14 +43,16 @@ class AttentionMode(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        options = dict(kwargs or {})
+        options = kwargs or {}
         if torch.compiler.is_compiling():
             return func(*args, **options)
         if func in READERS:
             return self._read(func, args, options)
         if func in FUSED:
             return self._read_fused(func, args, options)
-        return self._follow(func, args, options, func(*args, **options))
+        result = func(*args, **options)
+        # most functions of a model are none of these, and this runs beside every one
+        return self._follow(func, args, options, result) if self._session.softmaxes.concerns(func, args) else result
 
     def _read(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         session = self._session
@@ -88,7 +90,7 @@ class AttentionMode(TorchFunctionMode):
     def _follow(self, func: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
         """Follow a softmax, outside of all that is known, to a product that it may enter, and give what that gives."""
         session = self._session
-        if session.huggingface_query is not None or not session.softmaxes.concerns(func):
+        if session.huggingface_query is not None:
             return result
         # what an assignment gives is what it wrote to
         ran = Ran(func, args, options, args[0] if func in ASSIGNMENTS else result)

@@ -35,7 +35,9 @@ class HuggingFaceCalls:
             if not session.is_open or not session.switch.is_on or len(args) < len(hugging_face.FIRST):
                 return function(*args, **options)
             name = session.running.name_of(args[0])
-            return function(*args, **options) if name is None else self._read(name, function, args, options)
+            if name is None or not session.takes(name):
+                return function(*args, **options)
+            return self._read(name, function, args, options)
 
         return watched
 

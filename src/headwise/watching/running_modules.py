@@ -36,6 +36,8 @@ class RunningModules:
 
     def pop(self, module: nn.Module) -> Running | None:
         """A module has run, with whatever was interrupted inside of it; None: it was not running."""
+        if self._stack and self._stack[-1].module is module:
+            return self._stack.pop()
         if not any(entry.module is module for entry in self._stack):
             return None
         while True:

@@ -66,7 +66,12 @@ class Session:
 
     def call_name(self) -> str | None:
         """The name under which a call made now is recorded; None: it is not, or the session is not open."""
-        return self.running.call_name() if self.is_open else None
+        name = self.running.call_name() if self.is_open else None
+        return name if self.takes(name) else None
+
+    def takes(self, name: str | None) -> bool:
+        """Whether calls under a name are taken in."""
+        return name is not None
 
     def edits(self, name: str | None) -> bool:
         """Whether calls under a name are changed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -72,8 +72,8 @@ class Softmaxes:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
-        # whether a function may begin what is followed
-        self._begins: dict[Any, bool] = {}
+        # whether a function of some arguments may begin what is followed
+        self._begins: dict[Any, Callable[[Sequence[Any]], bool]] = {}
         self._learned: frozenset[int] | None = None
         self._scores: Followed[Tracked] = Followed()
         self._weights: Followed[Weights] = Followed()
@@ -90,16 +90,14 @@ class Softmaxes:
                 reasons.setdefault(softmax.name, f"computes a softmax of its own over {softmax.shape}, but {why}")
         return reasons
 
-    def concerns(self, function: Any) -> bool:
+    def concerns(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a call of a function can matter now: while nothing is followed, few can."""
-        if self._scores or self._weights or self._folds:
+        if self._scores.facts or self._weights.facts or self._folds.facts:
             return True
         begins = self._begins.get(function)
         if begins is None:
-            name = str(getattr(function, "__name__", "")).rstrip("_")
-            begins = function in BEGINNINGS or name in MEETINGS or name in FOLDS
-            self._begins[function] = begins
-        return begins
+            self._begins[function] = begins = _beginning(function)
+        return begins(args)
 
     def begin(self, name: str, ran: Ran) -> None:
         """A softmax has run."""
@@ -226,7 +224,7 @@ class Softmaxes:
             return
         if not result.is_floating_point() or self._scores.at(result) is not None or result.ndim < 2:
             return
-        if ran.args[0].shape == ran.args[1].shape and ran.name != "cdist":
+        if not _may_meet(ran.args) and ran.name != "cdist":
             return
         first, second = ((1,) * (result.ndim - t.ndim) + tuple(t.shape) for t in ran.args)
         pairs = list(zip(first, second, strict=True))
@@ -293,6 +291,26 @@ class Softmaxes:
             parameters = (p for module in self._modules for p in module._parameters.values() if p is not None)
             self._learned = frozenset(storage_of(p) for p in parameters if type(p) is nn.Parameter and p.numel())
         return storage_of(tensor) in self._learned
+
+
+def _beginning(function: Any) -> Callable[[Sequence[Any]], bool]:
+    """Whether a function may begin what is followed, by its arguments."""
+    name = str(getattr(function, "__name__", "")).rstrip("_")
+    if function in BEGINNINGS or name == "cdist":
+        return lambda args: True
+    if name in MEETINGS:
+        return _may_meet
+    return _may_fold if name in FOLDS else lambda args: False
+
+
+def _may_meet(args: Sequence[Any]) -> bool:
+    """Whether a sum may be of queries and keys, each with an axis that the other has not."""
+    return len(args) == 2 and all(isinstance(t, Tensor) for t in args) and args[0].shape != args[1].shape
+
+
+def _may_fold(args: Sequence[Any]) -> bool:
+    """Whether batch and heads may become one axis, (B, H, L, D) -> (B·H, L, D)."""
+    return bool(args) and isinstance(args[0], Tensor) and args[0].ndim == 4
 
 
 def _version(tensor: Tensor) -> int | None:
