@@ -1,9 +1,9 @@
-"""Attention on several ranks beside one process, measured: python -m benchmarks.ranks [--quick].
+"""Attention on several ranks beside one process, measured: python -m benchmarks.ranks [--quick | --counts].
 
 Processes of one thread each on gloo. A figure is the CPU seconds of all ranks over those of one process. The latter
 are the mean of as many processes that each compute the whole, in turn with the former: ranks that share a core or a
 cache slow each other down on both sides alike. Memory is the peak of the busiest rank over that of one process, beyond
-what was held before the step.
+what was held before the step. What ranks share is counted besides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 import headwise as hw
 from benchmarks.machine import Machine, versions
 from benchmarks.peak import peak_extra
+from benchmarks.shares import counts
 from headwise.masks import Mask
 
 FILE = Path(__file__).parent / "results" / "ranks.json"
@@ -48,6 +49,7 @@ MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 18)}
 CLOSE = 1e-5
 
 Step = Callable[[], Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every case, print them, and write the file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of short cases; nothing is written")
+    parser.add_argument("--counts", action="store_true", help="only what is counted, into the figures of last time")
     options = parser.parse_args(arguments)
+    if options.counts:
+        counted_anew(json.loads(FILE.read_text(encoding="utf-8")))
+        return 0
     table = Table("case", "ranks", "tokens", "all ranks / one", "quartiles", "must")
     rows = []
     for case in CASES:
@@ -101,10 +107,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append({**asdict(case), "ratio": middle, "quartiles": [low, high], "all_reduces": reduced})
     Console().print(table)
     if not options.quick:
-        machine = {**asdict(Machine.here()), "threads": 1}
-        found = {"machine": machine, "versions": versions(), "cases": rows}
-        FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        counted_anew({"machine": {**asdict(Machine.here()), "threads": 1}, "versions": versions(), "cases": rows})
     return 0
+
+
+def counted_anew(found: dict[str, Any]) -> None:
+    """Count what ranks share, print it, and write it with these figures."""
+    table = Table("count", "largest at", "ratio", "must")
+    shared = list(counts(on_processes))
+    for each in shared:
+        table.add_row(each.name, each.at, f"{each.ratio:.3f}", f"{each.target:.3f}")
+    Console().print(table)
+    found["counts"] = [asdict(each) for each in shared]
+    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def figures(case: Case, rounds: int) -> tuple[float, float, float, int]:
@@ -233,7 +248,7 @@ def in_turn(part: Step, whole: Step, rounds: int) -> Share:
 TASKS = {"seconds": seconds, "bytes": peak_bytes, "heads": heads}
 
 
-def on_processes(ranks: int, task: Callable[..., Share], *args: Any) -> list[Share]:
+def on_processes(ranks: int, task: Callable[..., T], *args: Any) -> list[T]:
     """task(rank, *args) on so many processes of one gloo group."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
@@ -252,9 +267,7 @@ def on_processes(ranks: int, task: Callable[..., Share], *args: Any) -> list[Sha
                 process.kill()
 
 
-def _run(
-    pipe: Connection, rank: int, ranks: int, store: str, task: Callable[..., Share], args: tuple[Any, ...]
-) -> None:
+def _run(pipe: Connection, rank: int, ranks: int, store: str, task: Callable[..., Any], args: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", rank=rank, world_size=ranks, store=dist.FileStore(store, ranks),

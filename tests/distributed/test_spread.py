@@ -9,36 +9,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import headwise as hw
+from benchmarks.shares import masks, tiles
 from headwise.distributed import LayerSize, Layout, Machine, spread
 from headwise.distributed.costs import MACHINES, cheapest, compare, work_of
-from headwise.distributed.needed_keys import needs, seen_by
+from headwise.distributed.needed_keys import needs
 from headwise.errors import ArgumentError, BackendError, ShapeError
-from headwise.masks.simplification import narrowed, runs
-from headwise.masks.tiles import EMPTY
 from tests.distributed.ranks import on_ranks
 
 LENGTH = 8192
 CPU = torch.device("cpu")
-
-
-def ids(length: int) -> torch.Tensor:
-    """Sixteen documents of very different lengths."""
-    lengths = torch.tensor([1.0, 9, 2, 7, 1, 5, 3, 12, 1, 2, 8, 4, 6, 3, 2, 10])
-    ends = (lengths.cumsum(0) / lengths.sum() * length).long()
-    return torch.bucketize(torch.arange(length), ends, right=True)
-
-
-def masks(length: int) -> dict[str, hw.Mask | None]:
-    """Seven masks that leave their queries very different work."""
-    return {
-        "none": None,
-        "causal": hw.causal(),
-        "window": hw.causal() & hw.window(before=length // 16 - 1),
-        "documents": hw.causal() & hw.documents(ids(length)),
-        "padding": hw.causal() & hw.lengths([length // 2]),
-        "prefix and window": hw.causal() & (hw.window(before=length // 32) | hw.prefix(length // 64)),
-        "prefix": hw.causal() | hw.prefix(length // 4),
-    }
 
 
 MASKS = masks(LENGTH)
@@ -191,31 +170,12 @@ def test_a_mesh_of_two_dimensions_is_refused():
     assert on_ranks(4, task) == [0, 1, 0, 1]
 
 
-def pairs_in_tiles(mask: hw.Mask | None, rows: int, columns: int) -> float:
-    """The pairs in tiles of 128 that are not empty, of the sample and head that has most."""
-    if mask is None:
-        return float(rows * columns)
-    kinds = mask.tiles(rows, columns) != EMPTY
-    heights, widths = (torch.tensor([len(part) for part in torch.arange(n).split(128)]) for n in (rows, columns))
-    return float((kinds * heights[:, None] * widths).flatten(2).sum(-1).max())
-
-
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("name", MASKS)
 def test_runs_of_all_ranks_compute_the_tiles_of_the_whole_map_and_no_more(name, ranks):
     # long enough that the edges of tiles weigh little
     length = 4 * LENGTH
-    mask = masks(length)[name]
-    layout = on_ranks(ranks, lambda rank: spread(length, mask=mask).layout)[0]
-    computed = 0.0
-    for held in layout.tokens:
-        for run in runs(held):
-            rows = torch.arange(run.start, run.stop)
-            seen = torch.ones(length, dtype=torch.bool) if mask is None else seen_by(mask, rows, length, length)
-            columns = seen.nonzero()[:, 0]
-            here = narrowed(mask, rows, columns, sizes=(length, length))
-            computed += pairs_in_tiles(here, len(rows), len(columns))
-    assert computed <= 1.02 * pairs_in_tiles(mask, length, length)
+    assert 0 < tiles(masks(length)[name], length, ranks) <= 1.02
 
 
 def test_a_second_derivative_through_a_whole_of_one_loss_is_refused():

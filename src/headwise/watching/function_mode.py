@@ -18,13 +18,13 @@ from headwise.ops.backends import choose
 from headwise.ops.call import autocasts, cast_by_autocast, checked
 from headwise.ops.shared_axis import active_heads
 from headwise.ops.spread_attention import shared_keys_attention, spread_attention
+from headwise.watching.attention_functions import SOFTMAXES
 from headwise.watching.hugging_face import unpacked
 from headwise.watching.kernels import FUSED, Kernels, of_fused, of_sdpa, sdpa_is_fused, with_lse
 from headwise.watching.map_collector import UNREAD, no_map
 from headwise.watching.provenance import ASSIGNMENTS, Ran
 from headwise.watching.record import CallRecord, unreadable
 from headwise.watching.session import Session
-from headwise.watching.softmaxes import SOFTMAXES
 
 __all__ = ["AttentionMode"]
 

@@ -6,38 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.watching.attention_functions import FOLDS, MEETINGS, NO_WEIGHTS, beginning, may_meet
 from headwise.watching.axes import Axes
 from headwise.watching.axis_moves import is_still, moved_axes
-from headwise.watching.contraction import OTHERS, PRODUCTS, Contraction, contraction
+from headwise.watching.contraction import PRODUCTS, Contraction, contraction
 from headwise.watching.handwritten_call import OVERWRITTEN, Softmax, Weights
 from headwise.watching.product_layout import ProductLayout
 from headwise.watching.provenance import Followed, Ran
 from headwise.watching.record import CallRecord, unreadable
 from headwise.watching.scores import Scores, scores_after, scores_of, storage_of
 
-__all__ = ["SOFTMAXES", "Softmaxes"]
+__all__ = ["Softmaxes"]
 
-aten = torch.ops.aten
-
-# whose results are no weights
-NO_WEIGHTS: frozenset[Any] = frozenset(
-    {
-        F.softmin, F.log_softmax, torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax,
-        aten.log_softmax.int, aten._log_softmax.default,
-    }
-)  # fmt: skip
-SOFTMAXES: frozenset[Any] = NO_WEIGHTS | {
-    F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax, aten.softmax.int, aten._softmax.default,
-    aten._safe_softmax.default,
-}  # fmt: skip
-# by which queries and keys meet, beside products
-MEETINGS = frozenset({"add", "sub", "subtract", "cdist"})
-FOLDS = frozenset({"reshape", "view", "flatten"})
-# what scores and weights come of; other products only end their way
-BEGINNINGS = SOFTMAXES | (PRODUCTS - OTHERS)
 # from a softmax to its product there lie a cast, dropout, axes moved, a band laid out, and the like
 LONGEST_WAY = 16
 
@@ -96,7 +78,7 @@ class Softmaxes:
             return True
         begins = self._begins.get(function)
         if begins is None:
-            self._begins[function] = begins = _beginning(function)
+            self._begins[function] = begins = beginning(function)
         return begins(args)
 
     def begin(self, name: str, ran: Ran) -> None:
@@ -224,7 +206,7 @@ class Softmaxes:
             return
         if not result.is_floating_point() or self._scores.at(result) is not None or result.ndim < 2:
             return
-        if not _may_meet(ran.args) and ran.name != "cdist":
+        if not may_meet(ran.args) and ran.name != "cdist":
             return
         first, second = ((1,) * (result.ndim - t.ndim) + tuple(t.shape) for t in ran.args)
         pairs = list(zip(first, second, strict=True))
@@ -291,26 +273,6 @@ class Softmaxes:
             parameters = (p for module in self._modules for p in module._parameters.values() if p is not None)
             self._learned = frozenset(storage_of(p) for p in parameters if type(p) is nn.Parameter and p.numel())
         return storage_of(tensor) in self._learned
-
-
-def _beginning(function: Any) -> Callable[[Sequence[Any]], bool]:
-    """Whether a function may begin what is followed, by its arguments."""
-    name = str(getattr(function, "__name__", "")).rstrip("_")
-    if function in BEGINNINGS or name == "cdist":
-        return lambda args: True
-    if name in MEETINGS:
-        return _may_meet
-    return _may_fold if name in FOLDS else lambda args: False
-
-
-def _may_meet(args: Sequence[Any]) -> bool:
-    """Whether a sum may be of queries and keys, each with an axis that the other has not."""
-    return len(args) == 2 and all(isinstance(t, Tensor) for t in args) and args[0].shape != args[1].shape
-
-
-def _may_fold(args: Sequence[Any]) -> bool:
-    """Whether batch and heads may become one axis, (B, H, L, D) -> (B·H, L, D)."""
-    return bool(args) and isinstance(args[0], Tensor) and args[0].ndim == 4
 
 
 def _version(tensor: Tensor) -> int | None:
