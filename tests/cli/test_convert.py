@@ -166,7 +166,9 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(headwise, model, tmp_pat
 
 def test_no_file_and_a_missing_file_are_refused_in_the_language_asked_for(headwise, tmp_path):
     done = headwise("convert", "--lang", "zh")
-    assert (done.exit_code, done.stderr) == (2, CHINESE["refuse.no_weights_file"] + "\n")
+    line = "headwise convert bert.safetensors --layer 3 -o out.safetensors"
+    said = CHINESE["cli.missing"].format(what="WEIGHTS", example=line, command="headwise convert")
+    assert (done.exit_code, done.stderr) == (2, said + "\n")
     missing = tmp_path / "none.pt"
     assert headwise("convert", missing).stderr == ENGLISH["refuse.no_file"].format(file=missing) + "\n"
 

@@ -63,7 +63,7 @@ def test_headwise_alone_shows_each_command_with_a_line_to_copy(headwise, lang):
     assert bool(re.search("[\u4e00-\u9fff]", done.stdout)) == (lang == "zh")
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("steps", "convert")])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_given_nothing_shows_a_line_to_copy(headwise, command):
     done = headwise(command)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -115,7 +115,7 @@ def test_maps_that_a_file_does_not_hold_are_refused_without_torch(tmp_path):
 def test_no_command_warns_of_numpy_where_it_is_not_installed(file):
     status, said, loaded = called("convert", "--list", without=("numpy",))
     assert (status, said, loaded) == (0, "", ["torch"])
-    assert called("steps", "-o", file.parent / "s.html", without=("numpy",)) == [0, "", ["torch"]]
+    assert called("steps", "--example", "-o", file.parent / "s.html", without=("numpy",)) == [0, "", ["torch"]]
 
 
 def test_importing_headwise_leaves_the_filters_of_warnings_as_they_are():

@@ -58,7 +58,7 @@ def test_a_pipe_and_a_terminal_that_cannot_redraw_see_nothing():
 
 def test_a_command_leaves_nothing_of_its_bar_behind(tmp_path):
     page = tmp_path / "steps.html"
-    command = [sys.executable, "-m", "headwise", "steps", "-o", str(page)]
+    command = [sys.executable, "-m", "headwise", "steps", "--example", "-o", str(page)]
     printed, drawn = on_a_terminal(command)
     assert (Path(printed.removeprefix("Written: ").strip()), page.exists()) == (page, True)
     assert "writing the page" in drawn

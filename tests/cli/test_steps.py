@@ -70,13 +70,13 @@ def test_the_page_holds_the_persons_own_lines_and_steps(headwise, file, tmp_path
     assert made["steps"]["tensors"]["w"]["letters"] == ["B", "H", "L", "L"]
 
 
-def test_without_a_target_the_worked_example_is_shown_in_the_language_asked_for(headwise, file, tmp_path):
-    done = headwise("steps", "--lang", "zh")
+def test_the_worked_example_is_shown_in_the_language_asked_for(headwise, file, tmp_path):
+    done = headwise("steps", "--example", "--lang", "zh")
     assert (done.exit_code, done.stdout) == (0, CHINESE["look.wrote"].format(file="steps.html") + "\n")
     made = header(tmp_path / "steps.html")
     assert (made["title"], made["lang"]) == (CHINESE["steps.of_example"], "zh")
     assert made["steps"]["tensors"]["query by head"]["values"][0] == pytest.approx(1.45)
-    assert headwise("steps").exit_code == 0
+    assert headwise("steps", "--example").exit_code == 0
     assert (tmp_path / "steps-2.html").exists()
 
 
@@ -90,6 +90,8 @@ def test_what_the_person_says_of_the_call_is_used(headwise, file, tmp_path):
     (("code.py:Attention", "-o", "a.png"), "must end in .html, but a.png came"),
     (("code.py:Attention", "-o", "none/a.html"), "folder that exists, but none does not"),
     (("code.py:Attention", "-o", "code.py.html"), "code.py.html"),
+    ((), "TARGET must be given, as in `headwise steps attention.py:MyAttention`: see `headwise steps --help`."),
+    (("code.py:Attention", "--example"), "--example came with code.py:Attention"),
     (("--init", "{}"), "--init says how a target is built and called, but no TARGET came"),
     (("code.py:Attention", "--call", "[]"), "--call must be a JSON object"),
     (("code.py:Attention", "--seconds", 0), "--seconds cannot be used (0 < 1)"),

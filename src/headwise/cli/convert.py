@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language, missing
 from headwise.cli.progress import progress_bar
 from headwise.compat.conversion.arguments import check_convention, check_file, check_output, read_config
 from headwise.wording import refusal, said_in, say
@@ -60,7 +60,7 @@ def convert(
         _list(lang, as_json=as_json)
         return
     if weights is None:
-        raise refusal("refuse.no_weights_file")
+        raise missing(ctx, "WEIGHTS")
     if source is not None:
         check_convention(source)
     if target != OURS:

@@ -12,7 +12,7 @@ import click
 
 from headwise.atomic_write import check_place
 from headwise.cli.definitions import list_attention
-from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language
+from headwise.cli.localization import WordedArgument, WordedCommand, WordedOption, lang_option, language, missing
 from headwise.cli.progress import progress_bar
 from headwise.cli.trace import SECONDS, as_object, positive
 from headwise.wording import ChildRefusal, refusal, say
@@ -27,6 +27,7 @@ NAME = "steps"
 
 @click.command(cls=WordedCommand, about="steps.help", example="headwise steps attention.py:MyAttention")
 @click.argument("target", required=False, cls=WordedArgument, help="steps.help.target")
+@click.option("--example", "of_example", is_flag=True, cls=WordedOption, help="steps.help.example")
 @click.option("--init", metavar="JSON", cls=WordedOption, help="trace.help.init")
 @click.option("--call", metavar="JSON", cls=WordedOption, help="trace.help.call")
 @click.option(
@@ -45,6 +46,7 @@ def steps(
     ctx: click.Context,
     *,
     target: str | None,
+    of_example: bool,
     init: str | None,
     call: str | None,
     output: Path | None,
@@ -59,8 +61,12 @@ def steps(
     for option, value in (("--init", init), ("--call", call)):
         if target is None and value is not None:
             raise refusal("refuse.steps_target", option=option)
+    if target is not None and of_example:
+        raise refusal("refuse.steps_both", target=target)
     if target is not None:
         list_attention("steps", target, lang, as_json=as_json)
+    elif not of_example:
+        raise missing(ctx, "TARGET")
     file = output if output is not None else _free_name()
     if file.suffix.lower() != ".html":
         raise refusal("refuse.page_suffix", file=file)

@@ -105,7 +105,6 @@ CHINESE: dict[str, str] = {
     "refuse.output_folder": "输出必须放在已有的文件夹里，但没有 {folder}：请先建好它。",
     "refuse.is_folder": "输出必须是文件，但 {file} 是文件夹：请加上文件名。",
     "refuse.unwritable": "{file} 写不进去（{reason}）：请换一个可以写的地方。",
-    "refuse.no_weights_file": "必须给出一个权重文件，但什么也没给：请写出文件名，或加 --list。",
     "refuse.no_file": "权重必须在已有的文件里，但没有文件 {file}：请检查路径。",
     "refuse.weights_suffix": "权重文件的后缀必须是 {suffixes} 之一，给的是 {file}：请改后缀。",
     "refuse.unreadable": "{file} 必须是权重文件，但读不出来（{reason}）：请重新保存。",

@@ -58,11 +58,13 @@ STEPS: dict[str, str] = {
     # the command
     "steps.help": "在代码自己的行上逐步显示注意力的计算，带小的数值，写成一页。",
     "steps.help.target": "FILE.py:CLASS、FILE.py:function、NOTE.md:CLASS、BOOK.ipynb:CLASS 或 package.module:CLASS；"
-    "不给时显示一个算例。代码会在单独的进程中运行，但没有沙箱。",
+    "代码会在单独的进程中运行，但没有沙箱。",
+    "steps.help.example": "不看目标，而看 headwise 自带的算例。",
     "steps.help.output": "要写的页面，.html；不给时是 steps.html。",
     "refuse.page_suffix": "页面文件必须以 .html 结尾，给的是 {file}：请换一个名字。",
     "refuse.steps_target": "{option} 说明怎样构造和调用目标，但没有给 TARGET：请给一个，例如 "
     "attention.py:MultiHeadAttention。",
+    "refuse.steps_both": "只能给 TARGET 或 --example 之一，但 --example 和 {target} 一起给了：请去掉一个。",
     "refuse.steps_failed": "至少要有一个操作能运行，但 {target} 在第一个就失败了（{error}）："
     "请改好它，或用 --call 说明怎样调用。",
     "refuse.steps_none": "所指定的代码里至少要有一个操作，但 {target} 自己一个也没有运行：请指定计算注意力的代码。",

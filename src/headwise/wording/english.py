@@ -120,7 +120,6 @@ ENGLISH: dict[str, str] = {
     "refuse.output_folder": "The output must go to a folder that exists, but {folder} does not: make it first.",
     "refuse.is_folder": "The output must be a file, but {file} is a folder: add a file name.",
     "refuse.unwritable": "{file} could not be written ({reason}): choose a place where you may write.",
-    "refuse.no_weights_file": "A file of weights must be given, but nothing came: name one, or add --list.",
     "refuse.no_file": "The weights must be in a file that exists, but there is no file {file}: check the path.",
     "refuse.weights_suffix": "A file of weights must end in one of {suffixes}, but came as {file}: change its suffix.",
     "refuse.unreadable": "{file} must hold weights, but could not be read ({reason}): save it again.",

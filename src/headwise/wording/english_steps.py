@@ -65,11 +65,13 @@ STEPS: dict[str, str] = {
     # the command
     "steps.help": "Show each step of attention code on its own lines, with small numbers, as one page.",
     "steps.help.target": "FILE.py:CLASS, FILE.py:function, NOTE.md:CLASS, BOOK.ipynb:CLASS or package.module:CLASS; "
-    "without it, a worked example. The code is run, in a process of its own, but in no sandbox.",
+    "the code is run, in a process of its own, but in no sandbox.",
+    "steps.help.example": "Show headwise's own worked example instead of a target.",
     "steps.help.output": "The page to write, .html; steps.html where it is left out.",
     "refuse.page_suffix": "A page must end in .html, but {file} came: give such a name.",
     "refuse.steps_target": "{option} says how a target is built and called, but no TARGET came: give one, such as "
     "attention.py:MultiHeadAttention.",
+    "refuse.steps_both": "Either TARGET or --example must be given, but --example came with {target}: leave one out.",
     "refuse.steps_failed": "At least one operation must run, but {target} failed at the first ({error}): fix it, or "
     "say how it is called with --call.",
     "refuse.steps_none": "At least one operation must stand in the code that is named, but {target} runs none of its "
