@@ -4,18 +4,22 @@ import gc
 import math
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError, ShapeError
+from headwise.masks import derived_tensors
 from headwise.ops import repeated_calls
 from headwise.ops.second_derivative import SecondDerivative
 from tests.cases import MASKS, SHAPES, Shape, tensors
@@ -26,6 +30,7 @@ EVEN = Shape(D=8, Dv=8)
 @pytest.fixture(autouse=True)
 def no_call_before() -> None:
     repeated_calls._without_mask.clear()
+    repeated_calls._guarded_without_mask.guarded = ()
 
 
 @pytest.fixture
@@ -66,6 +71,94 @@ def test_a_second_call_equals_the_first_bit_by_bit(mask: str, shape: str) -> Non
     given = {"mask": MASKS[mask](at)}
     first, second, third = (gradients(q, k, v, **given) for _ in range(3))
     assert all(torch.equal(a, b) for a, b in zip((*first, *first), (*second, *third), strict=True))
+
+
+OTHERS: dict[str, Callable[[Tensor, Tensor, Tensor], dict[str, Any]]] = {
+    "sizes": lambda q, k, v: {"q": q[:, :, :3]},
+    "strides": lambda q, k, v: {"v": v.transpose(1, 2).contiguous().transpose(1, 2)},
+    "dtype": lambda q, k, v: {"q": q.double(), "k": k.double(), "v": v.double()},
+    "gradient": lambda q, k, v: {"k": k.clone().requires_grad_()},
+    "parameter": lambda q, k, v: {"q": torch.nn.Parameter(q, requires_grad=False)},
+    "scale": lambda q, k, v: {"scale": 2.0},
+    "scale as an integer": lambda q, k, v: {"scale": 1},
+    "backend": lambda q, k, v: {"backend": "sdpa"},
+}
+AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "autocast": lambda: torch.autocast("cpu"),
+    "inference": torch.inference_mode,
+    "forward-mode derivatives": forward_ad.dual_level,
+    "a dispatch mode": TorchDispatchMode,
+    "another kernel": lambda: sdpa_kernel(SDPBackend.MATH),
+}
+
+
+class TestRecognized:
+    """A call is recognized by its guards only where it has the key of the call before."""
+
+    @pytest.mark.parametrize("mask", ["none", "causal", "padding"])
+    def test_the_same_call_is_and_another_is_not(self, mask: str) -> None:
+        q, k, v = tensors(EVEN)
+        of = None if mask == "none" else MASKS[mask](EVEN)
+        hw.attention(q, k, v, mask=of, scale=1.0)
+        first = {"q": q, "k": k, "v": v, "mask": of, "scale": 1.0, "backend": "auto"}
+        known = repeated_calls.recognized(**first)
+        assert known is not None
+        assert known is repeated_calls.recognized(**first)
+        assert repeated_calls.recognized(*(t.clone() for t in (q, k, v)), of, 1.0, "auto") is known
+        for name, other in OTHERS.items():
+            assert repeated_calls.recognized(**{**first, **other(q, k, v)}) is None, name
+        for name, around in AROUND.items():
+            with around():
+                assert repeated_calls.recognized(**first) is None, name
+        torch.set_num_threads(2)
+        assert repeated_calls.recognized(**first) is None
+        torch.set_num_threads(1)
+        if of is not None:
+            assert repeated_calls.recognized(**{**first, "mask": of & hw.window(before=2)}) is None
+
+    def test_a_transform_is_no_call_of_before(self) -> None:
+        q, k, v = tensors(EVEN)
+        hw.attention(q, k, v)
+        seen: list[Any] = []
+
+        def call(*given: Tensor) -> Tensor:
+            seen.append(repeated_calls.recognized(*given, None, None, "auto"))
+            return given[0]
+
+        torch.func.vmap(call, in_dims=(None, None, 0))(q, k, torch.stack([v, v]))
+        torch.func.grad(lambda q: call(q, k, v).sum())(q)
+        assert seen == [None, None]
+
+    def test_a_mask_that_was_changed_in_place_is_not(self) -> None:
+        q, k, v = tensors(EVEN)
+        keep = torch.arange(EVEN.Lk).expand(EVEN.B, -1) < EVEN.Lk - 2
+        mask = hw.keys(keep := keep.contiguous())
+        hw.attention(q, k, v, mask=mask)
+        assert repeated_calls.recognized(q, k, v, mask, None, "auto") is not None
+        keep.data[:, 0] = False
+        assert repeated_calls.recognized(q, k, v, mask, None, "auto") is None
+        changed = hw.attention(q, k, v, mask=mask)
+        assert torch.equal(changed, hw.attention(q, k, v, mask=hw.keys(keep.clone())))
+
+    def test_the_newest_are_and_what_is_forgotten_is_not(self) -> None:
+        q, k, v = tensors(EVEN)
+        mask, causal = MASKS["padding"](EVEN), hw.causal()
+        sizes = range(1, repeated_calls.MOST_GUARDED + 2)
+        for B in sizes:
+            some = [t[:1].repeat(B, 1, 1, 1) for t in (q, k, v)]
+            hw.attention(*some, mask=causal)
+        found = [
+            repeated_calls.recognized(*(t[:1].repeat(B, 1, 1, 1) for t in (q, k, v)), causal, None, "auto")
+            for B in sizes
+        ]
+        assert [each is None for each in found] == [True, *(False for _ in sizes[1:])]
+        hw.attention(q, k, v, mask=mask)
+        kept = derived_tensors.plain_table(mask)
+        assert kept is not None
+        assert kept.guarded
+        for key in list(kept.results):
+            kept.forget(key)
+        assert not kept.guarded
 
 
 def test_what_is_known_depends_on_the_mask_and_its_sizes() -> None:

@@ -42,13 +42,14 @@ class DerivedTable:
     """Results derived from a mask by a key that names what they are and for which sizes, dtype and device.
 
     tensors: those of the mask; copies: of what they held when the results were made, of small ones on the CPU as bytes;
-    versions: as each counted its changes in place then.
+    versions: as each counted its changes in place then. guarded: of the results, those found without their keys.
     """
 
     tensors: tuple[Tensor, ...]
     copies: tuple[Tensor | Bytes, ...]
     versions: tuple[int, ...]
     results: dict[Hashable, Any] = field(default_factory=dict)
+    guarded: tuple[Any, ...] = ()
 
     def is_current(self) -> bool:
         """Whether the tensors of the mask still hold what the results were derived from.
@@ -56,9 +57,11 @@ class DerivedTable:
         A device is not read for it: a tensor there is asked for its version, and a change that counted none, as through
         `.data`, is an assertion that the device raises.
         """
+        # this runs before every call with the mask
         for t, copy, version in zip(self.tensors, self.copies, self.versions, strict=True):
             if isinstance(copy, tuple):
-                if t.shape != copy[0] or not t.is_contiguous() or string_at(t.data_ptr(), len(copy[1])) != copy[1]:
+                shape, held = copy
+                if t.shape != shape or not t.is_contiguous() or string_at(t.data_ptr(), len(held)) != held:
                     return False
             elif t.device.type == "cpu":
                 if not torch.equal(t, copy):
@@ -82,6 +85,7 @@ class DerivedTable:
 
     def forget(self, key: Hashable) -> None:
         if self.results.pop(key, MISSING) is not MISSING:
+            self.guarded = ()
             room.free(id(self), key)
 
 

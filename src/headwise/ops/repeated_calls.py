@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from headwise.masks import Mask
-from headwise.masks.derived_tensors import plain_table, room, table
+from headwise.masks.derived_tensors import DerivedTable, plain_table, room, table
 from headwise.masks.leaves import Allowed, Causal
 from headwise.ops import sdpa
 from headwise.ops.backends import Backend
@@ -24,6 +25,12 @@ MOST_CALLS = 256
 MOST_SCORES_KEPT = 1 << 20
 
 PLAIN = (Tensor, nn.Parameter)
+
+# what compares three tensors with those of a call before in one step: their types, dtypes, sizes, strides, devices,
+# whether they are differentiated, and the modes and transforms that are at work; not in every version of torch
+Guards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+# the newest calls that are recognized by their guards, those with one mask
+MOST_GUARDED = 4
 
 _without_mask: dict[Hashable, RepeatedCall | Backend] = {}
 
@@ -46,21 +53,86 @@ class RepeatedCall:
     has_tail: bool
     second: SecondDerivative
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, bool]:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, *, numbers: int = 0) -> tuple[Tensor, bool]:
         """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
 
         It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
+        numbers: how many k and the outputs hold, where `GuardedCall` says so.
         """
         out = F.scaled_dot_product_attention(
             q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
         )
-        if self.has_masked and not sdpa.is_unharmed(out, k):
+        if self.has_masked and not (sdpa.are_unharmed(out, k, numbers) if numbers else sdpa.is_unharmed(out, k)):
             return out, False
         if self.has_tail and not sdpa.has_no_zero(out):
             return out, False
-        if out.requires_grad:
-            return out, self.second.attach(out)
-        return out, True
+        return out, not out.requires_grad or self.second.attach(out)
+
+
+class GuardedCall(NamedTuple):
+    """A repeated call, and what recognizes it: guards of q, k and v, and all else that its key holds.
+
+    numbers: how many k and the outputs hold alike, where both lie in memory without gaps, the call is small, float32
+    and differentiated; else 0.
+    """
+
+    guards: Any
+    scale: float | None
+    backend: str
+    threads: int
+    numbers: int
+    call: RepeatedCall
+
+
+# those without a mask; a mask keeps its own
+_guarded_without_mask = DerivedTable((), (), ())
+
+
+def again(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None, backend: str
+) -> tuple[Tensor | None, bool]:
+    """What `run` gives of a call without further rules that is recognized; of others None and False."""
+    known = recognized(q, k, v, mask, scale, backend)
+    return (None, False) if known is None else known.call.run(q, k, v, numbers=known.numbers)
+
+
+def recognized(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None, backend: str
+) -> GuardedCall | None:
+    """What `find` gives for the key of a call without further rules, in a tenth of the time; None: ask for its key."""
+    if torch.compiler.is_compiling():
+        return None
+    kept = _guarded_without_mask if mask is None else getattr(mask, "_table", None)
+    if kept is None:
+        return None
+    for known in kept.guarded:
+        if (
+            known.guards.check(q, k, v)
+            and known.scale == scale
+            and type(known.scale) is type(scale)
+            and known.backend == backend
+            and known.threads == torch.get_num_threads()
+            and forward_ad._current_level < 0
+            and torch._C._get_flash_sdp_enabled()
+        ):
+            return known if kept.is_current() else None
+    return None
+
+
+def _guard(kept: DerivedTable, key: Any, call: Call, repeated: RepeatedCall, out: Tensor) -> None:
+    """Have the next such calls recognized; key: theirs, which has no further rules."""
+    *_, scale, backend, _, threads = key
+    guards = Guards(call.q, call.k, call.v, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    k, numbers = call.k, out.numel()
+    is_small = out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
+    has_gaps = not (is_small and _is_dense(k) and _is_dense(out))
+    newest = GuardedCall(guards, scale, backend, threads, 0 if has_gaps else numbers, repeated)
+    kept.guarded = (newest, *kept.guarded[: MOST_GUARDED - 1])
+
+
+def _is_dense(t: Tensor) -> bool:
+    """Whether heads or tokens follow one another in memory without gaps."""
+    return t.is_contiguous() or t.transpose(1, 2).is_contiguous()
 
 
 def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hashable | None:
@@ -111,8 +183,8 @@ def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | Backend | 
     return None if kept is None else kept.results.get(key)
 
 
-def remember(call: Call, key: Hashable, chosen: Backend) -> None:
-    """Keep the backend of a checked call; of torch's kernel, what it was given.
+def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
+    """Keep the backend of a checked call, which gave `out`; of torch's kernel, what it was given.
 
     Not where that was given copies of q, k or v, or a mask too large to be kept.
     """
@@ -124,8 +196,11 @@ def remember(call: Call, key: Hashable, chosen: Backend) -> None:
             if len(_without_mask) >= MOST_CALLS:
                 _without_mask.pop(next(iter(_without_mask)), None)
             _without_mask[key] = repeated or chosen
+            kept: DerivedTable | None = _guarded_without_mask
     elif (kept := table(call.mask)) is not None:
         kept.add(key, repeated or chosen, size)
+    if kept is not None and repeated is not None and Guards is not None:
+        _guard(kept, key, call, repeated, out)
 
 
 def _repeated(call: Call) -> RepeatedCall | None:
