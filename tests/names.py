@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,14 +37,15 @@ class Binding(NamedTuple):
     is_brief: bool
 
 
-def bindings(source: str) -> list[Binding]:
+@cache
+def bindings(source: str) -> tuple[Binding, ...]:
     """Every name of a source, once in each scope that binds it."""
     first: dict[tuple[str, str], Binding] = {}
     for binding in _bound(ast.parse(source), "", is_brief=False):
         earlier = first.setdefault((binding.scope, binding.name), binding)
         if earlier.is_brief and not binding.is_brief:
             first[binding.scope, binding.name] = binding
-    return list(first.values())
+    return tuple(first.values())
 
 
 def fillers(source: str) -> list[Binding]:
@@ -61,10 +63,14 @@ def homes(files: list[Path]) -> dict[str, list[Path]]:
     """Each name of a class at the top of a file, and the files that define it."""
     named: dict[str, list[Path]] = {}
     for file in files:
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                named.setdefault(node.name, []).append(file)
+        for name in _classes(file.read_text(encoding="utf-8")):
+            named.setdefault(name, []).append(file)
     return named
+
+
+@cache
+def _classes(source: str) -> tuple[str, ...]:
+    return tuple(node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
 
 
 def _is_filler(binding: Binding) -> bool:

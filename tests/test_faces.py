@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -38,13 +39,16 @@ def imported_from_rooms(source, part):
     return found
 
 
+@cache
 def outside_imports():
     """(file, line, room, file in the room, name) of each import from a room by another part of src."""
+    found = []
     for file in sorted(SRC.rglob("*.py")):
         path = file.relative_to(SRC)
         part = path.parts[0].removesuffix(".py")
         for line, *rest in imported_from_rooms(file.read_text(encoding="utf-8"), part):
-            yield (path.as_posix(), line, *rest)
+            found.append((path.as_posix(), line, *rest))
+    return tuple(found)
 
 
 def face(room):
@@ -73,7 +77,7 @@ def test_no_file_inside_a_room_is_imported_from_outside():
 
 
 def test_what_is_imported_from_a_room_is_a_name_of_its_face():
-    seen = list(outside_imports())
+    seen = outside_imports()
     assert {room for _, _, room, _, _ in seen} == set(ROOMS)
     assert [each for each in seen if each[4] not in face(each[2])] == []
 
