@@ -12,6 +12,8 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headwise.source import nodes_of
+
 __all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first", "says_transposed", "widened"]
 
 # how documentation says a shape: its brackets, and the names of axes in them
@@ -41,7 +43,7 @@ def last(node: ast.AST) -> str:
 
 def asked(tree: ast.AST) -> Iterator[str]:
     """Names that stand alone as a question: `if shifted:`, `not self.shifted`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.If | ast.IfExp):
             yield last(node.test)
             yield from map(last, node.test.values if isinstance(node.test, ast.BoolOp) else ())
@@ -51,7 +53,7 @@ def asked(tree: ast.AST) -> Iterator[str]:
 
 def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Names that the axes of a tensor are unpacked into, and those of an einops pattern."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             of = _shape_of(node.value)
             names = tuple(last(each) for each in node.targets[0].elts)
@@ -67,7 +69,7 @@ def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
     """Single axes that are given a name: `bsz = x.size(1)`, `T, B = x.shape[0], x.shape[1]`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Assign):
             continue
         names, values = node.targets[:1], [node.value]
@@ -81,7 +83,7 @@ def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
 
 def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Tensors that are given more axes among their own, and how many these are: 2 of `mask[:, None, None, :]`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         parts = getattr(node.slice, "elts", ()) if isinstance(node, ast.Subscript) else ()
         own = sum(isinstance(each, ast.Slice) for each in parts)
         new = sum(isinstance(each, ast.Constant) and each.value is None for each in parts)
@@ -91,7 +93,7 @@ def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def repeated(tree: ast.AST) -> Iterator[str]:
     """What says how many modules are made in turn: `[Block(d) for _ in range(n)]`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Call):
             for each in node.generators:
                 if isinstance(each.iter, ast.Call) and last(each.iter.func) == "range" and len(each.iter.args) == 1:

@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from headwise.source import nodes_of
+
 __all__ = ["Written", "tree_of", "written"]
 
 Written = ast.FunctionDef
@@ -69,7 +71,7 @@ def _is_library(code: Any) -> bool:
 
 def _named(tree: Written, scope: Mapping[str, Any]) -> Iterator[Any]:
     """The classes and functions that a tree names and that no library wrote."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         found = scope.get(node.id) if isinstance(node, ast.Name) else None
         is_code = inspect.isfunction(found) or isinstance(found, type)
         if is_code and not _is_library(found):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from headwise.calls.roles import call_role
+from headwise.source import nodes_of
 
 __all__ = ["Meaning", "is_used_as_mask", "meanings"]
 
@@ -39,7 +40,7 @@ def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str,
     """
     out: dict[str, Meaning] = {}
     for tree in trees:
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = {node.id for node in nodes_of(tree) if isinstance(node, ast.Name)}
         names = {
             each for each in names if each in masks or call_role(each) in ("mask", "bias") or "mask" in each.lower()
         }
@@ -57,7 +58,7 @@ def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str,
 
 def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
     turn = 1
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             sign = _sign(node.value, name)
             if sign and _is_scaled(node.value):
@@ -71,14 +72,14 @@ def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
                 yield _blocks(-sign * turn)
                 return
     names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name).items()}}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         for each, sign in names.items():
             # a mask in another shape, scaled under the name that it then has: ext = (1 - ext) * -10000
             filled = _filled(node, each) if each != name else 0
             if filled:
                 yield _blocks(-filled * sign)
                 return
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         for each, sign in names.items():
             found = _used(node, each, sign)
             if found is not None:
@@ -95,7 +96,7 @@ def _filled(node: ast.AST, name: str) -> int:
 def _derived(tree: ast.AST, name: str) -> dict[str, int]:
     """Other names for a mask in another shape, or joined with another: `m = mask[:, None] & causal`; -1: inverted."""
     out: dict[str, int] = {name: 1}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         value = node.value if isinstance(node, ast.Assign | ast.AugAssign) else None
         if not isinstance(target, ast.Name) or value is None or not _is_joined(node):

@@ -21,6 +21,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.signature import callee, parameters
 from headwise.calls.submodules import Asked, asked_modules
 from headwise.calls.symbols import SIDES
+from headwise.source import nodes_of
 
 __all__ = ["Reading", "read"]
 
@@ -182,7 +183,7 @@ def _is_called(function: Callable[..., Any], target: Any) -> bool:
 
 
 def _words(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -192,7 +193,7 @@ def _words(tree: ast.AST) -> Iterator[str]:
 
 
 def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
             left, right = last(node.left), last(node.right)
             if left and init_role(right) == by and init_role(left) != by:
@@ -204,7 +205,7 @@ def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Attributes that hold what a parameter or a config gave: `self.width = config.d_model`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         names = (last(node.targets[0]), last(node.value)) if isinstance(node, ast.Assign) else ("", "")
         if all(names) and names[0] != names[1]:
             yield names
@@ -212,7 +213,7 @@ def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 def _counts(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """As how many sizes something is read: as `window_size[0]`, two or more, or unpacked."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             if isinstance(node.slice.value, int):
                 yield last(node.value), max(node.slice.value + 1, min(SIDES))
@@ -221,7 +222,7 @@ def _counts(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _multiplied(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             names = [last(node.left), last(node.right)]
             yield from (a for a, b in (names, names[::-1]) if a and init_role(b) == "heads")
@@ -229,7 +230,7 @@ def _multiplied(tree: ast.AST) -> Iterator[str]:
 
 def _parts(tree: ast.AST) -> Iterator[str]:
     """What a width divided by the heads is assigned to."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and any(True for _ in _bound(node.value)):
             pairs = [(node.targets[0], node.value)]
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -250,7 +251,7 @@ def _is_share(node: ast.AST) -> bool:
 
 def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What is compared with words: `method == "dot"`, `method in ["dot", "general"]`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and last(node.left):
             other = node.comparators[0]
             words = [getattr(each, "value", None) for each in getattr(other, "elts", [other])]
@@ -260,14 +261,14 @@ def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _kernels(tree: ast.AST) -> Iterator[str]:
     """What a convolution or a pooling is told of its window: `kernel_size=k`, `padding=k // 2`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.keyword) and node.arg in KERNELS:
             yield from (each.id for each in ast.walk(node.value) if isinstance(each, ast.Name))
 
 
 def _along(tree: ast.AST) -> Iterator[str]:
     """What a function, and no class that is built, is told of an axis: `softmax(x, dim=self.axis)`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and last(node.func)[:1].islower():
             yield from (last(each.value) for each in node.keywords if each.arg in ALONG and last(each.value))
 
@@ -276,20 +277,17 @@ def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
     """What is read of each parameter that is no tensor: `config.n_embd`, getattr(config, "n_embd")."""
     names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
     out: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_given(node.value, names):
             out.setdefault(last(node.value), []).append(node.attr)
         elif isinstance(node, ast.Call) and last(node.func) == "getattr" and len(node.args) > 1:
             of, name = node.args[:2]
             if isinstance(name, ast.Constant) and _is_given(of, names):
                 out.setdefault(last(of), []).append(str(name.value))
-        elif (
-            isinstance(node, ast.Subscript)
-            and _is_given(node.value, names)
-            and isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, str)
-        ):
-            out.setdefault(last(node.value), []).append(f"[{node.slice.value}]")
+        elif isinstance(node, ast.Subscript) and _is_given(node.value, names):
+            key = getattr(node.slice, "value", None)
+            if isinstance(key, str):
+                out.setdefault(last(node.value), []).append(f"[{key}]")
     return {name: tuple(own) for name, own in out.items()}
 
 

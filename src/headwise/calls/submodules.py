@@ -13,6 +13,7 @@ from headwise.calls.argument_axes import last
 from headwise.calls.function_trees import Written
 from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters
+from headwise.source import nodes_of
 
 __all__ = ["MODULE", "Asked", "asked_modules", "offered"]
 
@@ -49,14 +50,14 @@ def asked_modules(own: Sequence[Written]) -> dict[str, Asked]:
     given = [*maker.args.posonlyargs, *maker.args.args, *maker.args.kwonlyargs]
     names = {each.arg for each in given} - {"self"}
     kept: dict[str, str] = {}
-    for node in ast.walk(maker):
+    for node in nodes_of(maker):
         for target, value in _assigned(node):
             if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id in names:
                 kept[target.attr] = value.id
     kinds = {each.arg: last(each.annotation) for each in given if each.annotation}
     out = {each.arg: Asked(1) for each in given if each.annotation and TYPES.search(ast.unparse(each.annotation))}
     for tree in own:
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if not isinstance(node, ast.Call) or any(isinstance(each, ast.Starred) for each in node.args):
                 continue
             # what is handed on as **options is no argument of its own

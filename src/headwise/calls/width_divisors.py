@@ -11,6 +11,7 @@ from headwise.calls.argument_axes import last
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
 from headwise.calls.symbols import LEGEND
+from headwise.source import nodes_of
 
 __all__ = ["divided", "step_of"]
 
@@ -40,7 +41,7 @@ def divided(known: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[st
 def _steps(tree: ast.FunctionDef) -> Iterator[int]:
     """The whole numbers by which a width is divided, and the groups of norms."""
     known = _defaults(tree)
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and init_role(last(node.left)) == "width":
             yield _whole(node.right, known)
         elif isinstance(node, ast.Call) and last(node.func) == "GroupNorm":

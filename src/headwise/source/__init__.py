@@ -11,8 +11,8 @@ _HOME = {
     "code_at": "syntax", "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
     "function_node": "syntax", "function_of": "lookup", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
-    "meaning_of": "mask_meaning", "ones_of": "mask_meaning", "option_of": "lookup", "own_number": "lookup",
-    "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
+    "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning", "option_of": "lookup",
+    "own_number": "lookup", "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -48,5 +48,6 @@ if TYPE_CHECKING:
     from headwise.source.syntax import code_at as code_at
     from headwise.source.syntax import file_tree as file_tree
     from headwise.source.syntax import function_node as function_node
+    from headwise.source.syntax import nodes_of as nodes_of
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from headwise.source.mask_polarity import made_masks
-from headwise.source.syntax import file_tree
+from headwise.source.syntax import file_tree, nodes_of
 
 __all__ = ["meaning_of", "ones_of"]
 
@@ -152,7 +152,7 @@ def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:
 def _docstrings(tree: ast.AST) -> set[int]:
     """The lines of the docstrings and other bare strings."""
     out: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             out |= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))

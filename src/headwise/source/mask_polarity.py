@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
+from headwise.source.syntax import nodes_of
+
 __all__ = ["made_masks"]
 
 # these return a mask unchanged
@@ -33,9 +35,9 @@ def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
             continue
         for function in _functions(node):
             signs_of = _local(function)
-            values = [each.value for each in ast.walk(function) if isinstance(each, ast.Assign) and _is_mask(each)]
+            values = [each.value for each in nodes_of(function) if isinstance(each, ast.Assign) and _is_mask(each)]
             if "mask" in getattr(function, "name", "").lower():
-                returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+                returns = [each.value for each in nodes_of(function) if isinstance(each, ast.Return)]
                 values += [part for each in returns if each is not None for part in getattr(each, "elts", [each])]
             signs = [_sign(each, signs_of) for each in values]
             yield from ("attend" if sign > 0 else "blocked" for sign in signs if sign)
@@ -43,13 +45,13 @@ def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
 
 def _kept(tree: ast.AST) -> set[str]:
     """The functions that a constructor calls: their masks are buffers, no arguments."""
-    inits = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+    inits = [each for each in nodes_of(tree) if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     calls = [each for init in inits for each in ast.walk(init) if isinstance(each, ast.Call)]
     return {each.func.id for each in calls if isinstance(each.func, ast.Name)}
 
 
 def _functions(node: ast.AST) -> Iterator[ast.AST]:
-    inner: list[ast.AST] = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
+    inner: list[ast.AST] = [each for each in nodes_of(node) if isinstance(each, ast.FunctionDef)]
     yield from inner or [node]
 
 
@@ -61,7 +63,7 @@ def _joined(kind: ast.AST, name: str) -> Iterator[str]:
     """The meanings with which an argument can be joined to a causal mask of the class."""
     for function in _functions(kind):
         signs = {key: sign for key, sign in _local(function).items() if key != name}
-        for node in ast.walk(function):
+        for node in nodes_of(function):
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)):
                 continue
             wanted = 1 if isinstance(node.op, ast.BitAnd) else -1
@@ -74,7 +76,7 @@ def _joined(kind: ast.AST, name: str) -> Iterator[str]:
 def _local(function: ast.AST) -> dict[str, int]:
     """The signs of the local names of a function; 0: a name with several."""
     out: dict[str, int] = {}
-    for node in ast.walk(function):
+    for node in nodes_of(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             key, sign = node.targets[0].id, _sign(node.value, out)
             out[key] = sign if out.get(key, sign) == sign else 0

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headwise.source.spans import Span
 
-__all__ = ["Code", "Edit", "Edits", "Function", "applied", "characters", "code_at", "file_tree", "function_node"]
+__all__ = [
+    "Code",
+    "Edit",
+    "Edits",
+    "Function",
+    "applied",
+    "characters",
+    "code_at",
+    "file_tree",
+    "function_node",
+    "nodes_of",
+]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# the texts whose trees are kept
-KEPT = 64
+# the texts whose trees are kept, and the trees and parts of trees whose nodes are
+KEPT, NODES_KEPT = 64, 1024
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,12 @@ def function_node(code: CodeType) -> Function | None:
     return _definitions("".join(linecache.getlines(code.co_filename))).get((code.co_name, code.co_firstlineno))
 
 
+@lru_cache(maxsize=NODES_KEPT)
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of a tree that stays as it is, in the order of `ast.walk`, which is walked once."""
+    return tuple(ast.walk(tree))
+
+
 @lru_cache(maxsize=KEPT)
 def _parsed(text: str) -> ast.Module | None:
     try:
@@ -133,7 +150,7 @@ def _parsed(text: str) -> ast.Module | None:
 def _definitions(text: str) -> Mapping[tuple[str, int], Function]:
     """The functions of a text by their names and first lines, which are those of their first decorators."""
     tree = _parsed(text)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, Function)] if tree is not None else []
+    nodes = [node for node in nodes_of(tree) if isinstance(node, Function)] if tree is not None else []
     return {(node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node for node in nodes}
 
 
@@ -146,7 +163,7 @@ def code_at(span: Span | None) -> Code | None:
         return None
     if span.column is None:
         # only the line is known: take the statement there
-        statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _is_at(each, span.line)]
+        statements = [each for each in nodes_of(tree) if isinstance(each, ast.stmt) and _is_at(each, span.line)]
         return Code(statements[-1], span.file, tree) if statements else None
     wanted = (span.line, span.column, span.end_line or span.line, span.end_column)
     for node in ast.walk(tree):

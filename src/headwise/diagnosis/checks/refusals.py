@@ -13,7 +13,7 @@ from torch import Tensor
 from headwise.dataflow import Run
 from headwise.diagnosis.plans.small_sizes import level
 from headwise.recording import Failure, Operation
-from headwise.source import Span, file_tree
+from headwise.source import Span, file_tree, nodes_of
 
 __all__ = ["is_condensed", "is_of_another_kind", "is_optional", "is_refusal", "is_said", "name_of", "takes_one_size"]
 
@@ -31,7 +31,7 @@ def is_refusal(failure: Failure) -> bool:
 def is_said(file: str, line: int) -> bool:
     """Whether an error comes from a line that raises it on purpose, or that asserts."""
     tree = file_tree(file)
-    nodes = (each for each in ast.walk(tree or ast.Pass()) if isinstance(each, ast.Raise | ast.Assert))
+    nodes = (each for each in (nodes_of(tree) if tree is not None else ()) if isinstance(each, ast.Raise | ast.Assert))
     return any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in nodes)
 
 
