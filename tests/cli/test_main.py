@@ -8,6 +8,7 @@ import pytest
 
 import headwise as package
 from headwise.cli import COMMANDS
+from headwise.wording import CHINESE, ENGLISH
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -69,6 +70,18 @@ def test_a_command_that_is_given_nothing_shows_a_line_to_copy(headwise, command)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert re.search(rf"must be given, as in `headwise {command} .+`: see `headwise {command} --help`", done.stderr)
     assert f"`headwise {command} " in headwise(command, "--lang", "zh").stderr
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_what_click_says_of_words_and_numbers_is_said_in_both_languages(headwise, lang):
+    words = CHINESE if lang == "zh" else ENGLISH
+    command = {"command": "headwise look"}
+    for given, key, values in (
+        (("a", "b"), "cli.extra", {"what": "b"}),
+        (("a", "--layer", "x"), "cli.not_number", {"what": "--layer", "value": "'x'"}),
+    ):
+        done = headwise("look", *given, "--lang", lang)
+        assert (done.exit_code, done.stderr) == (2, words[key].format(**values, **command) + "\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

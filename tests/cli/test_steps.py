@@ -80,6 +80,16 @@ def test_the_worked_example_is_shown_in_the_language_asked_for(headwise, file, t
     assert (tmp_path / "steps-2.html").exists()
 
 
+def test_what_fails_with_sizes_that_differ_is_not_shown_as_right(headwise, file, tmp_path):
+    file.with_name("turned.py").write_text("def scores(q, k):\n    a = q * 2\n    return a @ k\n", encoding="utf-8")
+    call = ("--call", '{"q": ["B", "L", "D"], "k": ["B", "L", "D"]}')
+    assert headwise("steps", "turned.py:scores", *call, "-o", "a.html").exit_code == 0
+    steps = header(tmp_path / "a.html")["steps"]
+    assert steps["tensors"]["q"]["sizes"] == [1, 3, 4]
+    assert [each["op"] for each in steps["steps"]] == ["*"]
+    assert "After the last step it fails: RuntimeError" in str(steps["title"])
+
+
 def test_what_the_person_says_of_the_call_is_used(headwise, file, tmp_path):
     call = ("--init", '{"model_dim": "H*d", "num_heads": "H"}', "--call", '{"x": ["B", "L", "D"]}')
     assert headwise("steps", "code.py:Attention", *call, "-o", "a.html").exit_code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -264,5 +265,9 @@ def _usage(error: click.UsageError, ctx: click.Context) -> str:
                 return say("cli.near_option", what=name, near=near[0], **context)
             return say("cli.no_such_option", what=name, **context)
         case click.BadParameter(param=click.Parameter() as parameter, message=message):
+            if value := re.match(r"('.*') is not a valid (?:integer|float)", message):
+                return say("cli.not_number", what=parameter.opts[-1], value=value[1], **context)
             return say("cli.bad_value", what=parameter.opts[-1], reason=message.rstrip("."), **context)
+    if words := re.match(r"Got unexpected extra arguments? \((.*)\)", error.format_message()):
+        return say("cli.extra", what=words[1], **context)
     return say("cli.usage", reason=error.format_message().rstrip("."), **context)

@@ -90,7 +90,9 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Entry], dict[str,
     try:
         header = json.loads(file.read(length).decode(), object_pairs_hook=_without_twins, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file.name} is no file of maps: its header is not JSON ({error}); save it again") from error
+        raise InputError(
+            f"{file.name} is no file of maps: its header is not JSON ({error}); give what save_maps or seen.save wrote"
+        ) from error
     if not isinstance(header, dict):
         _refuse(file, "its header is not an object")
     metadata = header.pop("__metadata__", {})
@@ -161,4 +163,4 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _refuse(file: BinaryIO, reason: str) -> NoReturn:
-    raise InputError(f"{file.name} is no file of maps: {reason}; save it again")
+    raise InputError(f"{file.name} is no file of maps: {reason}; give what save_maps or seen.save wrote")

@@ -39,10 +39,11 @@ class Small:
     sizes: dict[str, int]
 
 
-def run_small(plan: Plan, *, user_files: Sequence[str], equal: Mapping[str, str]) -> Small:
+def run_small(plan: Plan, *, user_files: Sequence[str], equal: Mapping[str, str], fails: bool = False) -> Small:
     """The first run without a failure, from the smallest sizes to those of the plan; if all fail, the longest run.
 
-    user_files: files of user code. equal: symbols with the size of another.
+    user_files: files of user code. equal: symbols with the size of another. fails: whether the code fails with sizes
+    that all differ; runs where two sizes happen to be equal, and hide it, are then left out.
     """
     furthest: Small | None = None
     for sizes in _sizes(plan, equal):
@@ -51,6 +52,8 @@ def run_small(plan: Plan, *, user_files: Sequence[str], equal: Mapping[str, str]
         except Exception:  # noqa: BLE001  a constructor that refuses these sizes may take the next
             continue
         if run.record.failure is None:
+            if fails:
+                continue
             return run
         if furthest is None or len(run.record.operations) > len(furthest.record.operations):
             furthest = run

@@ -36,7 +36,9 @@ def worked(plan: Plan, trace: Trace, *, files: Mapping[str, str]) -> dict[str, A
     numbers are text: "-inf". heads: {"axis", "each"} or {"of": the head of each entry}, None: entries have no head.
     """
     crossed = any(each.setting == "cross" for each in trace.problems)
-    small = run_small(plan, user_files=tuple(files), equal={"S": "L"} if crossed and _has(plan, "S") else {})
+    fails = any(problem.setting != "cross" for problem in trace.problems)
+    equal = {"S": "L"} if crossed and _has(plan, "S") else {}
+    small = run_small(plan, user_files=tuple(files), equal=equal, fails=fails)
     writer = _ExampleWriter(small, trace, files)
     failure = small.record.failure
     steps = writer.steps()

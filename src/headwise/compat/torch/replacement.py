@@ -63,7 +63,7 @@ def replace(model: nn.Module, *, strict_torch: bool = False) -> Replaced:
     if isinstance(model, nn.MultiheadAttention):
         raise ArgumentError(
             f"the model must hold its attention as a sub-module, but it is itself {_kind(model)}: build a "
-            "compat.torch.MultiheadAttention and load its state_dict"
+            "compat.torch.MultiheadAttention and load its state_dict, or take headwise's layer by compat.convert(it)"
         )
     attentions = [
         (name, module)

@@ -36,7 +36,7 @@ FAULTS = (
             "Divide the scores by √head_dim.",
         ),
         Words(
-            "分数乘的是 {factor}，即{what}，而不是 {wanted}，即 1/√head_dim。",
+            "分数乘的是 {factor}，即 {what}，而不是 {wanted}，即 1/√head_dim。",
             "softmax 比预期的更尖锐或更平缓，偏差还随维度变化。",
             "把分数除以 √head_dim。",
         ),
