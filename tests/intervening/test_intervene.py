@@ -428,6 +428,10 @@ REFUSED = [
     (lambda edits, _: edits.find(3), r"find takes a part of a name, .* but 3 came"),
     (lambda edits, _: edits.find("layer").zero(3), r"heads must lie in 0\.\.2, since there are 3, but 3 came"),
     (lambda edits, _: edits.find("layer").zero([]), r"heads names nothing"),
+    (
+        lambda edits, _: edits.find("layer").zero(slice(5, 9)),
+        r'names no head of "layer", which has 3: give some of 0\.\.2',
+    ),
     (lambda edits, _: edits.find("layer").zero("1"), r"heads must be an integer, .* but '1' came"),
     (lambda edits, _: edits.find("layer").temperature(0), r"a temperature must be a number > 0, but 0 came"),
     (lambda edits, _: edits.find("layer").block(), r"block needs queries= or keys="),

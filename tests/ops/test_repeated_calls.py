@@ -86,6 +86,7 @@ OTHERS: dict[str, Callable[[Tensor, Tensor, Tensor], dict[str, Any]]] = {
 AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "autocast": lambda: torch.autocast("cpu"),
     "inference": torch.inference_mode,
+    "no gradients": torch.no_grad,
     "forward-mode derivatives": forward_ad.dual_level,
     "a dispatch mode": TorchDispatchMode,
     "another kernel": lambda: sdpa_kernel(SDPBackend.MATH),
@@ -115,6 +116,28 @@ class TestRecognized:
         torch.set_num_threads(1)
         if of is not None:
             assert repeated_calls.recognized(**{**first, "mask": of & hw.window(before=2)}) is None
+
+    @pytest.mark.parametrize("comes_first", [torch.no_grad, torch.enable_grad])
+    def test_grad_mode_is_part_of_a_call_and_stays_as_it_is(self, comes_first: Any) -> None:
+        q, k, v = (torch.nn.Parameter(t) for t in tensors(EVEN))
+        keep = (torch.arange(EVEN.Lk) < EVEN.Lk - 2).expand(EVEN.B, -1).contiguous()
+        mask = hw.keys(keep)
+        with comes_first():
+            hw.attention(q, k, v, mask=mask)
+        for around in (torch.no_grad, torch.enable_grad, torch.no_grad, torch.enable_grad):
+            with around():
+                before = torch.is_grad_enabled()
+                out = hw.attention(q, k, v, mask=mask)
+                assert torch.is_grad_enabled() is before
+                assert out.requires_grad is before
+            assert torch.is_grad_enabled()
+
+    @pytest.mark.parametrize("given", [{"scale": torch.tensor([1.0, 2.0])}, {"backend": torch.ones(2)}])
+    def test_what_cannot_be_compared_is_refused_as_before(self, given: dict[str, Any]) -> None:
+        q, k, v = tensors(EVEN)
+        hw.attention(q, k, v, scale=0.5)
+        with pytest.raises((ArgumentError, BackendError)):
+            hw.attention(q, k, v, **{"scale": 0.5, **given})
 
     def test_a_transform_is_no_call_of_before(self) -> None:
         q, k, v = tensors(EVEN)

@@ -131,7 +131,10 @@ class OutputEdit(AttentionEdit):
         return slice(number * batch // count, (number + 1) * batch // count)
 
     def of(self, context: Tensor, heads: Tensor, rows: Tensor, start: int) -> Tensor:
-        """What heads are to give at some rows, in place of context (B, heads, rows, Dv). start: of the first row."""
+        """What heads are to give at some rows, in place of context (B, heads, rows, Dv), which is overwritten then.
+
+        start: of the first row.
+        """
         raise NotImplementedError
 
 

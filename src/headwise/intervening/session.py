@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from headwise.errors import ArgumentError
 from headwise.intervening.call_sequence import CallSequences, SequenceStep
 from headwise.intervening.edit_types import AttentionEdit, EditError, OutputEdit, PatternEdit
 from headwise.intervening.edited_parts import edited_parts
@@ -136,6 +137,10 @@ class EditingSession(Session):
             if not isinstance(change, OutputEdit):
                 continue
             numbers = range(Hq) if change.heads is None else change.heads.of(Hq)
+            if not numbers:
+                raise ArgumentError(
+                    f'{change.text} names no head of "{name}", which has {Hq}: give some of 0..{Hq - 1}'
+                )
             heads = torch.tensor(numbers, device=context.device)
             rows = torch.arange(Lq, device=context.device)
             if change.positions is not None:

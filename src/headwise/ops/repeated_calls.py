@@ -27,7 +27,7 @@ MOST_SCORES_KEPT = 1 << 20
 PLAIN = (Tensor, nn.Parameter)
 
 # what compares three tensors with those of a call before in one step: their types, dtypes, sizes, strides, devices,
-# whether they are differentiated, and the modes and transforms that are at work; not in every version of torch
+# what requires gradients, and the modes and transforms that are at work, but not grad mode; not in every torch
 Guards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 # the newest calls that are recognized by their guards, those with one mask
 MOST_GUARDED = 4
@@ -72,14 +72,15 @@ class RepeatedCall:
 class GuardedCall(NamedTuple):
     """A repeated call, and what recognizes it: guards of q, k and v, and all else that its key holds.
 
-    numbers: how many k and the outputs hold alike, where both lie in memory without gaps, the call is small, float32
-    and differentiated; else 0.
+    has_grad: whether grad mode was on. numbers: how many k and the outputs hold alike, where both lie in memory without
+    gaps, the call is small, float32 and differentiated; else 0.
     """
 
     guards: Any
     scale: float | None
     backend: str
     threads: int
+    has_grad: bool
     numbers: int
     call: RepeatedCall
 
@@ -108,9 +109,11 @@ def recognized(
     for known in kept.guarded:
         if (
             known.guards.check(q, k, v)
-            and known.scale == scale
             and type(known.scale) is type(scale)
+            and known.scale == scale
+            and type(backend) is str
             and known.backend == backend
+            and known.has_grad is torch.is_grad_enabled()
             and known.threads == torch.get_num_threads()
             and forward_ad._current_level < 0
             and torch._C._get_flash_sdp_enabled()
@@ -126,7 +129,8 @@ def _guard(kept: DerivedTable, key: Any, call: Call, repeated: RepeatedCall, out
     k, numbers = call.k, out.numel()
     is_small = out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
     has_gaps = not (is_small and _is_dense(k) and _is_dense(out))
-    newest = GuardedCall(guards, scale, backend, threads, 0 if has_gaps else numbers, repeated)
+    has_grad = torch.is_grad_enabled()
+    newest = GuardedCall(guards, scale, backend, threads, has_grad, 0 if has_gaps else numbers, repeated)
     kept.guarded = (newest, *kept.guarded[: MOST_GUARDED - 1])
 
 

@@ -106,21 +106,23 @@ def is_unharmed(out: Tensor, k: Tensor) -> bool:
     if not out.requires_grad:
         return math.isfinite(_sum(out))
     # a sum with a graph costs half as much again, and a context manager as much as a sum
+    was_enabled = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
         return math.isfinite(_sum(out)) and math.isfinite(_sum(k))
     finally:
-        torch._C._set_grad_enabled(True)
+        torch._C._set_grad_enabled(was_enabled)
 
 
 def are_unharmed(out: Tensor, k: Tensor, numbers: int) -> bool:
     """The same of differentiated calls by one operation in place of two: so many numbers in each, without gaps."""
+    was_enabled = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
         # NaN or inf where either has such, whichever numbers meet
         return math.isfinite(torch.dot(out.as_strided((numbers,), (1,)), k.as_strided((numbers,), (1,))).item())
     finally:
-        torch._C._set_grad_enabled(True)
+        torch._C._set_grad_enabled(was_enabled)
 
 
 def _sum(x: Tensor) -> float:

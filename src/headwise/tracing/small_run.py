@@ -46,19 +46,21 @@ def run_small(plan: Plan, *, user_files: Sequence[str], equal: Mapping[str, str]
     that all differ; runs where two sizes happen to be equal, and hide it, are then left out.
     """
     furthest: Small | None = None
+    smallest: Small | None = None
     for sizes in _sizes(plan, equal):
         try:
             run = _run(plan, sizes, user_files)
         except Exception:  # noqa: BLE001  a constructor that refuses these sizes may take the next
             continue
         if run.record.failure is None:
-            if fails:
-                continue
-            return run
+            if not fails:
+                return run
+            smallest = smallest or run
+            continue
         if furthest is None or len(run.record.operations) > len(furthest.record.operations):
             furthest = run
     # the target cannot be built with any of these sizes
-    return furthest if furthest is not None else _run(plan, plan.sizes(0), user_files)
+    return furthest or smallest or _run(plan, plan.sizes(0), user_files)
 
 
 def _sizes(plan: Plan, equal: Mapping[str, str]) -> Iterator[dict[str, int]]:

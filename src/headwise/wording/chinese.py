@@ -25,7 +25,7 @@ CHINESE: dict[str, str] = {
     "cli.near_command": "没有 {what} 这个命令：是不是 {near}？现有：{known}。",
     "cli.no_such_command": "没有 {what} 这个命令；现有：{known}。",
     "cli.bad_value": "{what} 的值不能用（{reason}）：请看 `{command} --help`。",
-    "cli.extra": "多出了 {what}：一句话要写在引号里，请看 `{command} --help`。",
+    "cli.extra": "多出了 {what}；几个词的文字要写在引号里：请看 `{command} --help`。",
     "cli.not_number": "{what} 必须是数，给的是 {value}：请看 `{command} --help`。",
     "cli.usage": "这条命令读不懂（{reason}）：请看 `{command} --help`。",
     "cli.more": "每个命令的选项见 `headwise COMMAND --help`；`--lang en` 使用英文。",

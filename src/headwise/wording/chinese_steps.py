@@ -59,7 +59,7 @@ STEPS: dict[str, str] = {
     "steps.help": "在代码自己的行上逐步显示注意力的计算，带小的数值，写成一页。",
     "steps.help.target": "FILE.py:CLASS、FILE.py:function、NOTE.md:CLASS、BOOK.ipynb:CLASS 或 package.module:CLASS；"
     "代码会在单独的进程中运行，但没有沙箱。",
-    "steps.help.example": "不看目标，而看 headwise 自带的算例。",
+    "steps.help.example": "显示 headwise 自带的算例，不需要 TARGET。",
     "steps.help.output": "要写的页面，.html；不给时是 steps.html。",
     "refuse.page_suffix": "页面文件必须以 .html 结尾，给的是 {file}：请换一个名字。",
     "refuse.steps_target": "{option} 说明怎样构造和调用目标，但没有给 TARGET：请给一个，例如 "

@@ -25,7 +25,7 @@ ENGLISH: dict[str, str] = {
     "cli.near_command": "There is no command {what}: did you mean {near}? There are: {known}.",
     "cli.no_such_command": "There is no command {what}; there are: {known}.",
     "cli.bad_value": "{what} cannot be used ({reason}): see `{command} --help`.",
-    "cli.extra": "{what} is one word too many: write a sentence in quotes, and see `{command} --help`.",
+    "cli.extra": "{what} is too much; a text of several words goes in quotes: see `{command} --help`.",
     "cli.not_number": "{what} must be a number, but {value} came: see `{command} --help`.",
     "cli.usage": "This cannot be read as a command ({reason}): see `{command} --help`.",
     "cli.more": "`headwise COMMAND --help` tells the options of each, and `--lang zh` speaks Chinese.",
