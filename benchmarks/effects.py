@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harness import TIMES, Absent, Case, Cases, Tensors, WrongNumbersError
+from benchmarks.harness import ADDED_MEGABYTES, TIMES, Absent, Case, Cases, Tensors, WrongNumbersError
 from benchmarks.minilm import of_minilm
+from headwise import MultiHeadAttention
 from headwise.intervening import Edits, head_effects, intervene
 
 TOKENS, LAYER, HEAD = 512, "layer.3", 1
+# a layer as wide as MiniLM's, of so many tokens, and the most that an edit of one head may add at the peak
+LONG, WIDTH, HEADS, MOST_ADDED = 32768, 384, 12, 300.0
 MOST_OF_AN_EDIT, MOST_OF_ZERO, MOST_OF_THE_ESTIMATE = 1.15, 1.1, 4.0
 
 
@@ -23,6 +26,8 @@ def effects() -> Cases:
     yield edited("one head blocked", lambda edits: edits.find(LAYER).block(TOKENS // 2, [2, 3], heads=[HEAD]))
     yield estimated()
     yield measured()
+    yield added("memory, one head zeroed", lambda edits: edits.find("").zero(heads=[HEAD]))
+    yield added("memory, one head blocked", lambda edits: edits.find("").block(None, [2, 3], heads=[HEAD]))
 
 
 def edited(name: str, edit: Callable[[Edits], object], *, tokens: int | None = None) -> Case | Absent:
@@ -43,6 +48,32 @@ def edited(name: str, edit: Callable[[Edits], object], *, tokens: int | None = N
         )
 
     return of_minilm(make, name, "unedited", tokens=tokens or TOKENS)
+
+
+def added(name: str, edit: Callable[[Edits], object]) -> Case:
+    """The memory at the peak of a layer with one edit beyond that of the layer as it is."""
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(WIDTH, HEADS).eval()
+    x = torch.randn(1, LONG, WIDTH)
+
+    def plain(x: Tensor) -> Tensors:
+        with torch.no_grad():
+            return (layer(x),)
+
+    def ours(x: Tensor) -> Tensors:
+        with intervene(layer) as edits:
+            edit(edits)
+            return plain(x)
+
+    def check() -> None:
+        few = x[:, :64]
+        if torch.equal(ours(few)[0], plain(few)[0]):
+            raise WrongNumbersError("ours leaves the output as it is")
+
+    return Case(
+        name, "unedited", f"layer, B=1 L={LONG} E={WIDTH} H={HEADS}", "float32", lambda: ours(x), lambda: plain(x),
+        check, ADDED_MEGABYTES, MOST_ADDED, is_in_bytes=True, is_long=True,
+    )  # fmt: skip
 
 
 def estimated(*, tokens: int | None = None) -> Case | Absent:

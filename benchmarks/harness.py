@@ -64,6 +64,7 @@ EXTRA_MILLISECONDS = Quantity("ours-theirs", "ms", lambda pair: (pair.ours - pai
 TIMES = Quantity("ours/theirs", "x", lambda pair: pair.ours / pair.theirs, is_better_higher=False)
 OUR_SECONDS = Quantity("ours", "s", lambda pair: pair.ours, is_better_higher=False)
 OUR_MILLISECONDS = Quantity("ours", "ms", lambda pair: pair.ours * 1e3, is_better_higher=False)
+ADDED_MEGABYTES = Quantity("ours-theirs", "MB", lambda pair: (pair.ours - pair.theirs) / 1e6, is_better_higher=False)
 OUR_MEGABYTES = Quantity("ours", "MB", lambda pair: pair.ours / 1e6, is_better_higher=False)
 
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import headwise as hw
 from headwise.distributed.costs import MACHINES, Estimate, LayerSize, cheapest, compare
 from headwise.distributed.exchange import counted
+from headwise.distributed.layouts import Layout
 from headwise.distributed.needed_keys import needs, seen_by
 from headwise.masks import Mask
 from headwise.masks.simplification import narrowed, runs
@@ -68,7 +69,11 @@ def counts(on_processes: Callable[..., list[dict[str, int]]]) -> Iterator[Count]
     ring = LENGTH * (WINDOW_RANKS - 1) * token
     key = ("window", WINDOW_RANKS)
     yield _largest("window of length/16: bytes / a ring's", {key: whole[key] / ring}, 1 / 12)
-    pairs = {(name, ranks): tiles(mask, 4 * LENGTH, ranks) for name, mask in long.items() for ranks in COUNTED}
+    pairs = {
+        (name, ranks): tiles(mask, _estimate(mask, 4 * LENGTH, ranks).layout)
+        for name, mask in long.items()
+        for ranks in COUNTED
+    }
     yield _largest("tiles computed / tiles open", pairs, 1.02)
     work = {(name, n): _estimate(mask, 4 * LENGTH, n).imbalance for name, mask in long.items() for n in SHARED}
     yield _largest("slowest / mean work", work, 1.05)
@@ -86,10 +91,11 @@ def sent(_: int, length: int) -> dict[str, int]:
     return found
 
 
-def tiles(mask: Mask | None, length: int, ranks: int) -> float:
+def tiles(mask: Mask | None, layout: Layout) -> float:
     """The pairs in tiles of 128 that all ranks compute, over those of the whole map."""
+    length = layout.length
     computed = 0.0
-    for held in _estimate(mask, length, ranks).layout.tokens:
+    for held in layout.tokens:
         for run in runs(held):
             rows = torch.arange(run.start, run.stop)
             seen = torch.ones(length, dtype=torch.bool) if mask is None else seen_by(mask, rows, length, length)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import effects
-from benchmarks.harness import TIMES, WrongNumbersError
+from benchmarks.harness import ADDED_MEGABYTES, TIMES, WrongNumbersError
 
 pytestmark = pytest.mark.needs("transformers", "minilm", "safetensors")
 
@@ -13,16 +13,19 @@ pytestmark = pytest.mark.needs("transformers", "minilm", "safetensors")
 def short(monkeypatch):
     """Everything at 8 tokens."""
     monkeypatch.setattr(effects, "TOKENS", 8)
+    monkeypatch.setattr(effects, "LONG", 64)
     return {case.name: case for case in effects.effects()}
 
 
 def test_every_case_passes_its_check_beside_its_target(short):
-    assert [case.check() for case in short.values()] == [None] * 4
+    assert [case.check() for case in short.values()] == [None] * 6
     assert {name: (case.quantity, case.target) for name, case in short.items()} == {
         "one head zeroed": (TIMES, 1.15),
         "one head blocked": (TIMES, 1.15),
         "effects, estimated": (TIMES, 4.0),
         "effects, by zero": (TIMES, 1.1),
+        "memory, one head zeroed": (ADDED_MEGABYTES, 300.0),
+        "memory, one head blocked": (ADDED_MEGABYTES, 300.0),
     }
 
 

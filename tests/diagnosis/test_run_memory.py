@@ -108,5 +108,6 @@ def test_what_follows_from_a_run_is_found_once_for_all_that_ask_for_the_run(plan
 
 def test_a_diagnosis_makes_no_more_runs_than_it_needs(made):
     assert doctor(Textbook).verdict == "sound"
-    # 66; more than 100 where each of the four plans and each check makes its own
-    assert len(made) <= 80
+    # each of the four plans and each check made its own: more than 100; that of a width that no head divides, one of
+    # them, was made past the memory, and not counted
+    assert len(made) <= 66

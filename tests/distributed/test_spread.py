@@ -175,7 +175,9 @@ def test_a_mesh_of_two_dimensions_is_refused():
 def test_runs_of_all_ranks_compute_the_tiles_of_the_whole_map_and_no_more(name, ranks):
     # long enough that the edges of tiles weigh little
     length = 4 * LENGTH
-    assert 0 < tiles(masks(length)[name], length, ranks) <= 1.02
+    mask = masks(length)[name]
+    layout = on_ranks(ranks, lambda rank: spread(length, mask=mask).layout)[0]
+    assert 0 < tiles(mask, layout) <= 1.02
 
 
 def test_a_second_derivative_through_a_whole_of_one_loss_is_refused():

@@ -460,6 +460,25 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(ask, sentence):
     assert torch.equal(model(x(2, 6).double()), plain)
 
 
+class Sorted(nn.Module):
+    """Weights that are sorted before they meet the values, which is no attention."""
+
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1).sort(-1).values @ x
+
+
+def test_why_a_softmax_is_no_call_is_told_of_an_edit_that_came_after_the_run():
+    model, given = nn.Sequential(Sorted()), x(3, 5)
+
+    def run():
+        with hw.intervene(model) as edits:
+            model(given)
+            edits.find("0").zero()
+
+    with pytest.raises(ArgumentError, match=r"met no call .* own over \(3, 5, [0-9]+\), but sort changes"):
+        run()
+
+
 def test_what_dropout_compilation_and_checkpoints_make_impossible_is_refused():
     layer, given = hw.MultiHeadAttention(12, 3, dropout=0.3), x(2, 6)
     with pytest.raises(ArgumentError, match=r'of which "" drops some at random: call model.eval\(\)'):

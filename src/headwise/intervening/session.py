@@ -8,7 +8,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from headwise.errors import ArgumentError
 from headwise.intervening.call_sequence import CallSequences, SequenceStep
 from headwise.intervening.edit_types import AttentionEdit, EditError, OutputEdit, PatternEdit
 from headwise.intervening.edited_parts import edited_parts
@@ -44,8 +43,8 @@ class EditingSession(Session):
         """Whether calls under a name are changed."""
         return name is not None and bool(self._edits.of(name))
 
-    def takes(self, name: str | None) -> bool:
-        """Whether calls under a name are taken in: those that are changed."""
+    def reads(self, name: str) -> bool:
+        """Whether the arguments of kernels under a name are read: those of calls that are changed."""
         return self.edits(name)
 
     def miss_elsewhere(self, name: str) -> None:
@@ -138,9 +137,7 @@ class EditingSession(Session):
                 continue
             numbers = range(Hq) if change.heads is None else change.heads.of(Hq)
             if not numbers:
-                raise ArgumentError(
-                    f'{change.text} names no head of "{name}", which has {Hq}: give some of 0..{Hq - 1}'
-                )
+                raise EditError(f'{change.text} names no head of "{name}", which has {Hq}: give some of 0..{Hq - 1}')
             heads = torch.tensor(numbers, device=context.device)
             rows = torch.arange(Lq, device=context.device)
             if change.positions is not None:

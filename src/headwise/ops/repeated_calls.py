@@ -62,7 +62,7 @@ class RepeatedCall:
         out = F.scaled_dot_product_attention(
             q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
         )
-        if self.has_masked and not (sdpa.are_unharmed(out, k, numbers) if numbers else sdpa.is_unharmed(out, k)):
+        if self.has_masked and not sdpa.is_unharmed(out, k, numbers):
             return out, False
         if self.has_tail and not sdpa.has_no_zero(out):
             return out, False

@@ -97,11 +97,12 @@ def _attend(at: Kernel, call: Call, is_grouped: bool) -> Tensor:
     )  # fmt: skip
 
 
-def is_unharmed(out: Tensor, k: Tensor) -> bool:
+def is_unharmed(out: Tensor, k: Tensor, numbers: int = 0) -> bool:
     """Whether no NaN or inf of masked keys, or of queries without a key, has reached the outputs or a gradient.
 
     A value or a key of NaN shows in the outputs, since the kernel adds -inf to scores and multiplies by weights of 0; a
-    key of inf shows in the gradient of q only. Sums overflow seldom: False is then one computation too many.
+    key of inf shows in the gradient of q only. Sums overflow seldom: False is then one computation too many. numbers:
+    how many both hold, where these lie in memory without gaps, 0: elsewhere.
     """
     if not out.requires_grad:
         return math.isfinite(_sum(out))
@@ -109,18 +110,10 @@ def is_unharmed(out: Tensor, k: Tensor) -> bool:
     was_enabled = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
+        if numbers:
+            # one operation in place of two: NaN or inf where either has such, whichever numbers meet
+            return math.isfinite(torch.dot(out.as_strided((numbers,), (1,)), k.as_strided((numbers,), (1,))).item())
         return math.isfinite(_sum(out)) and math.isfinite(_sum(k))
-    finally:
-        torch._C._set_grad_enabled(was_enabled)
-
-
-def are_unharmed(out: Tensor, k: Tensor, numbers: int) -> bool:
-    """The same of differentiated calls by one operation in place of two: so many numbers in each, without gaps."""
-    was_enabled = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)
-    try:
-        # NaN or inf where either has such, whichever numbers meet
-        return math.isfinite(torch.dot(out.as_strided((numbers,), (1,)), k.as_strided((numbers,), (1,))).item())
     finally:
         torch._C._set_grad_enabled(was_enabled)
 

@@ -14,17 +14,8 @@ if TYPE_CHECKING:
     from headwise.source.spans import Span
 
 __all__ = [
-    "Code",
-    "Edit",
-    "Edits",
-    "Function",
-    "applied",
-    "characters",
-    "code_at",
-    "file_tree",
-    "function_node",
-    "nodes_of",
-]
+    "Code", "Edit", "Edits", "Function", "applied", "characters", "code_at", "file_tree", "function_node", "nodes_of",
+]  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # the texts whose trees are kept, and the trees and parts of trees whose nodes are

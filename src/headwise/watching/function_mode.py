@@ -57,7 +57,7 @@ class AttentionMode(TorchFunctionMode):
     def _read(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         session = self._session
         name = session.call_name()
-        if name is None:
+        if name is None or not session.reads(name):
             return func(*args, **options)
         query = args[0] if args else options.get("query", options.get("q"))
         if why := unreadable(query):

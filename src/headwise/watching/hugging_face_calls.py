@@ -35,8 +35,12 @@ class HuggingFaceCalls:
             if not session.is_open or not session.switch.is_on or len(args) < len(hugging_face.FIRST):
                 return function(*args, **options)
             name = session.running.name_of(args[0])
-            if name is None or not session.takes(name):
+            if name is None:
                 return function(*args, **options)
+            if not session.reads(name):
+                # nor is a softmax in it followed
+                with self._running_on(args[1]):
+                    return function(*args, **options)
             return self._read(name, function, args, options)
 
         return watched

@@ -66,12 +66,11 @@ class Session:
 
     def call_name(self) -> str | None:
         """The name under which a call made now is recorded; None: it is not, or the session is not open."""
-        name = self.running.call_name() if self.is_open else None
-        return name if self.takes(name) else None
+        return self.running.call_name() if self.is_open else None
 
-    def takes(self, name: str | None) -> bool:
-        """Whether calls under a name are taken in."""
-        return name is not None
+    def reads(self, name: str) -> bool:
+        """Whether the arguments of kernels and of Hugging Face functions under a name are read."""
+        return True
 
     def edits(self, name: str | None) -> bool:
         """Whether calls under a name are changed."""
