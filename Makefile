@@ -56,7 +56,7 @@ mutants: $(STAMP) ## write faults into right attention and have the doctor find 
 
 # with the torch that the machine has, 2.11 or newer, and pytest: nothing is installed
 gpu: ## test and measure on a CUDA device
-	PYTHONPATH=src:. "$(GPU_PYTHON)" -m pytest --confcutdir tests/gpu tests/gpu -p no:cacheprovider $(PYTEST_FLAGS)
+	OMP_NUM_THREADS=1 PYTHONPATH=src:. "$(GPU_PYTHON)" -m pytest --confcutdir tests/gpu tests/gpu -p no:cacheprovider $(PYTEST_FLAGS)
 	PYTHONPATH=src:. "$(GPU_PYTHON)" -m benchmarks.gpu
 
 dist: $(RELEASE) ## build sdist and wheel, and try each in an empty environment

@@ -41,6 +41,27 @@ def test_the_way_to_torchs_kernels_reads_no_number(mask: str) -> None:
     assert [t.shape for t in found] == [t.shape for t in leaves]
 
 
+@pytest.mark.parametrize("rule", ["no rule", "bias shared by samples"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_torchs_kernels_on_a_device_are_given_whole_rows_in_the_dtype_of_q(mask: str, rule: str) -> None:
+    # of one entry for all keys they read past its end, and a wider bias they read as numbers of q's dtype
+    given = on_meta(rules(mask, rule, DIFFERENT))
+    if "attn_bias" in given:
+        given["attn_bias"] = given["attn_bias"].half()
+    call = checked(*(t.half().to("meta") for t in tensors()), **given)
+    passed = sdpa.arguments(call).attn_mask
+    if passed is None:
+        assert given["mask"] is None
+        return
+    assert (passed.shape[-1], passed.stride(-1)) == (7, 1)
+    assert passed.dtype is (torch.float16 if "attn_bias" in given else torch.bool)
+    if "attn_bias" in given:
+        wide = checked(*(t.half().to("meta") for t in tensors()), **{**given, "attn_bias": given["attn_bias"].float()})
+        assert sdpa.why_not(wide) == (
+            "torch's GPU kernels read attn_bias as torch.float16, as q is, and it is torch.float32"
+        )
+
+
 @pytest.mark.parametrize("mask", MASKS)
 def test_additive_attention_reads_no_number(mask: str) -> None:
     shape = DIFFERENT._replace(Hk=6)

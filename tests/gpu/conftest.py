@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from benchmarks.device import accept_older_torch
+
 
 def pytest_sessionstart() -> None:
     if not torch.cuda.is_available():
         raise pytest.UsageError("tests/gpu needs a CUDA device, and torch sees none: run it where one is, by make gpu")
+    accept_older_torch()
 
 
 @pytest.fixture(autouse=True)

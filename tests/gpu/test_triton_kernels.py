@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import headwise as hw
-from headwise.maps.device_summary import keep_summary
+from headwise.maps import device_summary, reductions
 from headwise.ops.triton_kernels import additive, statistics
 from tests.cases import Shape, rules
 from tests.maps.oracle import inputs
@@ -50,15 +50,30 @@ class Attend(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_kernels_read_a_watched_map_as_torchs_operations_do(dtype):
+def test_a_watched_map_is_read_by_the_kernels_as_by_torchs_operations(dtype, monkeypatch):
     q, k, v = (torch.randn(2, 4, 200, 64, device="cuda", dtype=dtype) for _ in range(3))
     found = []
-    for is_kept in (False, True):
+    for is_taken in (False, True):
+        if not is_taken:
+            monkeypatch.setattr(device_summary, "is_taken", lambda call: False)
+        else:
+            monkeypatch.undo()
+            monkeypatch.delattr(reductions, "summarize")
         model = Attend()
         with hw.watch(model) as seen:
             model(q, k, v)
-        if is_kept:
-            keep_summary(seen[""])
         found.append([seen[""].entropy(), seen[""].received(), seen[""].max_logit(), seen[""].mass()])
     for by_torch, by_kernels in zip(*found, strict=True):
         torch.testing.assert_close(by_kernels, by_torch)
+
+
+def test_additive_attention_takes_the_kernels_by_itself_and_little_memory(monkeypatch):
+    q, k, v = (torch.randn(1, 4, 4096, 32, device="cuda", requires_grad=True) for _ in range(3))
+    weight = torch.randn(4, 32, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    hw.additive_attention(q, k, v, weight, mask=hw.causal()).sum().backward()
+    extra = torch.cuda.max_memory_allocated() - before
+    assert q.grad.isfinite().all()
+    # tanh(q + k) of all pairs takes 8 GiB
+    assert extra <= 64 << 20, f"{extra / 2**20:.0f} MiB"

@@ -132,8 +132,8 @@ def test_one_graph_of_a_structure_serves_every_length_and_id_tensor(monkeypatch:
         assert_within_budget(
             out, exact_attention(q, k, v, **given), hw.attention(q, k, v, backend="reference", **given)
         )
-    # what a mask becomes, and the attention, which torch may trace once more where two sizes agreed by chance
-    assert len(graphs) in (2, 3)
+    # torch may trace it once more where two sizes agreed by chance
+    assert len(graphs) in (1, 2)
 
 
 REFUSED = {
@@ -170,7 +170,7 @@ def test_transforms_and_programs_are_refused() -> None:
 def test_auto_does_not_take_it_and_says_why() -> None:
     q, k, v = tensors()
     table = hw.backends(q, k, v, softcap=2.0)
-    assert table.reasons["flex"] == 'its speed was measured on no device yet: name it with backend="flex"'
+    assert table.reasons["flex"] == 'to compile it takes seconds: name it with backend="flex"'
     assert table.chosen == "reference"
     assert hw.backends(q, k, v, softcap=2.0, backend="flex").chosen == "flex"
 

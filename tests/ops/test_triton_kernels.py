@@ -1,20 +1,26 @@
 """The Triton kernels give the numbers of the definition; here they are interpreted, on the CPU."""
 
-from typing import ClassVar
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils import _pytree as pytree
 
 import headwise as hw
 from headwise.errors import BackendError
-from headwise.maps import reductions
-from headwise.maps.device_summary import keep_summary, summarize
+from headwise.maps import device_summary, reductions
+from headwise.maps.device_summary import summarize
 from headwise.ops.call import checked
-from tests.cases import tensors
+from tests.cases import MASKS, rules, tensors
 from tests.fresh import run_fresh
 from tests.maps.oracle import inputs, made
-from tests.ops.kernel_laws import GROUPED, AdditiveLaws, StatisticsLaws, additive_inputs, by_kernels, call_of
+from tests.ops.kernel_laws import (
+    GROUPED,
+    UNEVEN,
+    AdditiveLaws,
+    StatisticsLaws,
+    additive_inputs,
+    by_kernels,
+    call_of,
+)
 
 pytestmark = [
     pytest.mark.needs("triton"),
@@ -37,30 +43,21 @@ class TestStatistics(StatisticsLaws):
     device = "cpu"
 
     def test_one_look_at_a_map_takes_no_pass_of_torchs(self, monkeypatch):
+        # as on a device
+        monkeypatch.setattr(device_summary, "is_taken", lambda call: True)
+        monkeypatch.delattr(reductions, "summarize")
         m = made(inputs(mask=hw.causal()))
-        keep_summary(m)
+        entropy, largest = m.entropy(), m.topk(2)[0]
         monkeypatch.delattr(reductions, "read_rows")
-        found = m.entropy(), m.received(), m.max_logit(), m.lse, m.distance()
+        found = entropy, m.received(), m.max_logit(), m.lse, m.distance()
         assert all(bool(t.isfinite().all()) for t in found)
+        torch.testing.assert_close(largest, m.dense().topk(2).values)
 
-    def test_a_mask_is_read_once_for_all_calls_until_it_changes(self, monkeypatch):
+    def test_the_table_of_a_mask_is_made_once_for_all_calls_until_it_changes(self, monkeypatch):
         from headwise.ops.triton_kernels import tile_table
 
-        class Reads(TorchDispatchMode):
-            found: ClassVar[list[str]] = []
-
-            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-                if function in (torch.ops.aten.nonzero.default, torch.ops.aten._local_scalar_dense.default):
-                    self.found.append(str(function))
-                return function(*args, **(kwargs or {}))
-
-        make = tile_table._table
-
-        def counted(*given):
-            with Reads():
-                return make(*given)
-
-        monkeypatch.setattr(tile_table, "_table", counted)
+        made_for, make = [], tile_table._table
+        monkeypatch.setattr(tile_table, "_table", lambda *given: made_for.append(given) or make(*given))
         keep = torch.ones(2, 7, dtype=torch.bool)
         mask, (q, k, _) = hw.causal() & hw.keys(keep), tensors()
 
@@ -69,10 +66,31 @@ class TestStatistics(StatisticsLaws):
 
         first = entropy()
         assert torch.equal(entropy(), first)
-        assert Reads.found == ["aten.nonzero.default"]
+        assert len(made_for) == 1
         keep[0, 0] = False
         assert not torch.equal(entropy(), first)
-        assert Reads.found == ["aten.nonzero.default"] * 2
+        assert len(made_for) == 2
+
+    @pytest.mark.parametrize("mask", MASKS)
+    def test_a_mask_of_which_the_host_knows_nothing_gives_the_same(self, mask, monkeypatch):
+        from headwise.ops.triton_kernels import tile_table
+
+        given = inputs(UNEVEN, **rules(mask, "no rule", UNEVEN))
+        wanted = summarize(call_of(given, "cpu"))
+        monkeypatch.setattr(tile_table, "host_tiles", lambda *of: None)
+        monkeypatch.setattr(tile_table, "derived", lambda mask, key, make, **how: make())
+        got = summarize(call_of(given, "cpu"))
+        for a, b in zip((*wanted[:4], *wanted.sums), (*got[:4], *got.sums), strict=True):
+            torch.testing.assert_close(a, b)
+
+    @pytest.mark.parametrize("mask", MASKS)
+    def test_the_table_of_a_mask_reads_no_device(self, mask):
+        from headwise.ops.triton_kernels.tile_table import packed_entries, tile_table
+
+        q, k, v = (t.to("meta") for t in tensors(UNEVEN))
+        call = checked(q, k, v, mask=pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), MASKS[mask](UNEVEN)))
+        table = tile_table(call, 16)
+        assert table.entries.numel() == packed_entries(call, 16)
 
     @pytest.mark.parametrize(
         ("changed", "sentence"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from headwise.maps import device_summary
 from headwise.maps.result_cache import Answer, Question, ResultCache
 from headwise.maps.rows import RowBlock, read_rows
 from headwise.maps.statistics import (
@@ -125,9 +126,14 @@ class Reductions(WeightMap):
             if "summary" in self._kept or rows is not None:
                 read_rows(self._call, add, rows=rows)
                 return
-            summary = self._kept["summary"] = summarize(self._call, statistics)
+            # the passed lse enters neither, so that what is read of whole rows does not depend on it
+            by_kernels = device_summary.is_taken(self._call)
+            summary = device_summary.summarize(self._call) if by_kernels else summarize(self._call, statistics)
+            self._kept["summary"] = summary
             if self._passed_lse is None:
                 self._kept["sums"] = summary.sums
+            if by_kernels and statistics:
+                read_rows(self._call, add)
 
     def _largest(self, k: int) -> tuple[Tensor, Tensor]:
         if transformed(self._call):

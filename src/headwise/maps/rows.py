@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.maps.logsum import LogSum, finite
-from headwise.maps.score_tiles import Tile, TileScores, cut_axes, cut_bias, pieces, wide_type
+from headwise.maps.score_tiles import Tile, TileScores, cut_axes, cut_bias, pieces, room, wide_type
 from headwise.maps.strips import exact
 from headwise.maps.workers import run_parts
 from headwise.masks.coordinates import Grid
@@ -122,14 +122,14 @@ def _lots(call: Call, threads: int) -> list[Lot]:
 def _read_lot(call: Call, scores: TileScores, kinds: Tensor | None, lot: Lot, limits: slice, visit: Visit) -> None:
     B, Hq = (len(range(size)[taken]) for size, taken in zip(call.sizes, lot, strict=False))
     own = None if kinds is None else cut_axes(kinds, lot.samples, lot.heads).flatten(0, 1)
-    buffers = Buffers(call)
+    buffers, most = Buffers(call), room(call, ENTRIES)
     for cut in _cuts(call, own, limits):
         width = sum(run.stop - run.start for run in cut.columns)
         closed = list(_closed(call, lot, cut))
         # how many groups of heads, and then how many samples, fit beside each other
         entries = (cut.rows.stop - cut.rows.start) * width * call.groups
-        heads = max(1, min(ENTRIES // entries, Hq // call.groups)) * call.groups
-        samples = max(1, ENTRIES // (entries * (Hq // call.groups))) if heads == call.sizes.H else 1
+        heads = max(1, min(most // entries, Hq // call.groups)) * call.groups
+        samples = max(1, most // (entries * (Hq // call.groups))) if heads == call.sizes.H else 1
         for b in pieces(B, samples):
             for h in pieces(Hq, heads):
                 place = Lot(_shifted(b, lot.samples), _shifted(h, lot.heads))
@@ -166,16 +166,16 @@ def _cuts(call: Call, kinds: Tensor | None, limits: slice) -> Iterator[Cut]:
     # of every block of the grid: whether a pair may attend, and whether all may
     is_open = None if kinds is None else kinds.ne(EMPTY).any(0)
     is_full = None if kinds is None else kinds.eq(FULL).all(0)
-    start = limits.start
+    start, most = limits.start, room(call, ENTRIES)
     while start < limits.stop:
         for length in _lengths(start, limits.stop):
             rows = slice(start, start + length)
             runs = whole if is_open is None else _runs(_some(is_open, rows), Lk)
             width = sum(run.stop - run.start for run in runs)
-            if length * width * call.groups <= ENTRIES:
+            if length * width * call.groups <= most:
                 break
         else:
-            length = max(1, ENTRIES // (max(1, width) * call.groups))
+            length = max(1, most // (max(1, width) * call.groups))
             rows = slice(start, min(start + length, limits.stop))
         mixed: tuple[slice, ...] = () if call.mask is None else whole
         if is_open is not None and is_full is not None:

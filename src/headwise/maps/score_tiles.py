@@ -18,6 +18,8 @@ from headwise.ops.call import Call
 # measured: 1 MiB of float32 for two heads is where two threads with 1 MiB of L2 each are fast; rows of 256 keys keep
 # the products' writes on few pages (with rows of 1024 they took 1.0 or 1.5 times as long, by process)
 QUERIES, KEYS, ENTRIES = 512, 256, 1 << 18
+# how many times as much fills a GPU, to which every operation on a buffer is a launch
+DEVICE = 16
 EVERYTHING = slice(None)
 
 
@@ -49,6 +51,11 @@ class Region(NamedTuple):
         """The same with all query heads that share a key head with one of it."""
         heads = slice(self.heads.start // groups * groups, -(-self.heads.stop // groups) * groups)
         return self._replace(heads=heads)
+
+
+def room(call: Call, entries: int) -> int:
+    """How many entries of a map a buffer holds where the call is computed; entries: chosen for the caches of a CPU."""
+    return entries if call.q.device.type == "cpu" else DEVICE * entries
 
 
 def wide_type(call: Call) -> torch.dtype:
@@ -114,17 +121,18 @@ def _block(call: Call) -> tuple[int, int]:
     """Queries and keys of a tile."""
     _, _, Lq, Lk = call.sizes
     queries = max(1, min(Lq, max(QUERIES // call.groups, 16)))
-    return queries, min(max(1, Lk), max(KEYS, ENTRIES // (queries * call.groups * 2)))
+    return queries, min(max(1, Lk), max(KEYS, room(call, ENTRIES) // (queries * call.groups * 2)))
 
 
 def _units(call: Call, block: tuple[int, int], limits: Region) -> Iterator[tuple[slice, slice]]:
     """Samples and query heads that make one tile: some heads of one sample, or all heads of some samples."""
     B, Hq, _, _ = call.sizes
     pairs = call.groups * block[0] * block[1]
-    shared = max(1, min(ENTRIES // pairs, Hq // call.groups))
+    most = room(call, ENTRIES)
+    shared = max(1, min(most // pairs, Hq // call.groups))
     samples = 1
     if shared == Hq // call.groups and limits.heads == slice(0, Hq):
-        samples = max(1, ENTRIES // (pairs * shared))
+        samples = max(1, most // (pairs * shared))
     for taken in pieces(B, samples, limits.samples):
         for heads in pieces(Hq, shared * call.groups, limits.heads):
             yield taken, heads
@@ -167,7 +175,7 @@ class TileScores:
         B, Hq, _, _ = self.call.sizes
         if self.buffer is None:
             block = _block(self.call)
-            largest = max(ENTRIES, block[0] * block[1] * self.call.groups)
+            largest = max(room(self.call, ENTRIES), block[0] * block[1] * self.call.groups)
             self.buffer = self.q.new_empty(min(largest, B * Hq * block[0] * block[1]))
         shape = (len(range(B)[tile.samples]), len(range(Hq)[tile.heads]))
         sides = (tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start)

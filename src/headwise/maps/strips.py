@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.maps.score_tiles import Region, pieces
+from headwise.maps.score_tiles import Region, pieces, room
 from headwise.masks.host_tiles import host_tiles
 from headwise.masks.tiles import EMPTY
 from headwise.ops.call import Call
@@ -97,7 +97,7 @@ def longest_run(call: Call, *, whole_heads: bool = False) -> int:
     heads = max(1, call.sizes.H) if whole_heads else call.groups
     # additive scoring holds a vector of features for each pair
     width = 1 if call.weight is None else call.q.shape[-1]
-    return max(1, ENTRIES // (heads * max(1, call.sizes.Lk) * width))
+    return max(1, room(call, ENTRIES) // (heads * max(1, call.sizes.Lk) * width))
 
 
 @contextmanager

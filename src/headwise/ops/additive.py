@@ -15,6 +15,7 @@ from headwise.ops import blockwise, reference
 from headwise.ops.active_spread import check_not_spread
 from headwise.ops.call import Call, autocasts, cast_by_autocast, checked
 from headwise.ops.foreign_arguments import BY_PLACE, CALLING
+from headwise.ops.triton_kernels import are_taken, why_not_additive
 from headwise.wording.hints import hinted
 
 # from how many sums q + k on tiles are faster than the definition: measured, docs/decisions.md
@@ -35,8 +36,8 @@ def additive_attention(
     """softmax(wᵀ tanh(q + k)) v over the keys that each query may see.
 
     q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), weight (Hq, D), or (D,) for all heads -> (B, Hq, Lq, Dv).
-    mask, dropout and generator as in `attention`. Memory is that of the scores of some rows; elsewhere than on the CPU,
-    and for transforms and second derivatives, O(Lq·Lk·D).
+    mask, dropout and generator as in `attention`. Memory is that of the scores of some rows; on devices that
+    are no GPU, and for transforms, second derivatives and dropout on a GPU, O(Lq·Lk·D).
     Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2.
 
     >>> import headwise as hw
@@ -53,6 +54,10 @@ def additive_attention(
     q, k, v = cast_by_autocast(q, k, v)
     call = checked(q, k, v, weight=weight_of_heads(weight, q), mask=mask, dropout=dropout, generator=generator)
     with torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext():
+        if _is_of_kernels(call):
+            from headwise.ops.triton_kernels.additive import attend
+
+            return attend(call).out
         out: Tensor = (reference if _is_dense(call) else blockwise).run(call)
         return out
 
@@ -66,7 +71,19 @@ def weight_of_heads(weight: Tensor, q: Tensor) -> Tensor:
     return weight.expand(q.shape[1], -1) if weight.ndim == 1 and isinstance(q, Tensor) and q.ndim == 4 else weight
 
 
+def _is_of_kernels(call: Call) -> bool:
+    """Whether the Triton kernels are to compute a call: on a GPU, where they can, and of many sums."""
+    if call.q.device.type != "cuda" or _is_small(call) or why_not_additive(call):
+        return False
+    from headwise.ops.triton_kernels.additive import BLOCK
+
+    return are_taken(call, BLOCK)
+
+
 def _is_dense(call: Call) -> bool:
     """Whether the definition is to compute a call: of few sums, off the CPU, where a program leaves headwise."""
-    is_small = math.prod(call.sizes) * call.q.shape[-1] < FEWEST_SUMS
-    return is_small or call.q.device.type != "cpu" or torch.compiler.is_exporting()
+    return _is_small(call) or call.q.device.type != "cpu" or torch.compiler.is_exporting()
+
+
+def _is_small(call: Call) -> bool:
+    return math.prod(call.sizes) * call.q.shape[-1] < FEWEST_SUMS

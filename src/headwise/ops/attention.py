@@ -97,7 +97,7 @@ def backends(
     >>> hw.backends(q, q, q, softcap=30.0)
     blockwise  could run, in about ... us
     sdpa       torch's kernels have no softcap
-    flex       its speed was measured on no device yet: name it with backend="flex"
+    flex       to compile it takes seconds: name it with backend="flex"
     reference  runs, in about ... us
     """
     q, k, v = cast_by_autocast(q, k, v)

@@ -43,7 +43,7 @@ class Backend:
 TABLE: tuple[Backend, ...] = (
     Backend("blockwise", blockwise.why_not, blockwise.why_slower, blockwise.run),
     Backend("sdpa", sdpa.why_not, lambda call: "", sdpa.run),
-    Backend("flex", flex.why_not, lambda call: flex.UNMEASURED, flex.run),
+    Backend("flex", flex.why_not, flex.why_slower, flex.run),
     Backend("reference", lambda call: "", lambda call: "", reference.run),
 )
 
@@ -89,6 +89,9 @@ def choose(call: Call, name: str) -> Backend:
 
 def fastest(call: Call) -> tuple[Backend, dict[str, float]]:
     """The backend that "auto" takes, and the estimates by which it does: the first able one where there are none."""
+    if call.q.device.type == "cuda" and not (flex.why_slower(call) or flex.why_not(call)):
+        # asked before torch's kernels, of which to ask makes the mask that is to be spared
+        return next(backend for backend in TABLE if backend.name == "flex"), {}
     able = [backend for backend in TABLE if not backend.passed_over(call)]
     # an open length must not be compared: the program would be one for short lengths only
     is_known = call.q.is_cpu and call.weight is None and (call.q.dtype in costs.DTYPES or call.q.dtype is torch.float64)

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from headwise.masks import Mask
 from headwise.masks.coordinates import Point
 from headwise.masks.derived_tensors import derived, has_function
+from headwise.masks.leaves import Causal
 from headwise.ops import reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, with_tensors
@@ -27,8 +28,9 @@ from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, with_tensors
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # torch's Triton kernels refuse narrower heads
 NARROWEST = 16
-# why "auto" passes it over
-UNMEASURED = 'its speed was measured on no device yet: name it with backend="flex"'
+# what a call on a GPU may hold without it, in bytes: to compile it takes seconds, and it saves milliseconds
+MOST_HELD = 1 << 30
+NAMED = 'to compile it takes seconds: name it with backend="flex"'
 # structures of masks that are compiled; the next one is refused by torch
 MOST_COMPILED = 256
 # the tensors of a call that a gradient may flow to
@@ -82,6 +84,23 @@ def why_not(call: Call) -> str:
         capability = torch.backends.cpu.get_cpu_capability()
         return f"torch compiles FlexAttention for CPUs with AVX2, and this is {sys.platform} with {capability}"
     return ""
+
+
+def why_slower(call: Call) -> str:
+    """Why "auto" passes it over: "" on a GPU, where the call without it would hold much memory."""
+    if call.q.device.type != "cuda" or torch.compiler.is_compiling() or _held_without(call) < MOST_HELD:
+        return NAMED
+    return ""
+
+
+def _held_without(call: Call) -> int:
+    """The bytes that a call holds by another backend on a GPU, at least: weights, or a mask and its copy in halves."""
+    B, Hq, Lq, Lk = call.sizes
+    if call.softcap is not None or call.sink is not None:
+        # the scores and the weights of the definition
+        return 2 * 4 * B * Hq * Lq * Lk
+    is_plain = call.mask is None or (type(call.mask) is Causal and Lq in (1, Lk))
+    return 0 if is_plain and call.attn_bias is None else 3 * Lq * Lk
 
 
 def run(call: Call) -> Tensor:
@@ -220,13 +239,9 @@ def _blocks_of(call: Call, mask: Mask, *, has_column: bool) -> Blocks:
     sizes, groups, device = call.sizes, call.groups, call.q.device
     if torch.compiler.is_compiling():
         return blocks(mask, *sizes, groups, device, has_column)
+    # not compiled: torch 2.11 fails to on a GPU for ids of documents
     key = ("flex blocks", *sizes, groups, device, has_column)
-
-    def make() -> Blocks:
-        made: Blocks = compiled(blocks)(mask, *sizes, groups, device, has_column)
-        return made
-
-    return derived(mask, key, make)
+    return derived(mask, key, lambda: blocks(mask, *sizes, groups, device, has_column))
 
 
 def _learns(call: Call) -> bool:

@@ -16,6 +16,8 @@ from headwise.masks.tiles import FULL, MIXED, TileGrid
 
 # the sizes of a tile, which torch's kernels cut further
 BLOCK = 128
+# pairs of a mask that are asked at once, where no compiler fuses the question with its answer
+ENTRIES = 1 << 24
 
 
 class Blocks(NamedTuple):
@@ -33,7 +35,7 @@ class Blocks(NamedTuple):
 
 
 def blocks(mask: Mask, B: int, H: int, Lq: int, Lk: int, groups: int, device: torch.device, has_column: bool) -> Blocks:
-    """The blocks of a mask for these sizes. Compiled, so that the pairs of a mask are never held."""
+    """The blocks of a mask for these sizes; its pairs are never held all at once."""
     sizes, mask = Sizes(B, H, Lq, Lk), with_tensors(mask, device)
     tiles = TileGrid.whole(sizes, (BLOCK, BLOCK), device)
     kinds = tiles.classify(mask.spans(tiles))
@@ -46,11 +48,24 @@ def blocks(mask: Mask, B: int, H: int, Lq: int, Lk: int, groups: int, device: to
         # the last query sees every key
         hidden = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=device)
     else:
-        seen = mask.allows(Grid.whole(sizes, device)).any(dim=2)
+        seen = _seen(mask, Grid.whole(sizes, device), sizes)
         if seen.shape[1] > 1:
             seen = seen.unflatten(1, (-1, groups)).any(dim=2)
         hidden = ~seen[..., None]
     return Blocks(*_listed(kinds == MIXED), *_listed(kinds == FULL), hidden)
+
+
+def _seen(mask: Mask, grid: Grid, sizes: Sizes) -> Tensor:
+    """The keys that some query may attend to, bool (B|1, H|1, Lk|1)."""
+    if torch.compiler.is_compiling():
+        return mask.allows(grid).any(dim=2)
+    every = slice(None)
+    rows = max(BLOCK, ENTRIES // max(1, sizes.Lk))
+    parts = [
+        mask.allows(grid.part(slice(start, min(start + rows, sizes.Lq)), every)).any(dim=2)
+        for start in range(0, sizes.Lq, rows)
+    ]
+    return torch.stack(torch.broadcast_tensors(*parts)).any(dim=0)
 
 
 def _listed(tiles: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,6 +46,9 @@ def why_not(call: Call) -> str:
         return "torch's fused kernels give no gradient to attn_bias"
     if call.q.device.type != "cpu" and call.multiplier <= 0:
         return "torch's GPU kernels need a scale greater than 0"
+    if call.attn_bias is not None and call.q.device.type != "cpu" and _bias_dtype(call) is not call.q.dtype:
+        # torch 2.11 hands it to cuDNN, which gives NaN and numbers of other memory. Measured on an H200
+        return f"torch's GPU kernels read attn_bias as {call.q.dtype}, as q is, and it is {call.attn_bias.dtype}"
     if 0 in call.q.shape or 0 in call.v.shape:
         return "an axis is empty, and torch's fused kernels need one entry at least"
     if torch.compiler.is_compiling() and forward_ad._current_level < 0:
@@ -140,14 +143,24 @@ def _kernel(call: Call) -> Kernel:
         if not _is_eager_on_cpu(q):
             k, v = call.without_hidden_keys()
     if call.attn_bias is not None:
-        # torch takes a bias in the dtype of q or in float32; float32 loses nothing
-        dtype = torch.promote_types(q.dtype, torch.float32)
+        dtype = _bias_dtype(call)
     width = max(q.shape[-1], v.shape[-1])
     # features of zeros change no score, and give outputs that are cut off: both widths equal is what torch fuses
     q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     unread = None if dtype is None else q.new_empty((), dtype=dtype).expand(1, 1, q.shape[2], k.shape[2])
     return Kernel(q, k, v, unread, is_causal)
+
+
+def _bias_dtype(call: Call) -> torch.dtype | None:
+    """The dtype in which attn_bias loses nothing, beside q; None: there is no bias.
+
+    On the CPU torch takes a bias in the dtype of q or in float32.
+    """
+    if call.attn_bias is None:
+        return None
+    on_cpu = call.q.device.type == "cpu"
+    return torch.promote_types(call.q.dtype, torch.float32 if on_cpu else call.attn_bias.dtype)
 
 
 def _without_hidden_keys(at: Kernel, call: Call) -> Kernel:
@@ -162,9 +175,14 @@ def _scores_to_add(call: Call, dtype: torch.dtype) -> Tensor | None:
     """The mask as bool, or the bias with the mask in it, broadcastable to (B, Hq, Lq, Lk); None: all pairs."""
     bias = call.attn_bias
     if bias is None:
-        return call.allowed
-    bias = (bias if torch.is_grad_enabled() else bias.detach()).to(dtype)
-    return bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
+        scores = call.allowed
+    else:
+        bias = (bias if torch.is_grad_enabled() else bias.detach()).to(dtype)
+        scores = bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
+    if scores is None or call.q.device.type == "cpu":
+        return scores
+    # torch's GPU kernels read rows of keys: of one entry for all keys they read past its end. Measured on torch 2.11
+    return scores.expand(*scores.shape[:-1], call.sizes.Lk).contiguous()
 
 
 def arguments(call: Call) -> Kernel:

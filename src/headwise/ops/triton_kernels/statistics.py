@@ -16,8 +16,9 @@ from headwise.ops.call import Call
 from headwise.ops.triton_kernels.scores import INTERPRETED, load_rows, place_of, tile_scores, visited_tiles
 from headwise.ops.triton_kernels.tile_table import TileLists, tile_table
 
-# queries and keys of a tile, and the most features of q that a program holds; no device has been asked for better ones
-BLOCK, WIDEST = 64, 128
+# queries and keys of a tile: of halves, and of float32, whose products take no matrix unit; the most features of q that
+# a program holds. Measured on an H200: 128 take 0.83 of the time of 64, with four warps
+BLOCK, SINGLES_BLOCK, WIDEST = 128, 64, 128
 # tl.dot needs this many features
 NARROWEST = 16
 
@@ -42,33 +43,38 @@ def row_statistics(call: Call) -> RowStatistics:
     """What the rows of a call's weights have, from one pass over the scores."""
     B, Hq, Lq, _ = call.sizes
     found = RowStatistics(*(call.q.new_empty((B, Hq, Lq), dtype=torch.float32) for _ in RowStatistics._fields))
-    tables = tile_table(call, BLOCK)
+    block = block_of(call)
+    tables = tile_table(call, block)
     if B * Hq * Lq:
         sink = call.q if call.sink is None else call.sink.detach().contiguous()
-        grid = (B * Hq * triton.cdiv(Lq, BLOCK),)
-        _row_kernel[grid](*found, sink, *inputs(call, tables.rows, tables.entries), **constants(call, "q", BLOCK))
+        grid = (B * Hq * triton.cdiv(Lq, block),)
+        _row_kernel[grid](*found, sink, *_inputs(call, tables.rows, tables.entries), **_constants(call, "q", block))
     return found
 
 
-def received(call: Call, base: Tensor, log: Tensor | None = None) -> Tensor:
-    """What each key receives of all queries, (B, Hq, Lk) in float32: the sums of exp(score - base - log) by columns.
+def received(call: Call, rows: RowStatistics) -> Tensor:
+    """What each key receives of all queries, (B, Hq, Lk) in float32: the sums of the weights by columns.
 
-    base and log (B, Hq, Lq): those of `row_statistics`; or an lse in the place of base, and log None, which is 0.
+    rows: what `row_statistics` gave of the same call.
     """
     B, Hq, _, Lk = call.sizes
     found = call.q.new_empty((B, Hq, Lk), dtype=torch.float32)
-    tables = tile_table(call, BLOCK)
+    block = block_of(call)
+    tables = tile_table(call, block)
     if B * Hq * Lk:
-        base = base.detach().float().contiguous()
-        log = torch.zeros_like(base) if log is None else log.detach().float().contiguous()
-        grid = (B * Hq * triton.cdiv(Lk, BLOCK),)
+        grid = (B * Hq * triton.cdiv(Lk, block),)
         _column_kernel[grid](
-            found, base, log, *inputs(call, tables.columns, tables.entries), **constants(call, "k", BLOCK)
+            found, rows.base, rows.log, *_inputs(call, tables.columns, tables.entries), **_constants(call, "k", block)
         )
     return found
 
 
-def inputs(call: Call, lists: TileLists, entries: Tensor) -> tuple[Any, ...]:
+def block_of(call: Call) -> int:
+    """Queries and keys of a tile of this call."""
+    return min(BLOCK, SINGLES_BLOCK) if call.q.dtype is torch.float32 else BLOCK
+
+
+def _inputs(call: Call, lists: TileLists, entries: Tensor) -> tuple[Any, ...]:
     """The arguments that both kernels share: tensors, numbers, and the strides of what is broadcast."""
     B, Hq, Lq, Lk = call.sizes
     q, k = call.q.detach(), call.k.detach()
@@ -82,7 +88,7 @@ def inputs(call: Call, lists: TileLists, entries: Tensor) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def constants(call: Call, held: str, block: int) -> dict[str, Any]:
+def _constants(call: Call, held: str, block: int) -> dict[str, Any]:
     """What the kernels are compiled for."""
     D = call.q.shape[-1]
     is_additive = call.weight is not None
@@ -121,15 +127,15 @@ def _row_kernel(
     held = i
     if HELD == "q":
         held = load_rows(q, i, Lq, q_row, q_feature, 0, D, BLOCK, WIDTH)
-    top, total, slope = row_sums(
+    top, total, slope = _row_sums(
         q, k, weight, bias, held, entries, tiles, places, mixed, visited, i, Lq, Lk, D, factor, softcap,
         q_row, q_feature, k_row, k_feature, bias_row, bias_column, tile_next,
         HELD, ADDITIVE, HAS_BIAS, HAS_CAP, BLOCK, WIDTH, WIDEN,
     )  # fmt: skip
     row = i + tl.arange(0, BLOCK)
     at, inside = head * Lq + row, row < Lq
-    is_empty = top == float("-inf")
-    base, log, lse = log_sums(top, total, sink + h, HAS_SINK)
+    is_empty = _is_empty(top, total)
+    base, log, lse = _log_sums(top, total, sink + h, HAS_SINK)
     share = tl.exp(-log)
     mass = tl.where(is_empty, 0.0, total * share)
     # a row of NaN: the maximum of a device passes over it
@@ -143,7 +149,7 @@ def _row_kernel(
 
 
 @triton.jit
-def row_sums(
+def _row_sums(
     q, k, weight, bias, held, entries, tiles, places, mixed, visited, i, Lq, Lk, D, factor, softcap,
     q_row, q_feature, k_row, k_feature, bias_row, bias_column, tile_next,
     HELD: tl.constexpr, ADDITIVE: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_CAP: tl.constexpr,
@@ -171,9 +177,15 @@ def row_sums(
 
 
 @triton.jit
-def log_sums(top, total, sink, HAS_SINK: tl.constexpr):
+def _is_empty(top, total):
+    """Whether rows may attend to nothing; the maximum of a device passes over NaN, which the sum has."""
+    return (top == float("-inf")) & (total == 0.0)
+
+
+@triton.jit
+def _log_sums(top, total, sink, HAS_SINK: tl.constexpr):
     """The two parts of each row's log-sum, base and log, and both in one, by its largest score and sum of exp(x)."""
-    is_empty = top == float("-inf")
+    is_empty = _is_empty(top, total)
     base = tl.where(is_empty, 0.0, top)
     log = tl.log(total)
     lse = tl.where(is_empty, float("-inf"), top + log)
@@ -251,20 +263,20 @@ def _column_kernel(
             q, k, weight, bias, held, entries, place, i, j, Lq, Lk, D, factor, softcap, q_row, q_feature, k_row,
             k_feature, bias_row, bias_column, HELD, True, ADDITIVE, HAS_BIAS, HAS_CAP, BLOCK, WIDTH, WIDEN,
         )  # fmt: skip
-        total += tl.sum(tile_weights(t, may_attend, bases, logs, i, Lq, BLOCK), 0)
+        total += tl.sum(_tile_weights(t, may_attend, bases, logs, i, Lq, BLOCK), 0)
     for n in range(mixed, visited):
         i = tl.load(tiles + n * tile_next) * BLOCK
         t, may_attend = tile_scores(
             q, k, weight, bias, held, entries, i, i, j, Lq, Lk, D, factor, softcap, q_row, q_feature, k_row,
             k_feature, bias_row, bias_column, HELD, False, ADDITIVE, HAS_BIAS, HAS_CAP, BLOCK, WIDTH, WIDEN,
         )  # fmt: skip
-        total += tl.sum(tile_weights(t, may_attend, bases, logs, i, Lq, BLOCK), 0)
+        total += tl.sum(_tile_weights(t, may_attend, bases, logs, i, Lq, BLOCK), 0)
     column = j + tl.arange(0, BLOCK)
     tl.store(received_to + head * Lk + column, total, mask=column < Lk)
 
 
 @triton.jit
-def tile_weights(t, may_attend, bases, logs, i, Lq, BLOCK: tl.constexpr):
+def _tile_weights(t, may_attend, bases, logs, i, Lq, BLOCK: tl.constexpr):
     """exp(t - base - log) where a pair may attend, 0 elsewhere; on a row of NaN too."""
     row = i + tl.arange(0, BLOCK)
     base = tl.load(bases + row, mask=row < Lq, other=0.0)

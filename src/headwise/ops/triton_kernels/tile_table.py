@@ -10,6 +10,7 @@ from torch import Tensor
 from headwise.masks import Mask
 from headwise.masks.coordinates import Point, Sizes
 from headwise.masks.derived_tensors import derived
+from headwise.masks.host_tiles import host_tiles
 from headwise.masks.tiles import EMPTY, FULL, MIXED, TileGrid
 from headwise.ops.call import Call
 
@@ -44,10 +45,10 @@ class TileTable(NamedTuple):
 
 
 def tile_table(call: Call, block: int) -> TileTable:
-    """The table of a call's mask in tiles of block × block.
+    """The table of a call's mask in tiles of block × block, kept with the mask until its tensors change in place.
 
-    O(L) memory where the mask has O(L) mixed tiles. How many there are is read from the device, once for a mask, with
-    which the table is kept (`headwise.masks.derived_tensors`) until one of its tensors is changed in place.
+    No device is read for it: tiles that may be mixed for all that the host knows have a place each (`packed_tiles`), so
+    that it takes O(L) memory where these are O(L) many.
     """
     mask, sizes, device = call.mask, call.sizes, call.q.device
     # what one stream has made another may not read without waiting
@@ -61,7 +62,6 @@ def tile_table(call: Call, block: int) -> TileTable:
             key,
             lambda: _table(mask, sizes, block, device),
             keeps=lambda table: table.entries.numel() <= MOST_KEPT,
-            is_read=True,
         )
     table: TileTable = call.prepared[str(key)]
     return table
@@ -77,13 +77,31 @@ def walk(call: Call, lists: TileLists) -> tuple[Any, ...]:
 def _table(mask: Mask, sizes: Sizes, block: int, device: torch.device) -> TileTable:
     grid = TileGrid.whole(sizes, (block, block), device)
     kinds = grid.classify(mask.spans(grid))
-    is_mixed = kinds == MIXED
-    numbers = (is_mixed.flatten().cumsum(0) - 1).view(kinds.shape).to(torch.int32)
-    at = is_mixed.nonzero()
+    is_packed = packed_tiles(mask, sizes, block, device).expand(kinds.shape)
+    numbers = (is_packed.flatten().cumsum(0) - 1).view(kinds.shape).to(device, torch.int32)
+    at = is_packed.nonzero().to(device)
     entries = _entries(mask, sizes, at, block)
     return TileTable(
         _lists(kinds, numbers), _lists(kinds.mT, numbers.mT), entries, _seen(kinds, at, entries)[..., : sizes.Lk]
     )
+
+
+def packed_tiles(mask: Mask, sizes: Sizes, block: int, device: torch.device) -> Tensor:
+    """Which tiles may be mixed for all that the host knows of the mask, bool (B|1, H|1, rows, columns) on the CPU."""
+    known = host_tiles(mask, sizes, (block, block), device)
+    if known is not None:
+        return known == MIXED
+    return torch.ones((1, 1, -(-sizes.Lq // block), -(-sizes.Lk // block)), dtype=torch.bool, device="cpu")
+
+
+def packed_entries(call: Call, block: int) -> int:
+    """How many bytes the entries of a call's tile table take."""
+    mask, sizes, device = call.mask, call.sizes, call.q.device
+    if mask is None or 0 in sizes:
+        return 0
+    grid = TileGrid.whole(sizes, (block, block), device)
+    kinds = grid.classify(mask.spans(grid))
+    return int(packed_tiles(mask, sizes, block, device).expand(kinds.shape).sum()) * block**2
 
 
 def _all_full(sizes: Sizes, block: int, device: torch.device) -> TileTable:
