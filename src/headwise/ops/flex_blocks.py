@@ -48,14 +48,14 @@ def blocks(mask: Mask, B: int, H: int, Lq: int, Lk: int, groups: int, device: to
         # the last query sees every key
         hidden = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=device)
     else:
-        seen = _seen(mask, Grid.whole(sizes, device), sizes)
-        if seen.shape[1] > 1:
-            seen = seen.unflatten(1, (-1, groups)).any(dim=2)
-        hidden = ~seen[..., None]
+        attended = _attended_keys(mask, Grid.whole(sizes, device), sizes)
+        if attended.shape[1] > 1:
+            attended = attended.unflatten(1, (-1, groups)).any(dim=2)
+        hidden = ~attended[..., None]
     return Blocks(*_listed(kinds == MIXED), *_listed(kinds == FULL), hidden)
 
 
-def _seen(mask: Mask, grid: Grid, sizes: Sizes) -> Tensor:
+def _attended_keys(mask: Mask, grid: Grid, sizes: Sizes) -> Tensor:
     """The keys that some query may attend to, bool (B|1, H|1, Lk|1)."""
     if torch.compiler.is_compiling():
         return mask.allows(grid).any(dim=2)
